@@ -217,6 +217,9 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
         lines = done("queue", "list", place).stdout.splitlines()
         assert "few: 1 message, 8 bytes, 0 unsettled, 0 consumers; few.>" in lines
         assert any(line.startswith("dead: 1 message,") for line in lines)
+        (dead,) = done("queue", "drain", place, "dead").stdout.splitlines()
+        assert (json.loads(dead)["dead_reason"], json.loads(dead)["dead_from"]) == ("overflowed", "few")
+        assert "dead_reason" not in done("queue", "drain", place, "few", "--keep").stdout
         done("queue", "create", place, "full", "full.>", "--bytes-max", 20)
         told = refused("queue", "publish", place, "full.x", "a text that is too long for it")
         assert "message 1 was refused: endpoint 'full' is full: 20 bytes (bytes_max)" in told

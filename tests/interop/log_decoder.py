@@ -28,7 +28,7 @@ def decode(record: bytes) -> dict[str, Any]:
 def _message(record: bytes) -> dict[str, Any]:
     payload_size, topic_size, count = struct.unpack_from("<IHH", record, 8)
     number_id, publisher, number, published_ns, expires_ns = struct.unpack_from("<QQQqq", record, 16)
-    at = 64 + 8 * count
+    at = 64 + 16 * count
     end = at + topic_size + payload_size
     assert not any(record[end:])
     assert len(record) - end < 8
@@ -41,7 +41,7 @@ def _message(record: bytes) -> dict[str, Any]:
         "published_ns": published_ns,
         "expires_ns": expires_ns,
         "model": list(struct.unpack_from("<HH", record, 56)),
-        "destinations": [list(struct.unpack_from("<IHH", record, 64 + 8 * each)) for each in range(count)],
+        "destinations": [list(struct.unpack_from("<IHHI", record, 64 + 16 * each)) for each in range(count)],
         "topic": record[at : at + topic_size].decode(),
         "payload": record[at + topic_size : end].decode(),
     }
@@ -56,7 +56,7 @@ def _settled(record: bytes) -> dict[str, Any]:
 
 def _dead(record: bytes) -> dict[str, Any]:
     source, target, number_id = struct.unpack_from("<IIQ", record, 8)
-    return {"source": source, "target": target, "id": number_id}
+    return {"why": record[2], "source": source, "target": target, "id": number_id}
 
 
 def _transaction(record: bytes) -> dict[str, Any]:

@@ -72,6 +72,7 @@ ORDERS = [
 DELIVERIES = [
     Delivered(3 << 40 | 41, b"orders.new.AAPL", b"buy 100", 4, 0, 7, 2, 0, TIME_NS, PUBLISHER, 5),
     Delivered(3 << 40 | 44, b"orders.cancel.AAPL", b"", 9, 1, 0, 0, 2, TIME_NS + 1, PUBLISHER, 6),
+    Delivered(3 << 40 | 45, b"orders.new", b"late", 4, 1 + (3 << 4), 0, 0, 0, TIME_NS + 2, PUBLISHER, 7, 0x01020304),
 ]
 
 FRAMES: dict[str, tuple[bytes, Frame, Decoded]] = {
@@ -95,6 +96,7 @@ FRAMES: dict[str, tuple[bytes, Frame, Decoded]] = {
         Decoded(3, (4,), [
             (b"orders.new.AAPL", b"buy 100", 4, 0, 7, 2, 0, 0, 3 << 40 | 41, TIME_NS, PUBLISHER, 5),
             (b"orders.cancel.AAPL", b"", 9, 1, 0, 0, 2, 0, 3 << 40 | 44, TIME_NS + 1, PUBLISHER, 6),
+            (b"orders.new", b"late", 4, 49, 0, 0, 0, 0x01020304, 3 << 40 | 45, TIME_NS + 2, PUBLISHER, 7),
         ]),
     ),
     "settle": (

@@ -55,9 +55,9 @@ def test_records_say_what_the_document_says() -> None:
     assert (said["id"], said["publisher"], said["number"], said["priority"]) == (BASE + 1, 77, 1, 7)
     assert (said["topic"], said["payload"], said["model"]) == ("orders.x", "hello", [3, 2])
     assert said["expires_ns"] - said["published_ns"] == 5_000_000
-    assert sorted(said["destinations"]) == [[2, 0, 0], [3, 0, 0], [4, 0, 0]]
+    assert sorted(said["destinations"]) == [[2, 0, 0, 0], [3, 0, 0, 0], [4, 0, 0, 0]]
     assert found["settled"] == {"kind": "settled", "flags": 0, "endpoint": 2, "runs": [[BASE + 1, BASE + 1]]}
-    assert found["dead"] == {"kind": "dead", "flags": 0, "source": 3, "target": 1, "id": BASE + 1}
+    assert found["dead"] == {"kind": "dead", "flags": 0, "why": 1, "source": 3, "target": 1, "id": BASE + 1}
     transaction = found["transaction"]
     assert (transaction["publisher"], transaction["transaction"], transaction["id"]) == (77, 9, BASE + 2)
     assert [each["payload"] for each in transaction["records"]] == ["t"]

@@ -72,7 +72,7 @@ def test_lists_say_what_the_document_says() -> None:
     assert (records["flags"], records["position"]) == (0, 1)
     (message,) = records["records"]
     assert (message["kind"], message["id"], message["flags"]) == ("message", ids[3], 0)
-    assert message["destinations"] == [[2, 1, 0]]  # its delivery has begun
+    assert message["destinations"] == [[2, 1, 0, 0]]  # its delivery has begun
 
 
 @pytest.mark.spec("REPL-10")

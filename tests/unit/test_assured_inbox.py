@@ -2,9 +2,11 @@
 
 import pytest
 
-from penstock.assured._layout import SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured._layout import DELIVERY_WHY_SHIFT, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.application._inbox import Inbox, Settlements
 from penstock.assured.application.parts import FlowPart
+from penstock.assured.control import EndpointNamed
 from penstock.assured.frames import Credit, Delivered, Run, Settle, decode_frames, encode_deliver
 from penstock.base.errors import RemoteProtocolError
 
@@ -35,6 +37,23 @@ def test_messages_come_out_in_their_order() -> None:
     assert (message.publisher, message.number) == (456, 789)
     assert [each.id for each in inbox.take(10)] == [8, 10]
     assert inbox.next() is None
+
+
+def test_a_message_that_was_given_up_says_why_and_by_which_endpoint() -> None:
+    inbox, _ = opened()
+    inbox.named = {5: EndpointNamed(5, "orders", 1, 1)}
+    flags = [why << DELIVERY_WHY_SHIFT for why in (0, WHY_REJECTED, WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, 7)]
+    messages = [Delivered(each + 1, b"a", b"", flags=flag, given_up_by=5) for each, flag in enumerate(flags)]
+    inbox.feed(encode_deliver(1, [*messages, Delivered(9, b"a", b"", flags=flags[1], given_up_by=6)])[4:])
+    assert [(each.dead_reason, each.dead_from) for each in inbox.take(10)] == [
+        ("", ""),
+        ("rejected", "orders"),
+        ("deliveries_max", "orders"),
+        ("expired", "orders"),
+        ("overflowed", "orders"),
+        ("", "orders"),
+        ("rejected", ""),
+    ]
 
 
 def test_many_frames_are_let_go_when_they_were_read() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured._layout import (
+    DELIVERY_WHY_SHIFT,
     LIMIT_BYTES,
     LIMIT_MESSAGES,
     MESSAGE_WANTS_SYNC,
@@ -16,6 +17,7 @@ from penstock.assured._layout import (
     SETTLE_REJECTED,
     SETTLE_RETURNED,
 )
+from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.config import EndpointConfig
 from penstock.assured.events import (
     AlterEndpoint,
@@ -90,6 +92,75 @@ def test_of_a_full_dead_message_queue_that_one_is_named() -> None:
     late = queue("late", messages_max=1, dead_to="")
     router = filled(3, queue("a", "orders.>", messages_max=1, when_full="dead", dead_to="late"), late)
     assert full_runs(router) == [(3, 3, LIMIT_MESSAGES, "late")]
+
+
+def dead_letters(router: Router, link: int = 9) -> dict[str, tuple[int, str]]:
+    """By text: why, and by which endpoint it was given up."""
+    router.link(link)
+    router.said.clear()
+    router.flow(link, "dead")
+    names = {each.number: each.endpoint.name for each in router.said if isinstance(each, NameEndpoint)}
+    found = {
+        each.payload.decode(): (each.flags >> DELIVERY_WHY_SHIFT, names.get(each.given_up_by, ""))
+        for each in router.delivered(link)
+    }
+    router.drop(link)
+    return found
+
+
+def test_a_dead_message_says_why_and_by_which_endpoint_it_was_given_up() -> None:
+    """REPL-12: also after a restart, and when the log was cleaned."""
+    endpoints = (
+        queue("full", "full.>", messages_max=1, when_full="dead"),
+        queue("old", "old.>", age_ms_max=1_000),
+        queue("often", "often.>", deliveries_max=1),
+        queue("rejected", "rejected.>"),
+    )
+    router = Router(*endpoints, section_bytes=65_536)
+    router.link(1)
+    handle = router.publisher(1)
+    topics = ("full.x", "full.x", "old.x", "often.x", "rejected.x")
+    router.publish(1, handle, 1, *[message(f"{each} {topic}", topic) for each, topic in enumerate(topics)])
+    for endpoint, what in (("often", SETTLE_RETURNED), ("rejected", SETTLE_REJECTED)):
+        flow = router.flow(1, endpoint)
+        router.settle(1, flow, router.delivered(1)[0].id, what=what)
+    router.advance(2_000)
+    expected = {
+        "1 full.x": (WHY_OVERFLOWED, "full"),
+        "2 old.x": (WHY_EXPIRED, "old"),
+        "3 often.x": (WHY_DELIVERIES, "often"),
+        "4 rejected.x": (WHY_REJECTED, "rejected"),
+    }
+    assert dead_letters(router) == expected
+    router = router.restart()
+    assert dead_letters(router) == expected
+    router.link(1)
+    router.ask(EmptyEndpoint, 1, "full")
+    handle = router.publisher(1)
+    moved = router.core.tables.moved_total
+    flow = router.flow(1, "rejected")
+    for number in range(10, 400):
+        router.publish(1, handle, number, message(1_000 * "x", "rejected.x"))
+        router.settle(1, flow, *[each.id for each in router.delivered(1)])
+    router.advance(1_000)
+    assert router.core.tables.moved_total > moved, "they are in the log anew"
+    assert dead_letters(router.restart()) == expected
+
+
+def test_what_waits_for_room_in_a_dead_message_queue_says_why_it_came_there_at_last() -> None:
+    """REPL-12: also if it has become too old meanwhile."""
+    router = Router(queue("picky", "picky.>", age_ms_max=5_000), queue("dead", messages_max=1, dead_to=""))
+    router.link(1)
+    router.publish(1, router.publisher(1), 1, message("first", "picky.x"), message("second", "picky.x"))
+    flow = router.flow(1, "picky")
+    router.settle(1, flow, *[each.id for each in router.delivered(1)], what=SETTLE_REJECTED)
+    assert dead_letters(router) == {"first": (WHY_REJECTED, "picky")}
+    router.advance(10_000)
+    router.link(2)
+    flow = router.flow(2, "dead")
+    router.settle(2, flow, router.delivered(2)[0].id)
+    router.drop(2)
+    assert dead_letters(router) == {"second": (WHY_REJECTED, "picky")}
 
 
 def test_who_publishes_in_a_transaction_is_told_which_endpoint_is_full() -> None:

@@ -155,16 +155,16 @@ def test_when_no_router_can_be_reached_where_it_was_named_nobody_need_wait() -> 
     stage = Stage()
     stage.tell(Begin())
     stage.tell(ConnectFailed(stage.one(Connect).attempt, "no such host", is_hopeless=True))
-    assert not stage.session.is_hopeless, "there is another one"
+    assert not stage.session.places.is_hopeless, "there is another one"
     stage.tell(ConnectFailed(stage.one(Connect).attempt, "no such host either", is_hopeless=True))
-    assert stage.session.is_hopeless
-    assert stage.session.why_not == "no such host either"
+    assert stage.session.places.is_hopeless
+    assert stage.session.places.why_not == "no such host either"
     deadline_ns = stage.session.next_deadline_ns()
     assert deadline_ns is not None
     stage.now_ns = deadline_ns
     stage.tell(Tick())
     stage.connect()
-    assert not stage.session.is_hopeless, "it was tried on"
+    assert not stage.session.places.is_hopeless, "it was tried on"
 
 
 def test_a_router_that_does_not_answer_is_passed_over_and_rounds_have_pauses() -> None:

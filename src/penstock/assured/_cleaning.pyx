@@ -84,7 +84,7 @@ cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
     each = message_at(tables, place).entries
     while each:
         entry = entry_at(tables, each)
-        destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
+        destination = Destination(entry.endpoint, entry.deliveries, entry.flags, entry.given_up_by, 0)
         if entry.state in (STATE_CONSUMED, STATE_CONSUMED_THERE, STATE_REJECTED):
             destination.flags |= ENTRY_CONSUMED
         memcpy(at, &destination, DESTINATION_SIZE)

@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured._containers cimport Bytes, bytes_reserve, push
+from penstock.assured._containers cimport Bytes, Numbers, bytes_reserve, push
 from penstock.assured._layout cimport (
     DELIVER_HEAD_SIZE,
     DELIVERED_HEAD_SIZE,
@@ -23,9 +23,12 @@ from penstock.assured._layout cimport (
 )
 from penstock.assured._messages cimport cached, list_append, queue_remove
 from penstock.assured._records cimport (
+    ENTRY_DEAD,
     ENTRY_REDELIVERED,
     ENTRY_REPLAYED,
+    ENTRY_WHY_MASK,
     MESSAGE_HEAD_SIZE,
+    WHY_EXPIRED,
     MessageHead,
     content_at,
 )
@@ -206,7 +209,7 @@ cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
         if is_expired(tables, place):
             tables.expired_total += 1
             queue_remove(tables, place)
-            give_up(tables, place, True)
+            give_up(tables, place, WHY_EXPIRED)
             continue
         handle = next_flow(tables, endpoint)
         if handle == 0:
@@ -278,6 +281,11 @@ cdef int hand_out(
         tables.redelivered_total += 1
     if entry.flags & ENTRY_REPLAYED:
         out.flags |= DELIVERY_REPLAYED
+    if entry.flags & ENTRY_DEAD:
+        out.flags |= entry.flags & ENTRY_WHY_MASK
+        out.given_up_by = entry.given_up_by
+        if entry.given_up_by:
+            mention(tables, handle, entry.given_up_by)
     out.model_id = head.model_id
     out.model_version = head.model_version
     out.deliveries = entry.deliveries
@@ -300,6 +308,16 @@ cdef int hand_out(
     endpoint.delivered += 1
     tables.delivered_total += 1
     return 0
+
+
+cdef int mention(Tables tables, uint32_t handle, uint32_t endpoint) except -1:
+    """The consumer has to know which one that is."""
+    cdef const Numbers *mentioned = &tables.mentioned
+    if mentioned.count and mentioned.items[mentioned.count - 2] == handle:
+        if mentioned.items[mentioned.count - 1] == endpoint:
+            return 0
+    push(&tables.mentioned, handle)
+    return push(&tables.mentioned, endpoint)
 
 
 cdef uint8_t *frame_room(Tables tables, uint32_t handle, uint64_t size) except NULL:

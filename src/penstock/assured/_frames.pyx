@@ -349,7 +349,7 @@ def encode_deliver(uint32_t flow, messages not None) -> bytes:
         size = delivered_size(<uint32_t>len(topic), len(payload))
         each = DeliveredHead(
             <uint32_t>size, <uint32_t>len(payload), <uint16_t>len(topic), message.priority, message.flags,
-            message.model_id, message.model_version, message.deliveries, 0,
+            message.model_id, message.model_version, message.deliveries, message.given_up_by,
             message.id, message.published_ns, message.publisher, message.number
         )
         memcpy(out, &each, DELIVERED_HEAD_SIZE)
@@ -443,7 +443,7 @@ cdef tuple deliver_of(const uint8_t *frame):
             piece(at + DELIVERED_HEAD_SIZE, each.topic_size),
             piece(at + DELIVERED_HEAD_SIZE + each.topic_size, each.payload_size),
             each.priority, each.flags, each.model_id, each.model_version, each.deliveries,
-            each.published_ns, each.publisher, each.number,
+            each.published_ns, each.publisher, each.number, each.given_up_by,
         ))
         at += each.size
     return KIND_DELIVER, head.flow, messages

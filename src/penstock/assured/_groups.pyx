@@ -32,6 +32,7 @@ from penstock.assured._records cimport (
     TRANSACTION_HEAD_SIZE,
     TREATMENT_SYNC,
     WHEN_COPIED,
+    WHY_REJECTED,
     MessageHead,
     TransactionHead,
 )
@@ -44,6 +45,7 @@ from penstock.assured._stream cimport (
     hold_back,
     is_at_absent,
     is_mirrored,
+    moved_to,
     stream_push,
     target_now,
 )
@@ -199,7 +201,8 @@ def consume(
     and log and tell it."""
     cdef Settlement settlement = Settlement()
     cdef Py_ssize_t index
-    cdef uint32_t place, hint = 0, target
+    cdef uint32_t place, hint = 0
+    cdef uint64_t target
     cdef Entry *entry
     cdef Endpoint *owner = tables.endpoint_of(endpoint)
     if owner is NULL:
@@ -219,8 +222,9 @@ def consume(
         if whats[index] == SETTLE_ACKNOWLEDGED:
             settlement.add(ids[index])
         else:
-            log_dead(tables, endpoint, owner.dead_to, ids[index], WHEN_COPIED)
-            target = owner.dead_to if owner.dead_to and is_mirrored(tables, owner.dead_to) else 0
+            log_dead(tables, endpoint, owner.dead_to, ids[index], WHY_REJECTED, WHEN_COPIED)
+            if owner.dead_to and is_mirrored(tables, owner.dead_to):
+                target = moved_to(owner.dead_to, WHY_REJECTED)
         entry.state = STATE_CONSUMED_THERE
         if tables.is_streaming and is_mirrored(tables, endpoint):
             if message_at(tables, entry.message).flags & MESSAGE_REPLICATED:
@@ -268,7 +272,7 @@ cdef int let_go(
             owner.settled += 1
             tables.settled_total += 1
         else:
-            give_up_to(tables, place, target_now(tables, endpoint, targets[index]), False)
+            give_up_to(tables, place, target_now(tables, endpoint, targets[index]), WHY_REJECTED)
     settlement.log(tables, endpoint, 0)
     if tables.stuck_count:
         retry_stuck(tables, endpoint)
@@ -297,7 +301,7 @@ def log_consumed(Tables tables not None) -> None:
             if whats[index] == SETTLE_ACKNOWLEDGED:
                 settlement.add(ids[index])
             else:
-                log_dead(tables, endpoint, targets[index], ids[index], WHEN_COPIED)
+                log_dead(tables, endpoint, targets[index], ids[index], WHY_REJECTED, WHEN_COPIED)
         settlement.log(tables, endpoint, WHEN_COPIED)
         memcpy(&head, tables.log.data + tables.record_begin(), TRANSACTION_HEAD_SIZE)
         close_group(tables, &head, TREATMENT_SYNC, transaction_id)

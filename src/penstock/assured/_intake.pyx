@@ -51,12 +51,14 @@ from penstock.assured._records cimport (
     DESTINATION_SIZE,
     ENTRY_DEAD,
     ENTRY_REDELIVERED,
+    ENTRY_WHY_SHIFT,
     MESSAGE_HEAD_SIZE,
     MESSAGE_TOGETHER,
     RECORD_MESSAGE,
     TREATMENT_ASYNC,
     TREATMENT_NONE,
     TREATMENT_SYNC,
+    WHY_OVERFLOWED,
     Destination,
     MessageHead,
     message_record_size,
@@ -68,7 +70,6 @@ from penstock.assured._stream cimport (
     stream_push,
 )
 from penstock.assured._tables cimport (
-    GIVEN_UP,
     MESSAGE_AS_MATCHED,
     MESSAGE_GROUPED,
     MESSAGE_STORED,
@@ -288,7 +289,7 @@ cdef uint8_t choose(Tables tables, const PublishedHead *head, const Wanted *want
             continue
         if not is_full(endpoint, content_size):
             endpoint.stamp = tables.stamp
-            push(&tables.destinations, endpoint.number)
+            push_destination(tables, endpoint.number, 0)
             continue
         if not endpoint.gives_up_when_full:
             return full(tables, endpoint)
@@ -298,15 +299,19 @@ cdef uint8_t choose(Tables tables, const PublishedHead *head, const Wanted *want
         target = tables.endpoint_of(endpoint.dead_to)
         if target is NULL:
             return full(tables, endpoint)
-        endpoint = target
-        if is_full(endpoint, content_size):
-            return full(tables, endpoint)
-        if endpoint.stamp != tables.stamp:
-            endpoint.stamp = tables.stamp
-            push(&tables.destinations, endpoint.number | <uint32_t>GIVEN_UP)
+        if is_full(target, content_size):
+            return full(tables, target)
+        if target.stamp != tables.stamp:
+            target.stamp = tables.stamp
+            push_destination(tables, target.number, endpoint.number)
     if tables.destinations.count or tables.keeps_unmatched and not tables.refuses_unmatched:
         return 0
     return OUTCOME_NO_ENDPOINT if tables.refuses_unmatched else OUTCOME_UNMATCHED
+
+
+cdef inline int push_destination(Tables tables, uint32_t endpoint, uint32_t given_up_by) except -1:
+    push(&tables.destinations, endpoint)
+    return push(&tables.destinations, given_up_by)
 
 
 cdef inline bint is_full(const Endpoint *endpoint, uint64_t content_size) noexcept:
@@ -328,8 +333,8 @@ cdef uint8_t treatment_of(Tables tables, uint8_t flags, uint8_t by_topic) noexce
         if flags & MESSAGE_WANTS_SYNC:
             return TREATMENT_SYNC
         return TREATMENT_ASYNC if flags & MESSAGE_WANTS_ASYNC else TREATMENT_NONE
-    for index in range(tables.destinations.count):
-        treatment = max(treatment, tables.endpoints[tables.destinations.items[index] & ~<uint32_t>GIVEN_UP].treatment)
+    for index in range(tables.destinations.count // 2):
+        treatment = max(treatment, tables.endpoints[tables.destinations.items[2 * index]].treatment)
     return treatment
 
 
@@ -385,13 +390,14 @@ cdef int take(
 cdef uint32_t keep_message(
     Tables tables, MessageHead *head, const uint8_t *topic, const uint8_t *payload
 ) except? 0:
-    cdef uint64_t index, count = tables.destinations.count
+    cdef uint64_t index, count = tables.destinations.count // 2
     cdef uint32_t size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
     cdef uint8_t *record = tables.log_room(size)
     cdef uint8_t *at = record + MESSAGE_HEAD_SIZE
-    cdef uint32_t place = 0, entry, number
+    cdef uint32_t place = 0, entry
     cdef Message *message = NULL
     cdef Destination destination
+    memset(&destination, 0, DESTINATION_SIZE)
     head.size = size
     head.destination_count = <uint16_t>count
     memcpy(record, head, MESSAGE_HEAD_SIZE)
@@ -413,16 +419,16 @@ cdef uint32_t keep_message(
         if head.treatment != TREATMENT_NONE:
             append_by_id(tables, place)
     for index in range(count):
-        number = tables.destinations.items[index]
-        destination.endpoint = number & ~<uint32_t>GIVEN_UP
-        destination.deliveries = 0
-        destination.flags = ENTRY_DEAD if number & <uint32_t>GIVEN_UP else 0
+        destination.endpoint = tables.destinations.items[2 * index]
+        destination.given_up_by = tables.destinations.items[2 * index + 1]
+        destination.flags = ENTRY_DEAD | WHY_OVERFLOWED << ENTRY_WHY_SHIFT if destination.given_up_by else 0
         if head.flags & MESSAGE_RESENT:
             destination.flags |= ENTRY_REDELIVERED
         memcpy(at, &destination, DESTINATION_SIZE)
         at += DESTINATION_SIZE
         entry = entry_new(tables, place, tables.endpoints[destination.endpoint])
         entry_at(tables, entry).flags = <uint8_t>destination.flags
+        entry_at(tables, entry).given_up_by = destination.given_up_by
         tables.endpoints[destination.endpoint].accepted += 1
     memcpy(at, topic, head.topic_size)
     at += head.topic_size

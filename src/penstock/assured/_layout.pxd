@@ -40,6 +40,7 @@ cpdef enum:
     MESSAGE_RESENT = 4              # it was sent before: what came of it, nobody has told
 
     DELIVERY_REDELIVERED = 1        # flags of a delivered message: it may have been delivered before
+    DELIVERY_WHY_SHIFT = 4          # above: why another endpoint gave it up, as in the log
     DELIVERY_REPLAYED = 2           # out of what the log still holds, from before the endpoint was made
 
     OUTCOME_STORED = 1
@@ -146,7 +147,7 @@ cdef struct DeliveredHead:  # of each message; topic, payload and zeros follow
     uint16_t model_id
     uint16_t model_version
     uint32_t deliveries     # how often its delivery was begun before, as far as the router knows
-    uint32_t reserved
+    uint32_t given_up_by    # the endpoint, 0: none, or it is not known
     uint64_t id
     int64_t published_ns    # of the router's wall clock, when it came
     uint64_t publisher      # the publisher's own id

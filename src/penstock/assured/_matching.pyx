@@ -172,7 +172,7 @@ cdef class Filling:
             endpoint.stamp = self.tables.stamp
             number = self.there[number]
             if number and is_mirrored(self.tables, endpoint.number):
-                destination = Destination(number, 0, 0)
+                destination = Destination(number, 0, 0, 0, 0)
                 memcpy(self.room(DESTINATION_SIZE), &destination, DESTINATION_SIZE)
                 mark += endpoint_mark(number)
                 count += 1

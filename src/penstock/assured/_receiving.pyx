@@ -31,6 +31,7 @@ from penstock.assured._records cimport (
     TREATMENT_NONE,
     TREATMENT_SYNC,
     UNDONE,
+    WHY_REJECTED,
     DeadRecord,
     Destination,
     IdRun,
@@ -212,7 +213,7 @@ cdef uint8_t *log_message(
     while each:
         entry = entry_at(tables, each)
         if is_kept(tables, record, numbers, entry.endpoint):
-            destination = Destination(entry.endpoint, entry.deliveries, entry.flags)
+            destination = Destination(entry.endpoint, entry.deliveries, entry.flags, entry.given_up_by, 0)
             memcpy(logged + content, &destination, DESTINATION_SIZE)
             content += DESTINATION_SIZE
         each = entry.sibling
@@ -263,6 +264,7 @@ cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
             at = record + MESSAGE_HEAD_SIZE + index * DESTINATION_SIZE
             memcpy(&destination, at, DESTINATION_SIZE)
             destination.endpoint = here(numbers, destination.endpoint)
+            destination.given_up_by = here(numbers, destination.given_up_by)
             memcpy(at, &destination, DESTINATION_SIZE)
     elif record[0] == RECORD_SETTLED:
         memcpy(&settled, record, sizeof(SettledHead))
@@ -313,7 +315,7 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
             elif what == SETTLE_ACKNOWLEDGED:
                 done.append(id)
             else:
-                log_dead(tables, endpoint, target_now(tables, endpoint, target), id, 0)
+                log_dead(tables, endpoint, target_now(tables, endpoint, target), id, WHY_REJECTED, 0)
                 memcpy(&dead, tables.log.data + tables.log.size - DEAD_SIZE, DEAD_SIZE)
                 recover_record(tables, <const uint8_t *>&dead, tables.log_sequence(), 0)
         if done:

@@ -27,6 +27,13 @@ cpdef enum:
     ENTRY_REPLAYED = 2      # queued out of the log, when the endpoint was made
     ENTRY_DEAD = 4          # another endpoint gave it up: its own time to live no longer counts
     ENTRY_CONSUMED = 8      # of a destination: a transaction has consumed it that the other router may not have
+    ENTRY_WHY_SHIFT = 4     # above: with ENTRY_DEAD, why it was given up
+    ENTRY_WHY_MASK = 0x70
+
+    WHY_REJECTED = 1        # by a consumer
+    WHY_DELIVERIES = 2      # it was delivered often enough
+    WHY_EXPIRED = 3         # its time to live was over, or it was too old for the endpoint
+    WHY_OVERFLOWED = 4      # the endpoint had no room for it
 
     WHEN_COPIED = 1         # flag of a SETTLED or DEAD record of a transaction: it counts when the other router has it, too
 
@@ -42,7 +49,7 @@ cpdef enum:
 
     HEAD_SIZE = 8
     MESSAGE_HEAD_SIZE = 64
-    DESTINATION_SIZE = 8
+    DESTINATION_SIZE = 16
     SETTLED_HEAD_SIZE = 16
     ID_RUN_SIZE = 16
     DEAD_SIZE = 24
@@ -89,6 +96,8 @@ cdef struct Destination:
     uint32_t endpoint
     uint16_t deliveries
     uint16_t flags
+    uint32_t given_up_by    # with ENTRY_DEAD: the endpoint, 0 if it is not known
+    uint32_t reserved
 
 
 cdef struct SettledHead:    # runs follow
@@ -108,7 +117,8 @@ cdef struct IdRun:          # every id from first to last that the endpoint has
 cdef struct DeadRecord:
     uint8_t kind
     uint8_t flags
-    uint16_t reserved
+    uint8_t why             # WHY_REJECTED and so on
+    uint8_t reserved
     uint32_t size
     uint32_t source
     uint32_t target         # 0: it is discarded

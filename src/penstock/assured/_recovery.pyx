@@ -30,6 +30,8 @@ from penstock.assured._records cimport (
     ENTRY_DEAD,
     ENTRY_REDELIVERED,
     ENTRY_REPLAYED,
+    ENTRY_WHY_MASK,
+    ENTRY_WHY_SHIFT,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
     MESSAGE_TOGETHER,
@@ -181,6 +183,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
         endpoint.brought += 1
         entry_at(tables, entry).deliveries = destination.deliveries
         entry_at(tables, entry).flags = <uint8_t>destination.flags & ~<uint8_t>ENTRY_CONSUMED | ENTRY_REDELIVERED
+        entry_at(tables, entry).given_up_by = destination.given_up_by
         if destination.flags & ENTRY_CONSUMED:
             entry_at(tables, entry).state = STATE_CONSUMED_THERE
         if destination.flags & ENTRY_REPLAYED:
@@ -254,7 +257,10 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
     if target is not NULL and entry_of(tables, message, dead.target) == 0:
         moved = entry_new(tables, message, target)
         target.brought += 1
-        entry_at(tables, moved).flags = ENTRY_DEAD | ENTRY_REDELIVERED
+        entry_at(tables, moved).given_up_by = dead.source
+        entry_at(tables, moved).flags = <uint8_t>(
+            ENTRY_DEAD | ENTRY_REDELIVERED | dead.why << ENTRY_WHY_SHIFT & ENTRY_WHY_MASK
+        )
     remove(tables, source)
     return 0
 

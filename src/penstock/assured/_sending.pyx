@@ -32,6 +32,7 @@ from penstock.assured._records cimport (
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_DEAD,
+    ENTRY_WHY_SHIFT,
     ID_RUN_SIZE,
     MESSAGE_HEAD_SIZE,
     MESSAGE_TO_MATCH,
@@ -44,6 +45,7 @@ from penstock.assured._records cimport (
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
+    WHY_REJECTED,
     WINDOW_WORDS,
     DeadRecord,
     Destination,
@@ -238,6 +240,8 @@ cdef class Frame:
     cdef int put_message(self, Tables tables, Message *message, const uint8_t *record) except -1:
         cdef MessageHead head
         cdef Destination destination
+        cdef const Entry *entry
+        cdef uint16_t why
         cdef uint32_t each = message.entries, mark = 0, there
         cdef uint64_t count = 0, content
         cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.match_from <= message.id
@@ -270,9 +274,11 @@ cdef class Frame:
         while each:
             there = copied_to(tables, each)
             if there:
-                destination = Destination(there, entry_at(tables, each).deliveries, entry_at(tables, each).flags)
-                if there != entry_at(tables, each).endpoint:
-                    destination = Destination(there, 0, ENTRY_DEAD)
+                entry = entry_at(tables, each)
+                destination = Destination(there, entry.deliveries, entry.flags, entry.given_up_by, 0)
+                if there != entry.endpoint: # a transaction has rejected it
+                    why = ENTRY_DEAD | WHY_REJECTED << ENTRY_WHY_SHIFT
+                    destination = Destination(there, 0, why, entry.endpoint, 0)
                 memcpy(out, &destination, DESTINATION_SIZE)
                 out += DESTINATION_SIZE
             each = entry_at(tables, each).sibling
@@ -306,7 +312,7 @@ cdef class Frame:
         if item.number: # it went to another endpoint
             memset(&dead, 0, sizeof(DeadRecord))
             dead.kind, dead.size, dead.source = RECORD_DEAD, DEAD_SIZE, item.party
-            dead.target, dead.id = <uint32_t>item.number, item.id
+            dead.target, dead.why, dead.id = <uint32_t>item.number, <uint8_t>(item.number >> 32), item.id
             memcpy(self.room(DEAD_SIZE), &dead, DEAD_SIZE)
             self.settled_at = 0
             self.count += 1

@@ -20,16 +20,16 @@ cdef class Settlement:
 cdef bint is_expired(Tables tables, uint32_t place) noexcept
 
 # An endpoint gives up the entry, which is in none of its lists: to its dead-message queue, or for good. It is logged.
-cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1
+cdef int give_up(Tables tables, uint32_t place, uint8_t why) except -1
 
 # The same, to an endpoint that was its dead-message queue at some time, or (0) for good.
-cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_expired) except -1
+cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, uint8_t why) except -1
 
 # From its flow to its queue; or up, if it was delivered often enough. `hint` and the answer: queue_return().
 cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0
 
 # That an endpoint has given a message up, to another or (0) for good; that one is back in its queue.
-cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t flags) except -1
+cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t why, uint8_t flags) except -1
 cdef int log_returned(Tables tables, uint32_t endpoint, uint32_t deliveries, uint64_t id) except -1
 
 # Queue to this endpoint (0: to any) what others gave up to it when it had no room.

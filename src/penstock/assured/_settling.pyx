@@ -31,18 +31,23 @@ from penstock.assured._records cimport (
     ENTRY_DEAD,
     ENTRY_REDELIVERED,
     ENTRY_REPLAYED,
+    ENTRY_WHY_MASK,
+    ENTRY_WHY_SHIFT,
     ID_RUN_SIZE,
     RECORD_DEAD,
     RECORD_RETURNED,
     RECORD_SETTLED,
     RETURNED_SIZE,
     SETTLED_HEAD_SIZE,
+    WHY_DELIVERIES,
+    WHY_EXPIRED,
+    WHY_REJECTED,
     DeadRecord,
     IdRun,
     ReturnedRecord,
     SettledHead,
 )
-from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, stream_push
+from penstock.assured._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, moved_to, stream_push
 from penstock.assured._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
@@ -222,7 +227,7 @@ def settle(
             hint = give_back(tables, place, hint)
         else:
             flow_remove(tables, place)
-            give_up(tables, place, False)
+            give_up(tables, place, WHY_REJECTED)
     settlement.log(tables, endpoint, 0)
     tables.note_ready(owner) # there is room in its flows
     if tables.stuck_count and not tables.is_grouping:
@@ -266,7 +271,7 @@ cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
     flow_remove(tables, place)
     tables.returned_total += 1
     if endpoint.deliveries_max and entry.deliveries >= endpoint.deliveries_max:
-        give_up(tables, place, False)
+        give_up(tables, place, WHY_DELIVERIES)
         return hint
     if endpoint.deliveries_max: # after a crash it is to be counted on
         log_returned(tables, endpoint.number, entry.deliveries, message_at(tables, entry.message).id)
@@ -291,11 +296,11 @@ cdef bint is_expired(Tables tables, uint32_t place) noexcept:
     return endpoint.age_ns_max and tables.wall_ns - message.published_ns >= endpoint.age_ns_max
 
 
-cdef int give_up(Tables tables, uint32_t place, bint has_expired) except -1:
-    return give_up_to(tables, place, tables.endpoints[entry_at(tables, place).endpoint].dead_to, has_expired)
+cdef int give_up(Tables tables, uint32_t place, uint8_t why) except -1:
+    return give_up_to(tables, place, tables.endpoints[entry_at(tables, place).endpoint].dead_to, why)
 
 
-cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_expired) except -1:
+cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, uint8_t why) except -1:
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef Endpoint *target = tables.endpoint_of(dead_to)
@@ -305,13 +310,15 @@ cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_ex
         target is NULL or target.count >= target.messages_max or target.bytes + size > target.bytes_max
     ):
         entry.state = STATE_STUCK
+        entry.flags = <uint8_t>(entry.flags & ~ENTRY_WHY_MASK | why << ENTRY_WHY_SHIFT)
+        entry.given_up_by = endpoint.number
         list_append(tables, &endpoint.lists[STUCK_LIST], place)
         endpoint.queued += 1
         tables.stuck_count += 1
         return 0
-    log_dead(tables, endpoint.number, dead_to, message.id, 0)
+    log_dead(tables, endpoint.number, dead_to, message.id, why, 0)
     endpoint.given_up += 1
-    endpoint.expired += has_expired
+    endpoint.expired += why == WHY_EXPIRED
     tables.given_up_total += 1
     if target is NULL:
         tables.discarded_total += 1
@@ -319,18 +326,18 @@ cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, bint has_ex
         entry.state = STATE_QUEUED # in no list: nothing else to leave
         entry_free(tables, place)
         return 0
-    rehome(tables, place, target)
+    rehome(tables, place, target, why)
     return queue_append(tables, place)
 
 
-cdef void rehome(Tables tables, uint32_t place, Endpoint *target) noexcept:
+cdef void rehome(Tables tables, uint32_t place, Endpoint *target, uint8_t why) noexcept:
     """It is the target's from now on, but in none of its lists."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint64_t size = message_at(tables, entry.message).content_size
     message_at(tables, entry.message).flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     if tables.is_streaming:
-        stream_moved(tables, message_at(tables, entry.message), endpoint.number, target.number)
+        stream_moved(tables, message_at(tables, entry.message), endpoint.number, target.number, why)
     endpoint.count -= 1
     endpoint.bytes -= size
     if entry.flags & ENTRY_REPLAYED:
@@ -340,25 +347,27 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target) noexcept:
     target.accepted += 1
     entry.endpoint = target.number
     entry.deliveries = 0
-    entry.flags = ENTRY_DEAD | (entry.flags & ENTRY_REDELIVERED)
+    entry.given_up_by = endpoint.number
+    entry.flags = <uint8_t>(ENTRY_DEAD | why << ENTRY_WHY_SHIFT | (entry.flags & ENTRY_REDELIVERED))
 
 
-cdef void stream_moved(Tables tables, const Message *message, uint32_t source, uint32_t target) noexcept:
+cdef void stream_moved(Tables tables, const Message *message, uint32_t source, uint32_t target, uint8_t why) noexcept:
     """Tell the other router, as far as it has the two endpoints' messages."""
     if is_mirrored(tables, source):
         if message.flags & MESSAGE_SENT:
             stream_push(
-                tables, message.id, target if is_mirrored(tables, target) else 0, source, ITEM_REMOVED
+                tables, message.id, moved_to(target, why) if is_mirrored(tables, target) else 0, source, ITEM_REMOVED
             )
     elif message.flags & MESSAGE_REPLICATED and is_mirrored(tables, target):
         stream_push(tables, message.id, 0, 0, ITEM_MESSAGE)
 
 
-cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t flags) except -1:
+cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t why, uint8_t flags) except -1:
     cdef DeadRecord record
     memset(&record, 0, sizeof(DeadRecord))
     record.kind = RECORD_DEAD
     record.flags = flags
+    record.why = why
     record.size = DEAD_SIZE
     record.source = source
     record.target = target
@@ -379,7 +388,7 @@ def sweep(Tables tables not None, uint32_t budget) -> None:
         if entry_at(tables, place).state == STATE_QUEUED and is_expired(tables, place):
             tables.expired_total += 1
             queue_remove(tables, place)
-            give_up(tables, place, True)
+            give_up(tables, place, WHY_EXPIRED)
 
 
 cdef int retry_stuck(Tables tables, uint32_t target) except -1:
@@ -394,7 +403,7 @@ cdef int retry_stuck(Tables tables, uint32_t target) except -1:
         while last:
             place = endpoint.lists[STUCK_LIST].first
             queue_remove(tables, place)
-            give_up(tables, place, is_expired(tables, place))
+            give_up(tables, place, (entry_at(tables, place).flags & ENTRY_WHY_MASK) >> ENTRY_WHY_SHIFT)
             if place == last or endpoint.lists[STUCK_LIST].last == place: # there is still no room
                 break
     return 0

@@ -1,12 +1,12 @@
 """What happens to messages that the other router has, or is to have, in the order in which it happens."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.assured._tables cimport Tables
 
 cdef enum:
     ITEM_MESSAGE = 1        # id; number and party are its publisher's (its handle), 0 if they are not known
-    ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: the endpoint that it went to, or 0
+    ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: moved_to(), or 0
     ITEM_BEGIN = 3          # a transaction: id and number are its publisher's id and its own number
     ITEM_END = 4            # of it: number is its id, id that of its record in the journal, party its treatment
     ITEM_OWNER = 5          # id is a publisher's, number stands for its client
@@ -22,6 +22,10 @@ cdef struct Item:
 
 
 cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept
+
+# Of what was given up: the endpoint that it went to, and why (above 32 bits).
+cdef inline uint64_t moved_to(uint32_t target, uint8_t why) noexcept:
+    return <uint64_t>why << 32 | target
 
 # What stands for an endpoint; the sum over all that want a message is sent instead of them, so that the other router sees
 # whether it found the same.

@@ -1,7 +1,7 @@
 """What a router has in memory: messages, where each is queued, endpoints, flows, publishers, and the end of its log.
 
     Message   80 bytes    one for each message that some endpoint has, or that waits for the disk
-    Entry     28 bytes    one for each endpoint that a message is queued to; in the endpoint's queue, or, delivered and
+    Entry     32 bytes    one for each endpoint that a message is queued to; in the endpoint's queue, or, delivered and
                           not settled, in its flow's list
     Map       about 17 to 34 bytes for each message: its slot by its id
 
@@ -32,7 +32,6 @@ cdef enum:
     STATE_REJECTED = 8              # the same, to a dead-message queue: the other router is to have it there at once
 
     OUTCOME_COUNT = 64
-    GIVEN_UP = 1 << 31              # of a destination: another endpoint was full
 
     MESSAGE_STORED = 1
     MESSAGE_REPLICATED = 2          # in the list by id
@@ -69,9 +68,10 @@ cdef struct Entry:
     uint32_t next                   # of the queue or the flow; of a free place: the next free one; REJECTED: the target
     uint32_t previous
     uint32_t flow                   # that it is in flight on
+    uint32_t given_up_by            # with ENTRY_DEAD: the endpoint, if it is known
     uint16_t deliveries
     uint8_t state
-    uint8_t flags
+    uint8_t flags                   # of a destination; STATE_STUCK: with the reason, ENTRY_DEAD or not
 
 
 cdef struct List:
@@ -206,8 +206,9 @@ cdef class Tables:
     cdef Numbers ready                  # endpoints
     cdef Numbers held                   # endpoints that hold messages back
     cdef Numbers dirty_flows
+    cdef Numbers mentioned              # flow, endpoint: deliveries speak of it, and the consumer may not know its name
     cdef Numbers dirty_publishers
-    cdef Numbers destinations           # of the message that is being accepted; with the bit GIVEN_UP
+    cdef Numbers destinations           # of the message that is being accepted: endpoint, and the one that is full or 0
     cdef bint is_overflowing            # one of those that want it is full: it goes elsewhere
     cdef readonly uint32_t full_endpoint    # that had no room for the message that was refused last
     cdef readonly uint8_t full_limit        # which of its limits

@@ -72,7 +72,8 @@ cdef class Tables:
                      <uint64_t>self.log.data, <uint64_t>self.log_offsets, <uint64_t>self.log_sizes,
                      <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
                      <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items,
-                     <uint64_t>self.stream.data, <uint64_t>self.held.items):
+                     <uint64_t>self.stream.data, <uint64_t>self.held.items,
+                     <uint64_t>self.mentioned.items):
             free(<void *><uint64_t>each)
 
     @property
@@ -331,6 +332,16 @@ cdef class Tables:
                 done += count
             publisher.run_count = 0
         self.dirty_publishers.count = 0
+        return found
+
+    def take_mentions(self):
+        """[(link, endpoint)] of those that deliveries speak of."""
+        cdef uint64_t index
+        if self.mentioned.count == 0:
+            return ()
+        found = [(self.flows[self.mentioned.items[2 * index]].link, self.mentioned.items[2 * index + 1])
+                 for index in range(self.mentioned.count // 2)]
+        self.mentioned.count = 0
         return found
 
     # The log

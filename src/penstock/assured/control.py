@@ -233,7 +233,7 @@ class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):
 
 
 class EndpointNamed(msgspec.Struct, tag="endpoint_named", frozen=True):
-    """Which endpoint a number in acknowledgements on this link means, and how much it takes."""
+    """Which endpoint a number in acknowledgements and deliveries on this link means, and how much it takes."""
 
     endpoint: U32
     name: Name

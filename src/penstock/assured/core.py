@@ -205,6 +205,7 @@ class MessageRouter:
             self._sweep_ns = None
         if self.is_active:
             sends, fetches = deliver_ready(self.tables, self.config.fetch_messages_max, self.config.fetch_bytes_max)
+            self._out += self.links.names(self.tables.take_mentions())
             self._out += [SendData(link, frames) for link, frames in sends]
             self._out += [self.log.fetch(*each) for each in fetches]
             self._out += self.replays.step()

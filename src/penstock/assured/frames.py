@@ -73,6 +73,8 @@ class Delivered(NamedTuple):
     published_ns: int = 0
     publisher: int = 0
     number: int = 0
+    given_up_by: int = 0
+    """The endpoint's number; `flags` say why."""
 
 
 class Run(NamedTuple):

@@ -1,6 +1,7 @@
 """The clients of a router: what each has open, and what it may do."""
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy
 from numpy.typing import NDArray
@@ -154,16 +155,19 @@ class Links:
         """What publishers are to be told; before that, which endpoints it speaks of."""
         found: list[Instruction] = []
         for link, frames, full in self._tables.take_acknowledgements():
-            found += [each for number in full for each in self._name(link, number)]
+            found += self.names([(link, number) for number in full])
             found.append(SendData(link, frames))
         return found
 
-    def _name(self, number: int, endpoint: int) -> list[Instruction]:
-        link, named = self._links.get(number), self._endpoints.by_number(endpoint)
-        if link is None or named is None or link.told.get(endpoint) is named.config:
-            return []
-        tell_last(link.told, endpoint, named.config)
-        return [NameEndpoint(number, endpoint, named.config)]
+    def names(self, mentions: Sequence[tuple[int, int]]) -> list[Instruction]:
+        """Which endpoints links are told of by their numbers, as far as they do not know it."""
+        found: list[Instruction] = []
+        for number, endpoint in mentions:
+            link, named = self._links.get(number), self._endpoints.by_number(endpoint)
+            if link is not None and named is not None and link.told.get(endpoint) is not named.config:
+                tell_last(link.told, endpoint, named.config)
+                found.append(NameEndpoint(number, endpoint, named.config))
+        return found
 
     def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:
         """(handle, link) of each."""

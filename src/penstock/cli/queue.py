@@ -203,6 +203,8 @@ def _told(message: Delivery) -> str:
         "deliveries": message.deliveries,
         "published_ns": message.published_ns,
     }
+    if message.dead_reason:
+        told |= {"dead_reason": message.dead_reason, "dead_from": message.dead_from}
     return msgspec.json.encode(told).decode()
 
 

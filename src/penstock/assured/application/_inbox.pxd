@@ -16,11 +16,14 @@ cdef class Delivery:
     cdef readonly uint64_t number
     cdef readonly uint32_t opened
     cdef readonly bint is_settled
+    cdef readonly str dead_reason
+    cdef readonly str dead_from
     cdef readonly object source
 
 
 cdef class Inbox:
     cdef public object source           # whose messages these are
+    cdef public dict named              # endpoints, by the numbers that the router has for them
     cdef readonly uint64_t waiting      # messages that were not read
     cdef readonly uint64_t came         # in all, since it was opened
     cdef uint32_t opened

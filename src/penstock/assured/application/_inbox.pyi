@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from penstock.assured.control import EndpointNamed
+
 class Delivery:
     """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` says on which opening of
     its flow it came: after another one it cannot be settled any more, and comes again."""
@@ -20,6 +22,10 @@ class Delivery:
     number: int
     opened: int
     is_settled: bool
+    dead_reason: str
+    """Of a message that another endpoint gave up: rejected, deliveries_max, expired or overflowed. Of others empty."""
+    dead_from: str
+    """The endpoint that gave it up; empty if that is not known, or is no more."""
     source: Any
 
     def ack(self) -> None:
@@ -34,6 +40,8 @@ class Inbox:
 
     source: Any
     """Whose messages these are."""
+    named: dict[int, EndpointNamed]
+    """Endpoints, by the numbers that the router has for them."""
 
     waiting: int
     """Messages that were not read."""

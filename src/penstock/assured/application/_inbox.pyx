@@ -16,6 +16,7 @@ from penstock.assured._layout cimport (
     DELIVERED_HEAD_SIZE,
     DELIVERY_REDELIVERED,
     DELIVERY_REPLAYED,
+    DELIVERY_WHY_SHIFT,
     FRAME_GOOD,
     FRAME_RUNS_MAX,
     KIND_SETTLE,
@@ -30,10 +31,13 @@ from penstock.wire._codec cimport load_u16, store_u32
 
 from penstock.base.errors import RemoteProtocolError
 
+cdef tuple DEAD_REASONS = ("", "rejected", "deliveries_max", "expired", "overflowed", "", "", "")
+
 
 cdef class Delivery:
     """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` says on which opening of
-    its flow it came: after another one it cannot be settled any more, and comes again."""
+    its flow it came: after another one it cannot be settled any more, and comes again. In a dead-message queue
+    `dead_reason` says why it is there, and `dead_from` which endpoint gave it up."""
 
     def __repr__(self) -> str:
         flags = " redelivered" if self.is_redelivered else ""
@@ -53,7 +57,7 @@ cdef class Delivery:
         self.source.reject(self)
 
 
-cdef Delivery delivery_of(const uint8_t *at, uint32_t opened, object source):
+cdef Delivery delivery_of(const uint8_t *at, uint32_t opened, object source, dict named):
     cdef DeliveredHead head
     cdef Delivery made = Delivery.__new__(Delivery)
     cdef const char *topic = <const char *>at + DELIVERED_HEAD_SIZE
@@ -72,6 +76,12 @@ cdef Delivery delivery_of(const uint8_t *at, uint32_t opened, object source):
     made.number = head.number
     made.opened = opened
     made.source = source
+    made.dead_reason = made.dead_from = ""
+    if head.flags >> DELIVERY_WHY_SHIFT:
+        made.dead_reason = DEAD_REASONS[head.flags >> DELIVERY_WHY_SHIFT & 7]
+        giver = named.get(head.given_up_by)
+        if giver is not None:
+            made.dead_from = giver.name
     return made
 
 
@@ -79,6 +89,7 @@ cdef class Inbox:
     """Of one flow."""
 
     def __init__(self) -> None:
+        self.named = {}
         self.reopen(0)
 
     def reopen(self, uint32_t opened) -> None:
@@ -120,7 +131,7 @@ cdef class Inbox:
         self.at += head.size
         self.left -= 1
         self.waiting -= 1
-        return delivery_of(data, self.opened, self.source)
+        return delivery_of(data, self.opened, self.source, self.named)
 
     def end(self) -> int:
         """Nobody reads any more. How many of those that came were read."""

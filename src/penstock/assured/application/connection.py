@@ -266,7 +266,7 @@ class Assured:
         try:
             with self.lock:
                 self.changed.wait_for(
-                    lambda: part.handle or part in self._failed or self.is_over or self._core.is_hopeless,
+                    lambda: part.handle or part in self._failed or self.is_over or self._core.places.is_hopeless,
                     self._answer_seconds,
                 )
                 self.check(part)
@@ -315,7 +315,7 @@ class Assured:
     def await_answer(self, token: int, seconds: float | None = None) -> Answer:
         with self.lock:
             self.changed.wait_for(
-                lambda: self._answers[token] is not None or self.is_over or self._core.is_hopeless,
+                lambda: self._answers[token] is not None or self.is_over or self._core.places.is_hopeless,
                 seconds or self._answer_seconds,
             )
             answer = self._answers.pop(token)
@@ -331,7 +331,7 @@ class Assured:
         return UnreachableError(
             "no router that is active answers",
             where=", ".join(self._config.routers),
-            hint=self._core.why_not or "is one running there?",
+            hint=self._core.places.why_not or "is one running there?",
         )
 
     def _exchanged(self, part: PublisherPart, refused: list[tuple[int, int, int]]) -> None:

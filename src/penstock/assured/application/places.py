@@ -60,6 +60,12 @@ class Places:
         self._rounds = 0
         self._hints = 0
         self._is_led = config.role != "operator"
+        self.why_not = ""
+        """What the last attempt to connect came to, that failed."""
+        self.is_hopeless = False
+        """No router can be reached where it was named, as it seems: nobody need wait, though they are tried on."""
+        self._hopeless: set[str] = set()
+        self._was_welcome = False
 
     def learn(self, places: tuple[str, ...]) -> None:
         new = [each for each in places if self._is_led and each and each not in self._known]
@@ -68,6 +74,15 @@ class Places:
     def succeed(self) -> None:
         """It is welcome: pauses begin anew with the next loss."""
         self._rounds, self._hints, self._todo = 0, 0, []
+        self._was_welcome, self.is_hopeless, self.why_not = True, False, ""
+
+    def fail(self, place: str, why: str, *, is_hopeless: bool) -> bool:
+        """Nobody answers there; whether nobody will, anywhere."""
+        self.why_not = why
+        if is_hopeless:
+            self._hopeless.add(place)
+        self.is_hopeless = not self._was_welcome and self._hopeless.issuperset(self._config.routers)
+        return self.is_hopeless
 
     def next(self, hint: str = "") -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""

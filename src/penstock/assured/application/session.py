@@ -76,15 +76,10 @@ class Session:
         """The highest that was heard of."""
         self.named: dict[int, EndpointNamed] = {}
         """Endpoints, by the numbers of this link's router."""
-        self.why_not = ""
-        """What the last attempt to connect came to, that failed."""
-        self.is_hopeless = False
-        """No router can be reached where it was named, as it seems: nobody need wait, though they are tried on."""
-        self._hopeless: set[str] = set()
         self._config = config
         self._counters = counters
         self._token = token
-        self._places = Places(config, randomness)
+        self.places = Places(config, randomness)
         self._attempt = 0
         self._link = 0
         self._is_welcome = self._was_welcome = self._is_over = False
@@ -150,7 +145,8 @@ class Session:
             case Connected(attempt, link):
                 self._connected(attempt, link)
             case ConnectFailed(attempt, why, is_stranger):
-                self._note_failure(event)
+                if attempt == self._attempt and self.places.fail(self._place, why, is_hopeless=event.is_hopeless):
+                    self._out.append(Changed())
                 if is_stranger and not self._was_welcome:
                     self._fail(AuthenticationError(why))
                 elif attempt == self._attempt and not self._link:
@@ -198,7 +194,7 @@ class Session:
     # Links
 
     def _seek(self, now_ns: int, hint: str = "") -> None:
-        self._place, wait_ns = self._places.next(hint)
+        self._place, wait_ns = self.places.next(hint)
         if wait_ns:
             self._retry_ns = now_ns + wait_ns
         else:
@@ -215,13 +211,6 @@ class Session:
             return
         self._link = link
         self._out.append(Say(link, Login(self._config.name, self._config.role, self._token, self.epoch)))
-
-    def _note_failure(self, event: ConnectFailed) -> None:
-        self.why_not = event.why
-        if event.is_hopeless and event.attempt == self._attempt:
-            self._hopeless.add(self._place)
-            self.is_hopeless = not self._was_welcome and self._hopeless.issuperset(self._config.routers)
-            self._out.append(Changed())
 
     def _leave(self, now_ns: int, place: str = "") -> None:
         """Give up the present link, or attempt."""
@@ -245,7 +234,7 @@ class Session:
                 self._transactions.lose(part)
         self._publishers.clear()
         self._flows.clear()
-        self.named.clear()
+        self.named = {}  # what came before is read by the names of before
         self._opening.clear()
         self._waiting.update({ask.token: ask for ask in self._asked.values()})
         self._asked.clear()
@@ -290,7 +279,7 @@ class Session:
     def _take_welcome(self, welcome: Welcome, now_ns: int) -> None:
         if self._is_welcome:
             raise RemoteProtocolError("a second welcome")
-        self._places.learn(welcome.places)
+        self.places.learn(welcome.places)
         is_stale = welcome.epoch < self.epoch
         self.epoch = max(self.epoch, welcome.epoch)
         if self._config.wants_active and (is_stale or welcome.role != "active"):
@@ -299,10 +288,9 @@ class Session:
             return
         self.welcome = welcome
         self._is_welcome = self._was_welcome = True
-        self.is_hopeless, self.why_not = False, ""
         self._welcome_ns = now_ns
         if self._short_links < SHORT_LINKS_MAX:
-            self._places.succeed()
+            self.places.succeed()
         self._ping_ns = now_ns + self._config.silence_ms * NS_PER_MS // PINGS_PER_SILENCE
         for part in self._parts:
             self._open(part)
@@ -337,6 +325,7 @@ class Session:
             self._send(part.frames())
         elif isinstance(part, FlowPart) and isinstance(message, FlowOpened):
             part.open(message.handle, is_active=message.is_active)
+            part.inbox.named = self.named
             self._flows[message.handle] = part
             self._out.append(Opened(part))
         elif part is not None:

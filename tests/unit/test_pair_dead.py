@@ -1,0 +1,123 @@
+"""What the routers of a pair know of messages that were given up: why, and by which endpoint (REPL-12)."""
+
+from typing import Any
+
+import pytest
+
+from paired_kit import Router, connect, disconnect, exchange, switch
+from penstock.assured._layout import DELIVERY_WHY_SHIFT, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import Begin, Commit, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.frames import Deliver, Delivered, Published, encode_publish, encode_settle
+
+LINK = 10
+NS_PER_S = 1_000_000_000
+
+
+def queue(name: str, **options: Any) -> EndpointConfig:
+    return EndpointConfig(name=name, wants=(Want(topics=(f"{name}.>", "all.>")),), replication="synchronous", **options)
+
+
+DEAD, DEAD_TOO = (EndpointConfig(name=name, dead_to="", replication="synchronous") for name in ("dead", "dead-too"))
+OVERFLOWING = queue("full", messages_max=1, when_full="dead")
+EXPIRING = queue("old", age_ms_max=1_000)
+WEARY = queue("often", deliveries_max=1)
+PICKY = queue("picky", dead_to="dead-too")
+
+
+def pair_with(*endpoints: EndpointConfig, **options: Any) -> tuple[Router, Router]:
+    one, other = Router("a", *endpoints, **options), Router("b", EndpointConfig(name="own"), **options)
+    connect(one, other)
+    one.tell(LinkOpened(LINK, "client", is_operator=True))
+    one.tell(OpenPublisher(LINK, 1, 777))
+    exchange(one, other)
+    return one, other
+
+
+def delivered(router: Router, endpoint: str, link: int = LINK, request: int = 20) -> tuple[int, list[Delivered]]:
+    """The flow, and what it gets."""
+    router.sent.clear()
+    router.tell(OpenFlow(link, request, endpoint, 100))
+    frames = [each for each in router.sent if isinstance(each, Deliver)]
+    return router.answers[request].handle, [message for frame in frames for message in frame.messages]
+
+
+def settle(router: Router, endpoint: str, what: int, transaction: int = 0) -> None:
+    flow, messages = delivered(router, endpoint)
+    runs = [(each.id, each.id, what) for each in messages]
+    router.tell(Data(LINK, encode_settle(flow, runs, transaction=transaction)))
+
+
+def dead_letters(router: Router, endpoint: str = "dead", link: int = 30) -> dict[str, tuple[int, str]]:
+    """By text: why, and by which endpoint of this router."""
+    router.tell(LinkOpened(link, "heir", is_operator=True))
+    found = {}
+    for each in delivered(router, endpoint, link, 40 + link)[1]:
+        giver = router.router.endpoints.by_number(each.given_up_by)
+        found[each.payload.decode()] = each.flags >> DELIVERY_WHY_SHIFT, giver.config.name if giver else ""
+    return found
+
+
+@pytest.mark.parametrize("is_linked", [True, False], ids=["streamed", "compared"])
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+def test_repl_12_the_other_router_knows_why_and_by_whom_a_message_was_given_up(
+    is_linked: bool, is_restarted: bool
+) -> None:
+    """Endpoints have other numbers there."""
+    one, other = pair_with(DEAD, OVERFLOWING, EXPIRING, WEARY, PICKY, DEAD_TOO)
+    if not is_linked:
+        disconnect(one, other)
+    topics = ("full.x", "full.x", "old.x", "often.x", "picky.x")
+    published = [Published(topic.encode(), f"{number} {topic}".encode()) for number, topic in enumerate(topics)]
+    one.tell(Data(LINK, encode_publish(1, 1, published)))
+    exchange(one, other)
+    settle(one, "often", SETTLE_RETURNED)
+    settle(one, "picky", SETTLE_REJECTED)
+    one.wait(2 * NS_PER_S)
+    exchange(one, other)
+    if not is_linked:
+        connect(one, other, link=2)
+    assert other.router.tables.endpoint_numbers != one.router.tables.endpoint_numbers
+    if is_restarted:
+        disconnect(one, other)
+        other = other.restart()
+        connect(one, other, link=3)
+    switch(one, other)
+    assert dead_letters(other) == {
+        "1 full.x": (WHY_OVERFLOWED, "full"),
+        "2 old.x": (WHY_EXPIRED, "old"),
+        "3 often.x": (WHY_DELIVERIES, "often"),
+    }
+    assert dead_letters(other, "dead-too", 31) == {"4 picky.x": (WHY_REJECTED, "picky")}
+
+
+@pytest.mark.parametrize("is_linked", [True, False], ids=["streamed", "compared"])
+def test_what_a_transaction_rejects_says_so_at_both_routers(is_linked: bool) -> None:
+    one, other = pair_with(DEAD, queue("picky"))
+    one.tell(Data(LINK, encode_publish(1, 1, [Published(b"picky.x", b"bad")])))
+    exchange(one, other)
+    one.tell(Begin(LINK, 50, 1, 1))
+    settle(one, "picky", SETTLE_REJECTED, transaction=1)
+    if not is_linked:
+        disconnect(one, other)
+    one.tell(Commit(LINK, 51, 1, 1))
+    exchange(one, other)
+    if not is_linked:
+        connect(one, other, link=2)
+    assert dead_letters(one) == {"bad": (WHY_REJECTED, "picky")}
+    switch(one, other)
+    assert dead_letters(other) == {"bad": (WHY_REJECTED, "picky")}
+
+
+def test_two_queues_that_got_a_message_from_two_endpoints_say_so_each() -> None:
+    """Also when the message is sent as it stands then."""
+    one, other = pair_with(DEAD, DEAD_TOO, PICKY, EXPIRING)
+    disconnect(one, other)
+    one.tell(Data(LINK, encode_publish(1, 1, [Published(b"all.x", b"both")])))
+    settle(one, "picky", SETTLE_REJECTED)
+    one.wait(2 * NS_PER_S)
+    connect(one, other, link=2)
+    switch(one, other)
+    assert dead_letters(other) == {"both": (WHY_EXPIRED, "old")}
+    assert dead_letters(other, "dead-too", 31) == {"both": (WHY_REJECTED, "picky")}
