@@ -11,7 +11,7 @@ PROBE_WAIT_S = 0.5
 def parse_place(text: str) -> Address:
     """host:port."""
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+    if not host or set(host) & set("/@ ") or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
         raise ConfigurationError(f"{text!r} is not an address", hint="write host:port, like 127.0.0.1:7402")
     return host, int(port)
 

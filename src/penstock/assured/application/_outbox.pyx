@@ -5,6 +5,8 @@ the interpreter's lock from beginning to end, and so is one step for the other.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -43,6 +45,11 @@ cdef enum:
     FULL_KEPT = 1_024           # runs of messages that endpoints had no room for
     SLOT_ROOM = 4_096           # a slot's memory above that is given back with its message
     FRAME_SIZE = 262_144        # of a frame that is made here, unless one message is longer
+
+
+cdef inline object whole(object number):
+    """What is cut off to become whole is refused (TypeError)."""
+    return number if PyLong_CheckExact(number) else PyNumber_Index(number)
 
 
 cdef class Outbox:
@@ -93,11 +100,11 @@ cdef class Outbox:
         self,
         str topic not None,
         bytes payload not None,
-        uint8_t priority,
+        object priority,
         uint8_t flags,
-        uint16_t model_id,
-        uint16_t model_version,
-        uint32_t ttl_ms,
+        object model_id,
+        object model_version,
+        object ttl_ms,
         uint32_t transaction,
     ) -> int:
         """The message's number; 0 if there is no room."""
@@ -114,7 +121,9 @@ cdef class Outbox:
             raise LimitError(
                 f"a payload of {payload_size:,} bytes", hint=f"at most {self.payload_size_max:,} (message_bytes_max)"
             )
-        if priority > PRIORITY_MAX:
+        head.priority, head.ttl_ms = whole(priority), whole(ttl_ms)
+        head.model_id, head.model_version = whole(model_id), whole(model_version)
+        if head.priority > PRIORITY_MAX:
             raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
         if self.waiting_bytes >= self.bytes_max or self.next_number - self.unresolved >= self.window:
             return 0
@@ -129,10 +138,8 @@ cdef class Outbox:
         slot.size = <uint32_t>size
         slot.outcome = 0
         slot.transaction = transaction
-        head = PublishedHead(
-            <uint32_t>size, <uint32_t>payload_size, <uint16_t>topic_size, priority, flags, model_id, model_version,
-            ttl_ms, 0
-        )
+        head.size, head.payload_size, head.topic_size = <uint32_t>size, <uint32_t>payload_size, <uint16_t>topic_size
+        head.flags, head.reserved = flags, 0
         memcpy(slot.data, &head, PUBLISHED_HEAD_SIZE)
         memcpy(slot.data + PUBLISHED_HEAD_SIZE, text, topic_size)
         end = PUBLISHED_HEAD_SIZE + topic_size + payload_size

@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.assured._layout import WINDOW_MAX
 from penstock.assured.application import leftover
+from penstock.assured.application.arguments import whole_number
 from penstock.assured.application.consuming import AssuredEndpoint
 from penstock.assured.application.events import (
     Answered,
@@ -127,17 +128,15 @@ class Assured:
         again goes on in its numbering."""
         own = publisher_id or 1 + SystemRandomness().below(2**63)
         _check(OpenPublisher(0, own))
-        if not (0 < window <= WINDOW_MAX and 0 < window_bytes_max < 2**63):
-            raise LocalProtocolError("no such window", hint=f"1 to {WINDOW_MAX:,} messages, at least 1 byte")
-        made = AssuredPublisher(self, PublisherPart(own, window=window, bytes_max=window_bytes_max))
+        window = whole_number(window, "window", WINDOW_MAX)
+        bytes_max = whole_number(window_bytes_max, "window_bytes_max", 2**63 - 1)
+        made = AssuredPublisher(self, PublisherPart(own, window=window, bytes_max=bytes_max))
         self.open_part(made.part)
         return made
 
     def endpoint(self, name: str, *, prefetch: int = PREFETCH) -> AssuredEndpoint:
         """Messages of a queue; at most `prefetch` of them are here unsettled."""
-        if prefetch < 1:
-            raise LocalProtocolError("nothing comes without credit", hint="prefetch is at least 1")
-        _check(OpenFlow(0, name, prefetch))
+        _check(OpenFlow(0, name, whole_number(prefetch, "prefetch", 2**32 - 1)))
         made = AssuredEndpoint(self, FlowPart(name, prefetch=prefetch))
         self.open_part(made.part)
         return made
@@ -145,12 +144,15 @@ class Assured:
     def transaction(self) -> Transaction:
         """What is published and settled in it happens at its end, as one, or not at all."""
         with self.lock:
+            self._check_open()
             publisher = self._idle.pop() if self._idle else None
         return Transaction(self, publisher or self.publisher(window=4_096), self._idle.append)
 
     def create_endpoint(self, endpoint: EndpointConfig, *, from_id: int = 0, from_time_ns: int = 0) -> None:
         """One that is there already and is the same is no error. It begins with the next message, or earlier, in what
-        the router's log still holds."""
+        the router's log still holds: with a message, or with what came at a time."""
+        if from_id and from_time_ns:
+            raise LocalProtocolError("it cannot begin with from_id and with from_time_ns", hint="say one of them")
         self.ask(CreateEndpoint(0, endpoint, from_id, from_time_ns))
 
     def alter_endpoint(self, endpoint: EndpointConfig) -> None:
@@ -283,11 +285,16 @@ class Assured:
 
     def check(self, part: PublisherPart | FlowPart) -> None:
         """Raises why the part, or all of it, is over. With the lock."""
+        if part in self._failed and self._error is None:
+            raise self._failed[part]
+        self._check_open()
+        if part.is_closed:
+            raise LocalProtocolError("it is closed")
+
+    def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
-        if part in self._failed:
-            raise self._failed[part]
-        if self._is_closed or part.is_closed:
+        if self._is_closed:
             raise LocalProtocolError("it is closed")
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
@@ -321,10 +328,7 @@ class Assured:
             answer = self._answers.pop(token)
             if answer is not None:
                 return answer
-            if self._error is not None:
-                raise self._error
-            if self._is_closed:
-                raise LocalProtocolError("it is closed")
+            self._check_open()
             raise self._no_answer()
 
     def _no_answer(self) -> UnreachableError:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.assured._layout import SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
 from penstock.assured.application._inbox import Delivery
+from penstock.assured.application.arguments import deadline_after, whole_number
 from penstock.assured.application.parts import FlowPart
-from penstock.base.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from penstock.assured.application.connection import Assured
@@ -39,8 +39,7 @@ class AssuredEndpoint:
 
     def take(self, count_max: int, timeout: float | None = None) -> list[Delivery]:
         """What is there, up to so many messages; waits for the first."""
-        if not 0 < count_max < 2**32:
-            raise LocalProtocolError(f"{count_max} messages cannot be taken", hint="at least 1")
+        count_max = whole_number(count_max, "number of messages", 2**32 - 1)
         if not self.part.inbox.waiting:
             self._wait(timeout)
         return self.part.inbox.take(count_max)
@@ -110,7 +109,7 @@ class AssuredEndpoint:
         return settled
 
     def _wait(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         with self._assured.lock:
             while not self.part.inbox.waiting and not self._is_closed:
                 self._assured.check(self.part)

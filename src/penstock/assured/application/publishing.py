@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Self
 from typing_extensions import Buffer
 
 from penstock.assured._layout import (
-    MESSAGE_WANTS_ASYNC,
-    MESSAGE_WANTS_SYNC,
     OUTCOME_ASYNC,
     OUTCOME_BAD_TOPIC,
     OUTCOME_DEGRADED,
@@ -27,13 +25,13 @@ from penstock.assured._layout import (
     OUTCOME_TRANSACTION,
     OUTCOME_UNMATCHED,
     PRIORITY_DEFAULT,
-    PRIORITY_MAX,
 )
+from penstock.assured.application.arguments import FLAGS, deadline_after, payload_bytes, unfit
 from penstock.assured.application.events import Changed
 from penstock.assured.application.parts import PublisherPart
 from penstock.assured.config import Treatment
 from penstock.assured.fullness import why_full
-from penstock.base.errors import LimitError, LocalProtocolError, PenstockError, RefusedError, UnreachableError
+from penstock.base.errors import LimitError, PenstockError, RefusedError, UnreachableError
 from penstock.base.log import logger
 from penstock.model import Message
 from penstock.topics import check_topic
@@ -60,23 +58,9 @@ OUTCOMES = {
 }
 """What became of a message, in words."""
 
-FLAGS: dict[Treatment, int] = {"none": 0, "asynchronous": MESSAGE_WANTS_ASYNC, "synchronous": MESSAGE_WANTS_SYNC}
-OPTION_MAX = {"priority": PRIORITY_MAX, "ttl_ms": 2**32 - 1, "model_id": 2**16 - 1, "model_version": 2**16 - 1}
 REFUSED_KEPT = 1_024
 
 log = logger("assured.application")
-
-
-def _bytes_of(payload: Buffer | Message) -> bytes:
-    if isinstance(payload, str):
-        raise LocalProtocolError("a payload is bytes, not text", hint="encode it: text.encode()")
-    return bytes(payload)
-
-
-def _unfit(**options: int) -> LocalProtocolError:
-    """Why a message has no room for its options."""
-    found = next(name for name, value in options.items() if not 0 <= value <= OPTION_MAX[name])
-    return LocalProtocolError(f"{options[found]} is no {found}", hint=f"0 to {OPTION_MAX[found]:,}")
 
 
 class AssuredPublisher:
@@ -102,7 +86,7 @@ class AssuredPublisher:
         RefusedError if the router does not take it, LimitError if it is too large, UnreachableError if it is not
         acknowledged within `timeout` seconds; then it may be stored still. Options as of send().
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else deadline_after(timeout)
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
         is_done = self._assured.exchange(self.part, number, until)
         if self._awaited:  # some of these may have been acknowledged as well
@@ -152,17 +136,15 @@ class AssuredPublisher:
         transaction: int = 0,
     ) -> int:
         """Into the outbox, when there is room."""
-        if topic not in self._checked:
-            self._check_topic(topic)
-        if isinstance(payload, Message):
-            model_id, model_version = payload.model.id, payload.version
-        content = payload if isinstance(payload, bytes) else _bytes_of(payload)
         put = self._outbox.put
-        flags = FLAGS.get(replication)
-        if flags is None:
-            raise LocalProtocolError(f"no replication is called {replication!r}", hint=", ".join(FLAGS))
         number = 0
         try:
+            if topic not in self._checked:
+                self._check_topic(topic)
+            if isinstance(payload, Message):
+                model_id, model_version = payload.model.id, payload.version
+            content = payload if isinstance(payload, bytes) else payload_bytes(payload)
+            flags = FLAGS[replication]
             if not self._assured.is_over and self.part.has_begun:
                 number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
             while not number:
@@ -170,8 +152,9 @@ class AssuredPublisher:
                     raise LimitError(f"more than {self._outbox.window} messages in a transaction")
                 self._await_room()
                 number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
-        except OverflowError:
-            raise _unfit(priority=priority, ttl_ms=ttl_ms, model_id=model_id, model_version=model_version) from None
+        except (OverflowError, TypeError, KeyError) as error:
+            options = {"priority": priority, "ttl_ms": ttl_ms, "model_id": model_id, "model_version": model_version}
+            raise unfit(error, topic, replication, **options) from None
         return number
 
     async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:
@@ -192,7 +175,7 @@ class AssuredPublisher:
         """Wait until everything that was published is acknowledged; whether it is. RefusedError if something was
         refused since the last flush; `refused` says what. What nobody wants is no error: `outcomes` counts it, and the
         log has it once."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         last = self._outbox.next_number
         with self._assured.lock:
             while self._outbox.unresolved < last:
@@ -255,6 +238,8 @@ class AssuredPublisher:
             self.close()
 
     def _check_topic(self, topic: str) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(topic)  # which _put() puts into words
         check_topic(topic)
         if len(self._checked) >= 4_096:
             self._checked.clear()
