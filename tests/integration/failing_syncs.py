@@ -1,5 +1,6 @@
 """Processes whose syncs fail from some moment on."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,6 +27,7 @@ def failing_syncs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source, library, failing = directory / "failing.c", directory / "failing.so", directory / "syncs-fail"
     source.write_text(FAILING)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+    before = os.environ.get("LD_PRELOAD", "")  # a sanitizer's runtime has to be the first
+    monkeypatch.setenv("LD_PRELOAD", f"{before} {library}".strip())
     monkeypatch.setenv("SYNCS_FAIL", str(failing))
     return failing
