@@ -119,6 +119,8 @@ cdef size_t whole_events(const Queue *queue, size_t size_max) noexcept nogil:
 cdef bint keep(Line *line, const uint8_t *data, size_t size) noexcept nogil:
     """Behind what is left already; False without memory."""
     cdef void *bigger
+    if size == 0: # the socket took everything
+        return True
     if line.left_at and line.left_at + line.left_size + size > line.left_capacity:
         memmove(line.left, line.left + line.left_at, line.left_size)
         line.left_at = 0

@@ -111,7 +111,8 @@ cdef list notes_as_notices(Notes *notes, uint64_t count_max):
             notes.bytes -= notes.rows[position].size
             free(notes.rows[position].data)
         notes.count -= count
-        memmove(notes.rows, notes.rows + count, notes.count * sizeof(Note))
+        if notes.count:
+            memmove(notes.rows, notes.rows + count, notes.count * sizeof(Note))
     return notices
 
 
