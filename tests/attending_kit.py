@@ -1,5 +1,6 @@
 """A message router's core that serves a publisher of a real socket by the short way, on a real journal."""
 
+import select
 import socket
 import time
 from pathlib import Path
@@ -52,7 +53,9 @@ class ServedRouter(Router):
     def __init__(self, *endpoints: EndpointConfig, journal: RealJournal, **settings: object) -> None:
         super().__init__(*endpoints, journal=journal, **settings)
         self.client, self._socket = socket.socketpair()
-        self.kernel = Attending(self.core.tables, self.core.endpoints.matcher.topics, Receiver(SPIN_NS))
+        self.ears = select.epoll()
+        topics = self.core.endpoints.matcher.topics
+        self.kernel = Attending(self.core.tables, topics, Receiver(SPIN_NS), self.ears.fileno())
         self._began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self.rest = b""
         self.link(1)
@@ -60,6 +63,7 @@ class ServedRouter(Router):
     def close(self) -> None:
         self.client.close()
         self._socket.close()
+        self.ears.close()
         self.journal.writer.close()
 
     def serve(self, data: bytes, for_ns: int = 0) -> bool:

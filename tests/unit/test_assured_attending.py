@@ -1,5 +1,7 @@
 """A publisher that waits for each message is served without the router's loop: the same as with it, but sooner."""
 
+import select
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from penstock.assured._layout import (
 from penstock.assured.config import EndpointConfig
 from penstock.assured.events import Data
 from penstock.assured.frames import Published, encode_credit, encode_publish, encode_settle
+from penstock.base.clock import NS_PER_SECOND
 from penstock.journal import JournalConfig, JournalWriter
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -239,6 +242,19 @@ def test_a_consumer_with_credit_gets_messages_in_their_order(served: ServedRoute
     assert not any(each.flags for each in got)
     served.settle(2, flow, *[each.id for each in got])
     assert served.core.tables.message_count == 0
+
+
+def test_it_ends_as_soon_as_somebody_else_speaks(served: ServedRouter) -> None:
+    handle = served.publisher(1)
+    one, other = socket.socketpair()
+    with one, other:
+        served.ears.register(other, select.EPOLLIN)
+        assert served.serve(publish(handle, 1, "1", "orders.old"), for_ns=NS_PER_SECOND)
+        assert not served.kernel.is_prompt, "it waited for the next message"
+        one.send(b"a word")
+        assert served.serve(publish(handle, 2, "2", "orders.old"), for_ns=NS_PER_SECOND)
+        assert served.kernel.is_prompt, "it did not wait"
+    assert served.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_STORED}
 
 
 # What is not one message of a publisher of this link

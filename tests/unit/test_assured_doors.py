@@ -132,7 +132,7 @@ def test_records_that_are_gone_while_they_are_read_are_read_again(
     def gone(*_: object) -> None:
         raise JournalGoneError("it was removed", first_sequence=2)
 
-    monkeypatch.setattr(storing_module, "_portion", gone)
+    monkeypatch.setattr(storing_module, "records_of", gone)
     monkeypatch.setattr(storing_module, "RETRY_SECONDS", 0.0)
 
     async def read() -> Event:

@@ -2,19 +2,18 @@
 
 import asyncio
 import errno
-import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import numpy
 import pytest
 from typing_extensions import Buffer
 
+from disk_kit import FULL, UNSYNCED, broken_disk
 from penstock.assured import storing as storing_module
 from penstock.assured._records import RECORD_MESSAGE, RECORD_SETTLED
 from penstock.assured.events import (
@@ -29,6 +28,7 @@ from penstock.assured.events import (
 )
 from penstock.assured.storing import Storing
 from penstock.base.counters import Counters
+from penstock.base.errors import JournalError
 from penstock.journal import JournalConfig, JournalWriter, LoneWriter
 from penstock.journal.events import LoneDone
 from penstock.journal.files import WritableDirectory
@@ -64,7 +64,7 @@ async def store(
     is_in_turn: bool = False,
 ) -> list[Any]:
     """What the core is told until all of it is on the disk or has failed, and the names of the threads that synced. A
-    disk that is `failing` takes nothing (/dev/full), or syncs nothing (/dev/null)."""
+    disk that is `failing` is another device, until that is noticed."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
     storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
@@ -87,8 +87,10 @@ async def store(
         assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
         patch.setattr(WritableDirectory, "sync", synced)
         patch.setattr(WritableDirectory, "lone_done", stored_alone)
-        with broken(storing, failing) as mend:
-            if failing == "/dev/null":
+        with ExitStack() as broken:
+            if failing:
+                broken.enter_context(broken_disk(storing._writer, failing))
+            if failing == UNSYNCED:
                 patch.setattr(WritableDirectory, "create", refused)
             for each in appends:
                 storing.append(each)
@@ -99,27 +101,11 @@ async def store(
                 if isinstance(event, DiskFailed):
                     break
                 if isinstance(event, DiskTroubled):
-                    mend()
+                    broken.close()
     finally:
         patch.undo()
         await storing.close()
     return found
-
-
-@contextmanager
-def broken(storing: Storing, instead: str) -> Iterator[Callable[[], int]]:
-    """The segment in use is another file, until it is mended."""
-    active = storing._writer._directory._active
-    assert active is not None
-    kept = os.dup(active.fd)
-    if instead:
-        other = os.open(instead, os.O_RDWR)
-        os.dup2(other, active.fd)
-        os.close(other)
-    try:
-        yield partial(os.dup2, kept, active.fd)
-    finally:
-        os.close(kept)
 
 
 def lone(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
@@ -157,7 +143,7 @@ def test_after_a_slow_sync_the_loop_is_spared(tmp_path: Path, monkeypatch: pytes
 def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="/dev/full"))
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing=FULL))
     assert found[0] == LOOP
     assert [type(each) for each in found if not isinstance(each, str)] == [DiskTroubled, DiskRecovered, Stored]
 
@@ -166,8 +152,36 @@ def test_a_lone_message_whose_sync_fails_for_good_is_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPL-1: a sync that failed acknowledges nothing."""
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing="/dev/null"))
+    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing=UNSYNCED))
     assert isinstance(found[-1], DiskFailed)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), JournalError("it cannot be lent")])
+def test_a_journal_that_cannot_be_lent_is_a_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The router says so, and acknowledges nothing more; it does not wait for ever."""
+
+    async def append() -> list[Event]:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        storing = Storing(tmp_path, CONFIG, Counters("test"), told.put_nowait)
+        storing.after_lone = lambda: None
+        monkeypatch.setattr(storing._writer, "alone", Mock(side_effect=error))
+        try:
+            storing.append(lone(1))
+            found = [await asyncio.wait_for(told.get(), PATIENCE_SECONDS)]
+            storing.append(lone(2))
+            assert not storing.is_storing
+            assert not storing.attend(lambda _: True)
+        finally:
+            await storing.close()
+        return found
+
+    seen: list[BaseException] = []
+    (failed,) = asyncio.run(append())
+    assert isinstance(failed, DiskFailed)
+    assert seen == ([error] if isinstance(error, MemoryError) else [])
 
 
 def test_all_records_that_are_asked_for_are_read_however_far_apart_they_are(tmp_path: Path) -> None:

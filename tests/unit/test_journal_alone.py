@@ -160,6 +160,16 @@ def test_a_payload_that_is_too_large_is_refused_by_whoever_appends_it(path: Path
     assert payloads_of(path) == [b"first", b"second", b"x"]
 
 
+def test_whoever_keeps_what_was_lent_writes_nothing_more(path: Path) -> None:
+    kept: list[LoneWriter] = []
+    with begun(path) as journal:
+        assert journal.alone(kept.append) == 2
+        journal.append(b"third")
+        journal.commit()
+        assert not kept[0].append(b"over it", 7)
+    assert payloads_of(path) == [b"first", b"second", b"third"]
+
+
 def test_an_error_of_whoever_writes_keeps_what_is_written(path: Path) -> None:
     with begun(path) as journal:
 

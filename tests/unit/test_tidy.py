@@ -32,8 +32,7 @@ WEB_CORES = (
 
 DRIVERS = {
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "merging_driver.py", "promises.py",
-    "own_token.py",
-    "receiving_driver.py",
+    "opening.py", "own_token.py", "receiving_driver.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""

@@ -12,7 +12,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.time cimport clock_gettime, timespec
 
-from penstock.assured._frames cimport FrameSplitter, check_publish
+from penstock.assured._frames cimport check_publish
 from penstock.assured._intake cimport Wanted, accept_one, replicated, stored
 from penstock.assured._layout cimport (
     FRAME_GOOD,
@@ -28,7 +28,7 @@ from penstock.assured._layout cimport (
 from penstock.assured._records cimport message_record_size
 from penstock.assured._tables cimport Publisher, Tables, acknowledge_frame
 from penstock.journal._lone cimport LoneWriter
-from penstock.net._tcp cimport RECEIVED_MAX, Receiver
+from penstock.net._tcp cimport RECEIVED_MAX, Receiver, has_something
 from penstock.topics._match cimport Batch, Output, match_batch
 from penstock.topics._table cimport TableKernel
 from penstock.wire._codec cimport load_u32
@@ -42,7 +42,8 @@ cdef uint64_t EVERY_ID = <uint64_t>-1
 
 
 cdef class Attending:
-    """On the core's tables; `topics` is what endpoints want, `receiver` waits for the next message."""
+    """On the core's tables; `topics` is what endpoints want, `receiver` waits for the next message. `ears`, an epoll, has
+    something as soon as any client speaks."""
 
     cdef readonly uint64_t served       # messages, so far
     cdef readonly bint is_prompt        # the client comes again at once
@@ -50,12 +51,16 @@ cdef class Attending:
     cdef Tables tables
     cdef TableKernel topics
     cdef Receiver receiver
+    cdef int ears
     cdef Output found
 
-    def __init__(self, Tables tables not None, TableKernel topics not None, Receiver receiver not None) -> None:
+    def __init__(
+        self, Tables tables not None, TableKernel topics not None, Receiver receiver not None, int ears
+    ) -> None:
         self.tables = tables
         self.topics = topics
         self.receiver = receiver
+        self.ears = ears
 
     def __dealloc__(self):
         free(self.found.subscribers)
@@ -78,19 +83,19 @@ cdef class Attending:
         cdef int64_t until = now() + for_ns
         cdef ssize_t size
         self.unsent = b""
-        self.is_prompt = True
+        self.is_prompt = False
         if self.tables.log_rows or self.tables.next_sequence != journal.next_sequence:
             return b""
         while True:
             with nogil:
                 size = self.receiver.take(fd, room, 0, -1)
-            if size <= 0: # the loop hears of an end
-                self.is_prompt = False
+            self.is_prompt = size > 0
+            if not self.is_prompt: # the loop hears of an end
                 return b""
             if not self.is_served(journal, room, size, link, endpoints, wall_offset_ns):
                 return PyBytes_FromStringAndSize(<char *>room, size)
             self.served += 1
-            if self.has_others() or not self.answer(fd, link) or now() >= until:
+            if self.has_takers() or not self.answer(fd, link) or has_something(self.ears) or now() >= until:
                 return b""
 
     cdef bint is_served(
@@ -137,7 +142,7 @@ cdef class Attending:
             raise MemoryError
         return 0
 
-    cdef bint has_others(self) noexcept:
+    cdef bint has_takers(self) noexcept:
         """Whether somebody waits for a message that is ready now."""
         cdef Tables tables = self.tables
         cdef uint64_t index

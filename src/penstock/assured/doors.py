@@ -5,6 +5,7 @@ that, data frames go to the core as they come, many at a time, and control messa
 """
 
 import asyncio
+import select
 import ssl
 import time
 from collections.abc import Callable
@@ -46,9 +47,6 @@ LOGIN_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 LOOK_OUT_NS = 100_000
 """For the next message of a client that waited for the last one, and comes again at once."""
-
-CALM_NS = 10_000_000
-"""Without a word of others: then one client may have all the attention."""
 
 log = logger("assured.links")
 
@@ -101,8 +99,10 @@ class RouterLinks:
         self._answered: Link | None = None
         self._is_prompt = False  # the client that was answered last has come again at once
         self._answered_ns = 0
-        self._others_ns = 0  # when somebody else has said something
         self.receiver = Receiver(LOOK_OUT_NS)
+        self.ears = select.epoll()
+        """Has something when a client speaks."""
+
         self._last = 0
         self._looking: asyncio.TimerHandle | None = None
         self._server = LinkServer(
@@ -130,6 +130,7 @@ class RouterLinks:
             self._looking.cancel()
         await end_links(set(self._clients), self._limits.linger_ms)
         await self._server.close()
+        self.ears.close()
 
     @property
     def port(self) -> int:
@@ -156,11 +157,9 @@ class RouterLinks:
         """Of the client that was answered last, if it waits for each of its messages and comes again at once."""
         return self._answered if self._is_prompt else None
 
-    def is_only(self, link: Link) -> bool:
-        """Whether nobody else has said anything for a while, and nothing is half said or half answered here."""
-        client = self._clients[link]
-        is_calm = time.monotonic_ns() - self._others_ns > CALM_NS
-        return is_calm and link.is_clear and link not in self._held and client.splitter.is_between
+    def is_between(self, link: Link) -> bool:
+        """Whether nothing is half said or half answered there."""
+        return link.is_clear and link not in self._held and self._clients[link].splitter.is_between
 
     def look_out(self) -> None:
         """Its next message is expected."""
@@ -215,6 +214,7 @@ class RouterLinks:
     # What links tell
 
     def opened(self, link: Link, peer: Peer) -> None:
+        self.ears.register(link.socket_fd, select.EPOLLIN)
         client = self._clients[link] = _Client(peer, time.monotonic())
         client.patience = asyncio.get_running_loop().call_later(LOGIN_SECONDS, self._lose_patience, link)
 
@@ -224,9 +224,7 @@ class RouterLinks:
             return
         now_ns = time.monotonic_ns()
         client.heard = now_ns / NS_PER_SECOND
-        if link is not self._answered:
-            self._others_ns = now_ns
-        else:
+        if link is self._answered:
             self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
         try:
             for is_data, piece in client.splitter.feed(data):

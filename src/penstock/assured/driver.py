@@ -136,7 +136,7 @@ class LiveRouter:
             directory / "journal", self.config.journal, counters, self._tell, reserve=reserve
         )
         if self.config.pair is None:  # one of a pair that stands still is taken for dead
-            storing.after_lone = Attendant(self._core, self._links, storing).attend
+            storing.after_lone = Attendant(self._core, self._links, storing, self._runner.failed.done).attend
         records = 0
         for batch in storing.replay():
             records += len(batch)

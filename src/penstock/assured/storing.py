@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy
-
 from penstock.assured._records import RECORD_MESSAGE
 from penstock.assured.events import (
     Append,
@@ -27,6 +25,7 @@ from penstock.assured.events import (
     RecordsRead,
     Stored,
 )
+from penstock.assured.logreading import records_of
 from penstock.assured.reserve import Reserve
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, JournalFullError, PenstockError
@@ -46,9 +45,6 @@ ATTEND_SECONDS = 0.004
 LOOK_SECONDS = 0.2
 RELIEF_SECONDS = 1.0
 """After the reserve was given back: by then the journal has tried again."""
-
-FAR = 256
-"""Records that are passed over rather than sought."""
 
 log = logger("assured.storing")
 
@@ -206,20 +202,35 @@ class Storing:
             if self.after_lone is not None and time.monotonic() >= self._spared_until:
                 self.after_lone()
 
-    def attend(self, serve: Callable[[LoneWriter], None]) -> bool:
-        """Have messages that come one by one brought to the disk by `serve`, in this thread; False: it was not called,
-        there is something else to do."""
+    def attend(self, serve: Callable[[LoneWriter], bool]) -> bool:
+        """Have messages that come one by one brought to the disk by `serve`, in this thread, which says whether there
+        were any. False: it was not called, there is something else to do."""
         if self._backlog or self._is_troubled or self._is_failed or self._is_closing:
             return False
-        if (done := self._work_alone(serve, ATTEND_SECONDS + QUICK_SECONDS)) is None:
+        has_news = False
+
+        def work(lone: LoneWriter) -> None:
+            nonlocal has_news
+            has_news = serve(lone)
+
+        if (done := self._work_alone(work, ATTEND_SECONDS + QUICK_SECONDS)) is None:
             return False
-        self._stored(done)
+        if has_news:
+            self._stored(done)
         return True
 
     def _work_alone(self, work: Callable[[LoneWriter], None], seconds_max: float) -> int | None:
         """How far the disk is after that; None: there is something else to do."""
         began = time.monotonic()
-        if began < self._spared_until or (done := self._writer.alone(work)) is None:
+        try:
+            done = self._writer.alone(work) if began >= self._spared_until else None
+        except PenstockError as error:
+            self._fail(error)
+            return None
+        except BaseException as error:  # nobody knows where things stand
+            self._fail(JournalError(f"interrupted: {error!r}", where=str(self._path)))
+            raise
+        if done is None:
             return None
         if (seconds := time.monotonic() - began) > seconds_max:
             self._spared_until = began + (1 + SPARED) * seconds
@@ -343,56 +354,8 @@ class Storing:
             self._reader = JournalReader.open(self._path)
         reader = self._reader
         try:
-            found = _these(reader, request) if len(request.sequences) else _portion(reader, request)
-            return joined(found), reader.first_sequence
+            return records_of(reader, request), reader.first_sequence
         except PenstockError:
             self._reader = None  # the next one does not go on where this one stands
             reader.close()
             raise
-
-
-def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
-    """The records with these numbers, as far as they are there. All of them: whoever asks needs them in another order,
-    and would ask for the first ones again and again."""
-    found: list[RecordBatch] = []
-    wanted = request.sequences
-    oldest = reader.first_sequence
-    at = 0
-    while at < len(wanted):
-        first = int(wanted[at])
-        if reader.next_sequence < oldest or not 0 <= first - reader.next_sequence <= FAR:
-            reader.seek(max(first, oldest))
-        batch = reader.read_batch(max(1, min(FAR, int(wanted[-1]) - first + 1)))
-        if not len(batch):
-            break
-        rows = batch.rows[numpy.isin(batch.rows["sequence"], wanted[at:])]
-        if len(rows):
-            found.append(RecordBatch(batch.data, rows))
-        at = int(numpy.searchsorted(wanted, batch.rows["sequence"][-1], side="right"))
-    return found
-
-
-def _portion(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
-    """Those after a record, or from a time on."""
-    if request.time_ns:
-        reader.seek_time(request.time_ns)
-    else:
-        reader.seek(max(request.after + 1, reader.first_sequence))
-    found: list[RecordBatch] = []
-    size = 0
-    while (not found or size < request.bytes_max) and len(batch := reader.read_batch(FAR)):
-        found.append(batch)
-        size += int(batch.rows["size"].sum())
-    return found
-
-
-def joined(batches: list[RecordBatch]) -> RecordBatch:
-    if len(batches) < 2:
-        return batches[0] if batches else NOTHING
-    rows = numpy.concatenate([each.rows for each in batches])
-    at = start = 0
-    for batch in batches:
-        rows["offset"][start : start + len(batch)] += at
-        start += len(batch)
-        at += len(batch.data)
-    return RecordBatch(b"".join(each.data for each in batches), rows)

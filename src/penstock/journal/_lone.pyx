@@ -28,6 +28,10 @@ cdef class LoneWriter:
         self.batch = batch
         self.next_sequence = next_sequence
 
+    def end_loan(self) -> None:
+        """Nothing more is taken."""
+        self.end = 0
+
     def append(self, const uint8_t[::1] payload not None, int64_t timestamp_ns) -> bool:
         """Whether the record is on the disk. If not: there is no room for it, or the disk has failed."""
         cdef const uint8_t *start = &payload[0] if payload.shape[0] else NULL

@@ -20,7 +20,7 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness
+from penstock.base.clock import NS_PER_SECOND, NS_PER_US
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
@@ -46,7 +46,8 @@ from penstock.journal.events import (
     Troubled,
     Write,
 )
-from penstock.journal.files import WritableDirectory, boot_id
+from penstock.journal.files import WritableDirectory
+from penstock.journal.opening import open_for_writing
 from penstock.journal.promises import Promises, keep
 
 log = logger("journal")
@@ -69,10 +70,9 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)  # for those who wait in commit() and append()
         self._call = threading.Condition(self._lock)  # for the writer's own thread
-        self._is_asleep = False
+        self._is_asleep = self._is_working = False
         self._todo: DiskInstruction | None = None
-        self._lone_count = 0
-        self._is_working = False
+        self._lone_count = 0  # records that nobody had to be called for
         self._removals: list[int] = []
         self._promises = Promises()
         self._is_closing = False  # close() has begun
@@ -87,17 +87,10 @@ class JournalWriter:
         """Open the journal in `path`, a directory that is made if there is none, and put right what a crash left; one
         without records begins with number `first`. JournalLockedError: it has a writer; JournalCorruptError."""
         config = config or JournalConfig()
-        directory = WritableDirectory(Path(path), config.preallocate_bytes)
+        directory, core = open_for_writing(Path(path), config, counters or Counters("journal"), first)
+        writer = cls(directory, core, config.linger_us * NS_PER_US / NS_PER_SECOND)
         try:
-            recovery = directory.recover(boot_id(), first)
-            counters = counters or Counters("journal")
-            now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-            core = Journal(config, recovery, SystemRandomness(), counters, now_ns=now_ns, wall_ns=wall_ns)
-            writer = cls(directory, core, config.linger_us * NS_PER_US / NS_PER_SECOND)
             writer._thread.start()
-        except OSError as error:
-            directory.close()
-            raise JournalError(f"cannot be opened for writing: {error.strerror}", where=str(path)) from None
         except BaseException:
             directory.close()
             raise

@@ -256,7 +256,8 @@ class WritableDirectory(Directory):
         return LoneWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
 
     def lone_done(self, written: LoneWriter) -> LoneDone:
-        """What it has done, for the core."""
+        """What it has done, for the core; it does no more."""
+        written.end_loan()
         assert self._active is not None
         self._active.end += written.size
         return LoneDone(written.count, written.size, written.failure, written.is_written)

@@ -4,6 +4,10 @@ cdef enum:
     RECEIVED_MAX = 65_536
 
 
+# Whether there is something to read, or an end.
+cdef bint has_something(int fd) noexcept nogil
+
+
 cdef class Receiver:
     cdef int64_t spin_ns
     cdef int spared

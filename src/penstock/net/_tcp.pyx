@@ -43,6 +43,11 @@ cdef class Receiver:
     def __cinit__(self, int64_t spin_ns) -> None:
         self.spin_ns = spin_ns
 
+    @property
+    def is_spared(self) -> bool:
+        """Whether it does not spin, because others want the core."""
+        return self.spared > 0
+
     def receive(self, int fd, *, int64_t timeout_ns = 0, int bell = -1) -> bytes | None:
         """Bytes that are there, or come in time; empty: the connection has ended, as its next reader is told as well.
         None: the time is over, a signal came, or the bell, an eventfd, was rung. Without a timeout, it waits only as
@@ -85,6 +90,12 @@ cdef class Receiver:
             if looked - before > TAKEN_NS:
                 self.spared = SPARED
         return size
+
+
+cdef bint has_something(int fd) noexcept nogil:
+    cdef pollfd[1] waited
+    waited[0].fd, waited[0].events, waited[0].revents = fd, POLLIN, 0
+    return poll(waited, 1, 0) > 0
 
 
 cdef ssize_t _receive(int fd, uint8_t *room) noexcept nogil:

@@ -86,6 +86,8 @@ class Link(asyncio.Protocol):
         self.fd = -1
         """Of a connection without TLS."""
 
+        self.socket_fd = -1
+
         self._transport: asyncio.Transport | None = None
         self._error: PenstockError | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -172,8 +174,9 @@ class Link(asyncio.Protocol):
         self.address = f"{name[0]}:{name[1]}" if name else "unknown"
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket_fd = sock.fileno()
             if transport.get_extra_info("sslcontext") is None:
-                self.fd = sock.fileno()
+                self.fd = self.socket_fd
         self._set_patience(self._config.handshake_ms)
         assert self._session is not None
         self._carry_out(self._session.handle(Connected(), self._clock.now_ns()))

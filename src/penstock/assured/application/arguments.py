@@ -28,23 +28,21 @@ def payload_bytes(payload: Buffer | Message) -> bytes:
 
 def deadline_after(timeout: float | None) -> float | None:
     """When so many seconds are over, of the monotonic clock; None: never."""
+    if timeout is None:
+        return None
     try:
-        if timeout is None or timeout >= threading.TIMEOUT_MAX:
-            return None
-        if timeout == timeout:  # it is a number
-            return time.monotonic() + timeout
+        is_bounded = timeout < threading.TIMEOUT_MAX
+        if not is_bounded and timeout != timeout:  # it is not a number
+            raise TypeError
+        return time.monotonic() + timeout if is_bounded else None
     except TypeError:
-        pass
-    raise LocalProtocolError(f"{timeout!r} is no timeout", hint="seconds, or None: for ever")
+        raise LocalProtocolError(f"{timeout!r} is no timeout", hint="seconds, or None: for ever") from None
 
 
 def whole_number(value: int, name: str, largest: int) -> int:
     """Of which there is at least one."""
-    try:
-        if 0 < operator.index(value) <= largest:
-            return value
-    except TypeError:
-        pass
+    if hasattr(value, "__index__") and 0 < operator.index(value) <= largest:
+        return value
     raise LocalProtocolError(f"{value!r} is no {name}", hint=f"1 to {largest:,}")
 
 
