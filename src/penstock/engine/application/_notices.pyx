@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memmove
 
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._event cimport NOTICE, Head, read_head
@@ -86,7 +86,7 @@ cdef class Notices:
                 self.pass_on(&head)
             else:
                 if at != self._size:
-                    memcpy(self._block + self._size, self._block + at, taken)
+                    memmove(self._block + self._size, self._block + at, taken) # they may overlap
                 self._size += taken
             at += taken
         return 0
