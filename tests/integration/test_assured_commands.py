@@ -69,7 +69,9 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
         place = router.place
         assert "1 message stored" in done("queue", "publish", place, "orders.new", "one").stderr
         told = refused("queue", "publish", place, "nobody.wants", "one")
-        assert "0 messages stored\n1 message not queued: no queue wants nobody.wants" in told
+        assert "1 message not queued: no queue wants nobody.wants\n" in told
+        assert "stored" not in told
+        assert "messages_unmatched" not in told
         with client_of(place) as client, client.publisher() as publisher:
             with pytest.raises(LocalProtocolError, match="no replication is called 'sync'"):
                 publisher.publish("orders.new", b"", replication="sync")
@@ -158,6 +160,52 @@ def test_a_plant_with_a_pair_and_an_operator(tmp_path: Path) -> None:
             assert publisher.publish("orders.new.AAPL", b"again") == "synchronous"
             assert client.router == "two", "it was told where the other is"
         up.interrupt()
+
+
+def test_what_is_run_one_by_one_of_a_plant_is_found_by_its_document(tmp_path: Path) -> None:
+    one, two, link = free_ports(3)
+    voting = free_ports(3)
+    plant = tmp_path / "plant.toml"
+    listens = dict(zip(("one", "two", "three"), voting, strict=True))
+
+    def router(name: str, port: int) -> str:
+        voters = ", ".join(f'{each} = "127.0.0.1:{at}"' for each, at in listens.items() if each != name)
+        votes = f'witness = "three", listen = {{ port = {listens[name]} }}, voters = {{ {voters} }}'
+        pair = f'routers = ["one", "two"], link = {{ port = {link} }}, voting = {{ {votes} }}'
+        return f'[[router]]\nname = "{name}"\ncontrol = {{ port = {port} }}\npair = {{ {pair} }}\n'
+
+    witness = f'[[witness]]\nname = "three"\nrouters = ["one", "two"]\ncontrol = {{ port = {voting[2]} }}\n'
+    plant.write_text(f'name = "desk"\n{router("one", one)}{router("two", two)}{witness}')
+    assert "it does not run from this document here" in run_here("router", "status", plant).stdout
+    with (
+        running("router", "run", "--config", str(plant), "--name", "one") as first,
+        running("router", "run", "--config", str(plant), "--name", "two") as second,
+        running("witness", "run", "--config", str(plant), "--name", "three") as third,
+    ):
+        for each in (first, second, third):
+            each.wait_for_output('"url"')
+        assert re.match(r"one: .*\n(  .*\n)*two: ", done("router", "status", plant).stdout)
+        assert done("witness", "status", plant).stdout.startswith("three: epoch ")
+
+
+def test_what_cannot_run_says_why_as_other_commands_do(tmp_path: Path) -> None:
+    with router_here(router_config(tmp_path / "state")) as router:
+        port = router.place.rpartition(":")[2]
+        told = refused("router", "run", tmp_path / "other", "--port", port)
+        assert re.search(rf"^error \[config\]: .*{port}", told, re.MULTILINE)
+        witness = tmp_path / "witness.toml"
+        witness.write_text(f"""
+            name = "w"
+            routers = ["one", "two"]
+            state_directory = "{tmp_path / "witness"}"
+            control = {{ port = {port} }}
+            """)
+        assert re.search(rf"^error \[config\]: .*{port}", refused("witness", "run", "--config", witness), re.MULTILINE)
+    nameless = tmp_path / "plant.toml"
+    nameless.write_text('[[router]]\nname = "one"\n')
+    assert "the plant has no name (at the top: name = " in refused(
+        "router", "run", "--config", nameless, "--name", "one"
+    )
 
 
 @pytest.mark.parametrize(

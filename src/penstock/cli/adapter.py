@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.base.config import load_toml
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.driver import LiveAdapter
-from penstock.net.agent import run_agent
 
 
 def adapter(
@@ -23,8 +21,7 @@ def adapter(
 
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
-    chosen = load_toml(config, AdapterConfig) if name is None else node_of_plant(config, name, AdapterConfig, "adapter")
-
+    chosen, pages = described_node(config, name, AdapterConfig, "adapter")
     sys.setswitchinterval(SWITCH_SECONDS)
 
     async def main(stop: asyncio.Event) -> None:
@@ -38,7 +35,7 @@ def adapter(
             "peers_port": status.peers_port,
             "url": live.endpoint_url,
         }
-        announce(facts)
+        announce(chosen.name, facts, pages)
         await live.run(stop)
 
-    raise typer.Exit(run_agent(main, name=chosen.name))
+    run_in_foreground(main, name=chosen.name)

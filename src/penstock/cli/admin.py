@@ -131,7 +131,9 @@ def token(
 ) -> None:
     """Get a token for somebody who has no credentials, as a page of an edge cache. One line of JSON: the token, when it
     expires, and the subscription by whose id there is a newer one."""
-    if bool(subscription) == bool(topics or send):
+    if subscription and (topics or send):
+        raise ConfigurationError("topics and --subscription do not go together", hint="a newer token is for the same")
+    if not (subscription or topics or send):
         raise ConfigurationError("either topics or --subscription is needed", hint="penstock admin token TOPIC …")
     with AdminClient.connect(connect, credentials) as client:
         brokered = client.renew(subscription) if subscription else client.subscribe(topics or (), send=send or ())

@@ -9,12 +9,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.cli.treeview import print_tree
-from penstock.net.agent import run_agent
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.agents import load_again, reload, running_agent
@@ -59,17 +57,15 @@ def agent(
     SIGHUP has its table and streams read again; Ctrl-C or SIGTERM ends it in order."""
     if context.invoked_subcommand is not None:
         return
-
-    def load() -> AgentConfig:
-        if config is None:
-            return _trial(name, parent, root, stream or [], port)
-        return load_toml(config, AgentConfig) if name is None else node_of_plant(config, name, AgentConfig, "agent")
-
     if config is not None and (parent or root or stream):
         raise ConfigurationError("both a document and a place in the tree are given", hint="say it in the document")
-    chosen = load()
+    path = None if config is None else config.absolute()  # before the document's directory becomes the current one
+    pages = None
+    if config is None:
+        chosen = _trial(name, parent, root, stream or [], port)
+    else:
+        chosen, pages = described_node(config, name, AgentConfig, "agent")
     sys.setswitchinterval(SWITCH_SECONDS)
-    path = None if config is None else config.absolute()
 
     async def main(stop: asyncio.Event) -> None:
         async with running_agent(chosen) as live:
@@ -77,10 +73,11 @@ def agent(
                 asyncio.get_running_loop().add_signal_handler(
                     signal.SIGHUP, lambda: reload(live, lambda: load_again(path, name))
                 )
-            announce({"agent": chosen.name, "control_port": live.control_port, "url": live.endpoint_url})
+            facts = {"agent": chosen.name, "control_port": live.control_port, "url": live.endpoint_url}
+            announce(chosen.name, facts, pages)
             await live.run(stop)
 
-    raise typer.Exit(run_agent(main, name=chosen.name))
+    run_in_foreground(main, name=chosen.name)
 
 
 def _trial(name: str | None, parent: str | None, root: Path | None, streams: list[str], port: int) -> AgentConfig:

@@ -4,17 +4,16 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, TypeVar, cast, get_args
+from typing import Annotated, NoReturn, TypeVar, cast, get_args
 
 import typer
 
-from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, InterfaceOption
 from penstock.cli.clock import parse_address
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
-from penstock.net.agent import run_agent
+from penstock.node.pages import Pages
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.edge import LiveEdge
 from penstock.plant.edge_config import WEBSOCKET_PORT_DEFAULT, EdgeAccess, EdgeConfig, WebSocketAccess
@@ -50,14 +49,16 @@ def ticker_plant(
     """
     if config is None and not channels:
         raise ConfigurationError("a plant needs something to distribute", hint="name a channel, or use --config")
-    chosen = _configured(config, name, PlantConfig, "plant", has_more=bool(channels)) or PlantConfig(
-        name=name or "plant",
-        interface=interface,
-        channels=tuple(channels or ()),
-        control=PlantAccess(port=port),
-        views=tuple(_view(each) for each in view or ()),
-    )
-    raise typer.Exit(run_node(chosen))
+    chosen, pages = _configured(config, name, PlantConfig, "plant", has_more=bool(channels))
+    if chosen is None:
+        chosen = PlantConfig(
+            name=name or "plant",
+            interface=interface,
+            channels=tuple(channels or ()),
+            control=PlantAccess(port=port),
+            views=tuple(_view(each) for each in view or ()),
+        )
+    run_node(chosen, pages)
 
 
 def _view(name: str) -> ViewName:
@@ -85,13 +86,13 @@ def multiplexer(
     When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
     again; Ctrl-C or SIGTERM ends it in order.
     """
-    chosen = _configured(config, name, MuxConfig, "mux", has_more=upstream is not None)
+    chosen, pages = _configured(config, name, MuxConfig, "mux", has_more=upstream is not None)
     if chosen is None:
         host, above = parse_address(upstream or f"127.0.0.1:{PLANT_PORT_DEFAULT}")
         chosen = MuxConfig(
             name=name or "mux", control=MuxAccess(port=port), upstream=UpstreamConfig(host=host, port=above)
         )
-    raise typer.Exit(run_node(chosen))
+    run_node(chosen, pages)
 
 
 def edge_cache(
@@ -117,7 +118,7 @@ def edge_cache(
     When it runs, one line of JSON on standard output says where clients connect. SIGHUP has the rules of classes read
     again; Ctrl-C or SIGTERM ends it in order.
     """
-    chosen = _configured(config, name, EdgeConfig, "edge", has_more=upstream is not None)
+    chosen, pages = _configured(config, name, EdgeConfig, "edge", has_more=upstream is not None)
     if chosen is None:
         host, above = parse_address(upstream or f"127.0.0.1:{PLANT_PORT_DEFAULT}")
         chosen = EdgeConfig(
@@ -126,19 +127,21 @@ def edge_cache(
             websocket=WebSocketAccess(port=websocket_port, origins=tuple(origin or ())),
             upstream=UpstreamConfig(host=host, port=above),
         )
-    raise typer.Exit(run_node(chosen))
+    run_node(chosen, pages)
 
 
-def _configured(path: Path | None, name: str | None, kind: type[C], what: str, *, has_more: bool) -> C | None:
+def _configured(
+    path: Path | None, name: str | None, kind: type[C], what: str, *, has_more: bool
+) -> tuple[C | None, Pages | None]:
     """What the document says; None without one."""
     if path is None:
-        return None
+        return None, None
     if has_more:
         raise ConfigurationError("both a document and where to take from are given", hint="say it in the document")
-    return load_toml(path, kind) if name is None else node_of_plant(path, name, kind, what)
+    return described_node(path, name, kind, what)
 
 
-def run_node(config: AnyNodeConfig) -> int:
+def run_node(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
     sys.setswitchinterval(SWITCH_SECONDS)
 
     async def main(stop: asyncio.Event) -> None:
@@ -148,7 +151,7 @@ def run_node(config: AnyNodeConfig) -> int:
         facts: dict[str, object] = {node.kind: config.name, "control_port": node.control_port}
         if isinstance(node, LiveEdge):
             facts["websocket_port"] = node.websocket_port
-        announce({**facts, "url": node.endpoint_url})
+        announce(config.name, {**facts, "url": node.endpoint_url}, pages)
         await node.run(stop)
 
-    return run_agent(main, name=config.name)
+    run_in_foreground(main, name=config.name)

@@ -8,15 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.filter.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
-from penstock.net.agent import run_agent
 
 _STANDARD = FilterConfig()
 
@@ -46,14 +44,11 @@ def filter_module(
     When it runs, one line of JSON on standard output says where applications connect. SIGHUP has the map read again;
     Ctrl-C or SIGTERM ends it in order.
     """
+    pages = None
     if config is not None:
         if channels or map_path is not None:
             raise ConfigurationError("both a document and channels or a map are given", hint="say it in the document")
-        chosen = (
-            load_toml(config, FilterModuleConfig)
-            if name is None
-            else node_of_plant(config, name, FilterModuleConfig, "filter")
-        )
+        chosen, pages = described_node(config, name, FilterModuleConfig, "filter")
     else:
         chosen = FilterModuleConfig(
             name=name or "filter",
@@ -72,7 +67,7 @@ def filter_module(
         await module.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, module.reload_map)
         facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.endpoint_url}
-        announce(facts)
+        announce(chosen.name, facts, pages)
         await module.run(stop)
 
-    raise typer.Exit(run_agent(main, name=chosen.name))
+    run_in_foreground(main, name=chosen.name)

@@ -1,14 +1,19 @@
 """What commands share that run one node of a plant in the foreground."""
 
+import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
+import typer
 
-from penstock.base.config import parse_toml, read_document
-from penstock.base.errors import ConfigurationError
+from penstock.base.config import load_toml, parse_toml, read_document
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.net.agent import run_agent
+from penstock.node.pages import Pages
 from penstock.node.plant import Plant
 
 SWITCH_SECONDS = 0.0005
@@ -17,25 +22,49 @@ SWITCH_SECONDS = 0.0005
 C = TypeVar("C")
 
 
-def node_of_plant(path: Path, name: str, kind: type[C], what: str) -> C:
-    """The configuration of the plant's node of that name, which must be of this kind. Its paths begin at the document's
-    directory, so that becomes the current one."""
-    found = Plant.load(path).node(name)
+def described_node(path: Path, name: str | None, kind: type[C], what: str) -> tuple[C, Pages | None]:
+    """The configuration in a node's own document; or in a plant's, of its node of that name, which must be of this
+    kind: then its paths begin at the document's directory, so that becomes the current one, and others look for its
+    page among the plant's."""
+    if name is None:
+        _refuse_plant(path, what)
+        return load_toml(path, kind), None
+    plant = Plant.load(path)
+    found = plant.node(name)
     if not isinstance(found, kind):
         raise ConfigurationError(f"{name} is no {what}", where=str(path), hint="run it with `penstock node`")
     os.chdir(path.parent)
-    return found
+    return found, plant.pages
 
 
-def refuse_plant(path: Path, what: str) -> None:
-    """One node's own document is wanted: a plant's says which of its nodes."""
+def _refuse_plant(path: Path, what: str) -> None:
     tables = parse_toml(read_document(path), dict[str, Any], where=str(path)).get(what)
     if isinstance(tables, list):
         names = ", ".join(str(each.get("name", "?")) for each in tables if isinstance(each, dict))
         raise ConfigurationError("this is a plant's document", where=str(path), hint=f"say --name, one of: {names}")
 
 
-def announce(facts: dict[str, object]) -> None:
-    """One line of JSON on standard output, when the node runs."""
+def announce(name: str, facts: dict[str, object], pages: Pages | None = None) -> None:
+    """When the node runs: one line of JSON on standard output; and where its page is, for those who have the plant's
+    document."""
+    if pages is not None:
+        pages.note(name, str(facts["url"]))
     sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
     sys.stdout.flush()
+
+
+def run_in_foreground(main: Callable[[asyncio.Event], Awaitable[None]], *, name: str) -> NoReturn:
+    """As run_agent(), which logs it, and then say as other commands what the node fails for."""
+    failures: list[PenstockError] = []
+
+    async def watched(stop: asyncio.Event) -> None:
+        try:
+            await main(stop)
+        except PenstockError as error:
+            failures.append(error)
+            raise
+
+    status = run_agent(watched, name=name)
+    if failures:
+        raise failures[0]
+    raise typer.Exit(status)

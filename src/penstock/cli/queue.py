@@ -147,6 +147,7 @@ def publish(
         opened(router, connect, credentials, secret, send=(topic,)) as assured,
         assured.publisher(window=4_096) as publisher,
     ):
+        publisher.warns = False  # said below
         while portion := list(itertools.islice(lines, PORTION)):
             numbers = [
                 publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority, replication=replication)
@@ -155,7 +156,8 @@ def publish(
             publisher.flush()
             discarded = sum(publisher.outcome(number) == "unmatched" for number in numbers)
             stored, unmatched = stored + len(numbers) - discarded, unmatched + discarded
-    sys.stderr.write(f"{counted(stored, 'message')} stored\n")
+    if stored or not unmatched:
+        sys.stderr.write(f"{counted(stored, 'message')} stored\n")
     if unmatched:
         sys.stderr.write(f"{counted(unmatched, 'message')} not queued: no queue wants {printable(topic)}\n")
         raise typer.Exit(1)

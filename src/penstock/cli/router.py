@@ -12,14 +12,12 @@ from penstock.assured.driver import LiveRouter
 from penstock.assured.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
 from penstock.assured.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.base.words import counted
-from penstock.cli.nodes import SWITCH_SECONDS, announce, node_of_plant, refuse_plant
+from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.cli.readable import printable
 from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
 from penstock.cli.statuses import show_statuses
-from penstock.net.agent import run_agent
 
 app = typer.Typer(
     help="Run a message router (assured messages), see how one is, or give a pair orders.", no_args_is_help=True
@@ -41,23 +39,22 @@ def run(
     Ctrl-C or SIGTERM ends it in order."""
     if (config is None) == (directory is None):
         raise ConfigurationError("either a document or a directory is needed", hint="penstock router run DIRECTORY")
+    pages = None
     if config is None:
         access = RouterAccess(port=port)
         chosen = RouterNodeConfig(name=name or "router", state_directory=str(directory), control=access)
-    elif name is None:
-        refuse_plant(config, "router")
-        chosen = load_toml(config, RouterNodeConfig)
     else:
-        chosen = node_of_plant(config, name, RouterNodeConfig, "router")
+        chosen, pages = described_node(config, name, RouterNodeConfig, "router")
     sys.setswitchinterval(SWITCH_SECONDS)
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveRouter(chosen)
         await live.start()
-        announce({"router": chosen.name, "control_port": live.control_port, "url": live.endpoint_url})
+        facts = {"router": chosen.name, "control_port": live.control_port, "url": live.endpoint_url}
+        announce(chosen.name, facts, pages)
         await live.run(stop)
 
-    raise typer.Exit(run_agent(main, name=chosen.name))
+    run_in_foreground(main, name=chosen.name)
 
 
 @app.command("status")

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
-from penstock.base.config import load_toml
-from penstock.cli.nodes import announce, node_of_plant, refuse_plant
+from penstock.cli.nodes import announce, described_node, run_in_foreground
 from penstock.cli.readable import printable
 from penstock.cli.statuses import show_statuses
-from penstock.net.agent import run_agent
 
 app = typer.Typer(help="Run the witness of a pair of message routers, or see how one is.", no_args_is_help=True)
 
@@ -23,19 +21,16 @@ def run(
 ) -> None:
     """Run one witness in the foreground. When it runs, one line of JSON on standard output says where routers connect.
     Ctrl-C or SIGTERM ends it in order."""
-    if name is None:
-        refuse_plant(config, "witness")
-        chosen = load_toml(config, WitnessConfig)
-    else:
-        chosen = node_of_plant(config, name, WitnessConfig, "witness")
+    chosen, pages = described_node(config, name, WitnessConfig, "witness")
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveWitness(chosen)
         await live.start()
-        announce({"witness": chosen.name, "control_port": live.control_port, "url": live.endpoint_url})
+        facts = {"witness": chosen.name, "control_port": live.control_port, "url": live.endpoint_url}
+        announce(chosen.name, facts, pages)
         await live.run(stop)
 
-    raise typer.Exit(run_agent(main, name=chosen.name))
+    run_in_foreground(main, name=chosen.name)
 
 
 @app.command("status")

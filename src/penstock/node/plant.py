@@ -113,7 +113,9 @@ S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentCo
 
 
 class PlantDocument(Config, frozen=True):
-    name: Name
+    name: Name | None = None
+    """It must have one; told when it has none, as every node in it has a name, too."""
+
     directory: str = "state"
     """Where nodes keep what they must not forget: a directory each."""
 
@@ -144,6 +146,8 @@ class Plant:
     def load(path: Path) -> "Plant":
         document = load_toml(path, PlantDocument)
         where, nodes = str(path), _Nodes(str(path))
+        if document.name is None:
+            raise ConfigurationError("the plant has no name", where=where, hint='at the top: name = "example"')
         servers = [_admin(document, table, where) for table in document.administration]
         for config in servers:
             nodes.add(config.node, config)

@@ -68,6 +68,8 @@ class AssuredPublisher:
 
     def __init__(self, assured: "Assured", part: PublisherPart) -> None:
         self.part = part
+        self.warns = True
+        """Whether the log has it, once, that nobody wants what was sent; False: the application looks at outcomes."""
         self._assured = assured
         self._outbox = part.outbox
         self._checked: dict[str, None] = {}
@@ -196,7 +198,7 @@ class AssuredPublisher:
     def _warn(self) -> None:
         """Of what send() had to say nothing of."""
         unmatched = self._outbox.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
-        if unmatched and not self._has_warned:
+        if unmatched and self.warns and not self._has_warned:
             self._has_warned = True
             log.warning("messages_unmatched", messages=unmatched, hint="no endpoint wants them; `outcomes` counts them")
 
