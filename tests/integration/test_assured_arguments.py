@@ -80,6 +80,7 @@ def test_a_timeout_may_be_over_or_endless(publisher: AssuredPublisher, queue: As
     assert publisher.publish(TOPIC, b"", timeout=float("inf")) == "stored"
     assert publisher.publish(TOPIC, b"", timeout=10**12) == "stored"
     assert publisher.flush(float("inf"))
+    assert publisher.flush(numpy.float32(PATIENCE_SECONDS))
     assert queue.next(-1) is None
     assert queue.take(1, 0) == []
 

@@ -1,8 +1,10 @@
 """What an application says in a call: looked at closely only when something is wrong with it, as publishing is fast."""
 
+import math
 import operator
 import threading
 import time
+from numbers import Real
 
 from typing_extensions import Buffer
 
@@ -30,20 +32,16 @@ def deadline_after(timeout: float | None) -> float | None:
     """When so many seconds are over, of the monotonic clock; None: never."""
     if timeout is None:
         return None
-    try:
-        is_bounded = timeout < threading.TIMEOUT_MAX
-        if not is_bounded and timeout != timeout:  # it is not a number
-            raise TypeError
-        return time.monotonic() + timeout if is_bounded else None
-    except TypeError:
-        raise LocalProtocolError(f"{timeout!r} is no timeout", hint="seconds, or None: for ever") from None
+    if not isinstance(timeout, float | int | Real) or math.isnan(timeout):
+        raise LocalProtocolError(f"{timeout!r} is no timeout", hint="seconds, or None: for ever")
+    return None if timeout >= threading.TIMEOUT_MAX else time.monotonic() + float(timeout)
 
 
 def whole_number(value: int, name: str, largest: int) -> int:
     """Of which there is at least one."""
-    if hasattr(value, "__index__") and 0 < operator.index(value) <= largest:
-        return value
-    raise LocalProtocolError(f"{value!r} is no {name}", hint=f"1 to {largest:,}")
+    if not hasattr(value, "__index__") or not 0 < operator.index(value) <= largest:
+        raise LocalProtocolError(f"{value!r} is no {name}", hint=f"1 to {largest:,}")
+    return value
 
 
 def unfit(error: Exception, topic: object, replication: object, **options: object) -> Exception:
