@@ -40,10 +40,10 @@ class Attendant:
         if link is None or not self._may_serve(link):
             return False
         kernel, rest = self._kernel, b""
+        served = kernel.served
 
         def serve(journal: LoneWriter) -> bool:
             nonlocal rest
-            served = kernel.served
             endpoints = self._core.endpoints.matcher.owners
             rest = kernel.serve(journal, link.fd, link.number, endpoints, self._core.wall_offset_ns, ATTEND_NS)
             if kernel.unsent:
@@ -52,6 +52,7 @@ class Attendant:
 
         if not self._storing.attend(serve):
             return False
+        self._links.counters.add("messages_attended", kernel.served - served)
         self._links.attended(link, rest, is_prompt=kernel.is_prompt)
         if kernel.is_prompt and not rest:
             self._loop.call_soon(self._serve)  # if it is not the loop that has its next message by then
