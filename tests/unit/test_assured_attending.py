@@ -144,6 +144,7 @@ steps = st.lists(
 
 
 @pytest.mark.spec("REPL-1")
+@hypothesis.settings(max_examples=60)
 @hypothesis.given(
     steps=steps, settings=st.sampled_from([{}, {"unmatched": "refuse"}, {"retain_s": 60}]), is_all_wanted=st.booleans()
 )

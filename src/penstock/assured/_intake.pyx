@@ -173,7 +173,7 @@ def accept(
         wanted.endpoints = owners
         wanted.is_entitled = entitled is None or entitled[index] != 0
         wanted.by_topic = treatments[index] if treatments is not None else 0
-        outcome = accept_one(tables, handle, number + index, &batch.view[batch._topic_offsets[index]], &wanted)
+        outcome = accept_one(tables, handle, number + index, &batch.view[0] + batch._topic_offsets[index], &wanted)
         if outcome and tables.is_grouping:
             return outcome
     return 0
