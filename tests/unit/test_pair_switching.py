@@ -3,6 +3,7 @@
 import numpy
 import pytest
 
+from leased_kit import LeasedPair
 from paired_kit import QUEUE, Router, connect, exchange
 from penstock.assured import pairing
 from penstock.assured._layout import KIND_MISSING
@@ -185,3 +186,18 @@ def test_nobody_is_whole_before_everything_was_listed() -> None:
     other.tell(PeerFrame(2, said(pairing.Whole(7))))
     assert other.ended == ["it has not listed what it has"]
     assert other.pair.epoch == one.pair.epoch
+
+
+def test_repl_14_where_the_other_router_lives_and_this_one_has_everything_force_is_refused_at_once() -> None:
+    """It would wait until a lease is over that is renewed all the time; without force it is done at once."""
+    leased = LeasedPair()
+    one, other = leased.routers
+    why, hint = objection(other.pair, is_forced=True, may_lose=False)
+    assert "renews its lease" in why
+    assert "without --force" in hint
+    assert objection(other.pair, is_forced=False, may_lose=False)[0] == ""
+    assert objection(one.pair, is_forced=True, may_lose=False)[0] == ""  # it is active
+    leased.kill(one)
+    assert objection(other.pair, is_forced=True, may_lose=False)[0] == ""
+    leased.run(5_000)
+    assert other.pair.is_active

@@ -33,12 +33,15 @@ def lacking_of(pair: Pair) -> tuple[str, ...]:
 
 FORCE = "--force does not ask the other router"
 LOSE = "--force --lose gives up whatever the other router has"
+RENEWS = "the other router is active and answers: with a witness it renews its lease, whatever is forced here"
 
 
 def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
     """Why a router cannot become the active one of its pair now, and what can be done; empty: it can, or is."""
     if not is_forced:
         return _objection(pair) or _asking(pair), FORCE
+    if pair.keeper is not None and not pair.is_active and not (_objection(pair) or _asking(pair)):
+        return RENEWS, "switch without --force: this router has everything"
     is_empty = pair.epoch == 0 and pair.link.peer is None and not pair.is_active
     if is_empty and not may_lose:
         return "this router has never had anything, and the other one cannot be asked", LOSE
