@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
+from penstock.assured._cleaning import log_publishers
+from penstock.assured._records import RECORD_TRANSACTION
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.events import (
     AlterEndpoint,
@@ -25,6 +27,7 @@ from penstock.assured.events import (
 from penstock.assured.frames import Published, encode_publish, encode_settle
 from penstock.assured.observing import lacking_of
 from penstock.assured.pairing import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
+from penstock.base.core import Tick
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>", "a.both")),), replication="synchronous")
 STORED, ASYNC, SYNC, DEGRADED, KNOWN = 1, 2, 3, 4, 5
@@ -393,3 +396,94 @@ def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == ("solo",)
+
+
+def committed_at_one() -> tuple[Router, Router]:
+    """A transaction has published to `solo`, too, which only the first router has."""
+    one, other = by_hand()
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 1, b"a.x", transaction=1)
+    publish(one, 2, b"s.x", transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    exchange(one, other)
+    assert one.answers[6] == Ended("committed", DEGRADED)
+    return one, other
+
+
+def asked_again(router: Router, there: Router) -> Ended:
+    """How the first transaction ended, by a client that has a new link."""
+    router.tell(LinkOpened(30, "client", is_operator=True))
+    router.tell(OpenPublisher(30, 31, 777))
+    assert router.answers[31].transaction == 1
+    router.answers.pop(32, None)
+    router.tell(Commit(30, 32, router.answers[31].handle, 1))
+    exchange(router, there)
+    answer: Ended = router.answers[32]
+    return answer
+
+
+@pytest.mark.parametrize("is_logged_anew", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_is_at_one_router(
+    is_restarted: bool, is_logged_anew: bool
+) -> None:
+    one, other = committed_at_one()
+    if is_logged_anew:
+        log_publishers(one.router.tables, one.router.tables.next_sequence)
+        one.tell(Tick())
+        for sequence in [number for number, (_, each) in one.journal.records.items() if each[0] == RECORD_TRANSACTION]:
+            del one.journal.records[sequence]
+    if is_restarted:
+        disconnect(one, other)
+        one = one.restart()
+        connect(one, other)
+    assert asked_again(one, other) == Ended("committed", DEGRADED)
+    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    exchange(one, other)
+    relinked(one, other)
+    assert asked_again(one, other) == Ended("committed", SYNC)
+
+
+@pytest.mark.parametrize("is_linked_anew", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_repl_10_a_successor_that_has_not_got_all_of_a_transaction_does_not_say_that_it_is_at_both(
+    is_restarted: bool, is_linked_anew: bool
+) -> None:
+    one, other = committed_at_one()
+    if is_linked_anew:
+        disconnect(one, other)
+        connect(one, other)
+    switch(one, other)
+    if is_restarted:
+        disconnect(one, other)
+        other = other.restart()
+        connect(one, other)
+    assert asked_again(other, one) == Ended("committed", DEGRADED)
+
+
+def test_repl_10_a_successor_that_only_heard_of_a_transaction_does_not_say_that_it_is_at_both() -> None:
+    one, other = by_hand()
+    disconnect(one, other)
+    one.tell(Degrade(True))
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 1, b"a.x", transaction=1)
+    publish(one, 2, b"s.x", transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    assert one.answers[6] == Ended("committed", DEGRADED)
+    one.tell(Degrade(False))
+    connect(one, other)
+    switch(one, other)
+    assert asked_again(other, one) == Ended("committed", DEGRADED)
+
+
+def test_repl_10_a_commit_is_known_to_be_at_both_after_a_switch() -> None:
+    one, other = by_hand()
+    one.tell(Begin(10, 5, 1, 1))
+    publish(one, 1, b"a.x", transaction=1)
+    one.tell(Commit(10, 6, 1, 1))
+    exchange(one, other)
+    assert one.answers[6] == Ended("committed", SYNC)
+    disconnect(one, other)
+    connect(one, other)
+    switch(one, other)
+    assert asked_again(other, one) == Ended("committed", SYNC)

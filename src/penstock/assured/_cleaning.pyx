@@ -7,6 +7,7 @@ import numpy
 
 from penstock.assured._messages cimport cache_put, cached, message_by_id, message_place
 from penstock.assured._records cimport (
+    AT_ONE,
     DESTINATION_SIZE,
     ENTRY_CONSUMED,
     MESSAGE_HEAD_SIZE,
@@ -187,6 +188,7 @@ cdef PublisherHead publisher_head(const Publisher *publisher, const uint64_t *ha
     head.highest = publisher.highest
     head.transaction = publisher.transaction
     head.owner = publisher.owner
+    head.flags = AT_ONE if publisher.is_at_one else 0
     return head
 
 

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured._containers cimport Waiting, map_get, queue_at
-from penstock.assured._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
+from penstock.assured._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_RETURNED, WINDOW_MAX
 from penstock.assured._messages cimport (
     append_by_id,
     cached,
@@ -121,16 +121,28 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id
         remember(tables.publishers[waiting.publisher], waiting.number)
         set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
     publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
-    publisher.transaction, publisher.treatment = head.transaction, treatment
+    publisher.transaction, publisher.treatment, publisher.is_at_one = head.transaction, treatment, False
+    publisher.first_id, publisher.last_id = transaction_id - tables.group.count + 1, transaction_id
     return tables.log_sequence()
 
 
+def last_transaction(Tables tables not None, uint64_t publisher_id) -> tuple:
+    """Of a publisher: ((first id, last id) of what its last transaction published, whether some of that may be at one router
+    only). Where the log knows of the transaction, and no more what was in it, that is so while the other router lacks
+    endpoints."""
+    cdef const Publisher *publisher = tables.publishers[map_get(&tables.publisher_ids, publisher_id)]
+    is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.absent_count > 0)
+    return (max(1, publisher.first_id), publisher.last_id), bool(is_at_one)
+
+
 def is_at_one(Tables tables not None, uint64_t first_id, uint64_t last_id) -> bool:
-    """Whether some of the messages from one id to the other are where the other router has no endpoint for them."""
-    cdef uint64_t id
-    for id in range(first_id, last_id + 1):
+    """Whether some of the messages from one id to the other are where the other router has no endpoint for them. What
+    the log or the other router says of ids is not walked further than a transaction can be long."""
+    cdef uint64_t id = first_id
+    while id <= last_id and id - first_id < WINDOW_MAX:
         if is_at_absent(tables, id):
             return True
+        id += 1
     return False
 
 

@@ -10,9 +10,11 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured._cleaning cimport publisher_head, put_publisher
+from penstock.assured._containers cimport map_get
 from penstock.assured._layout cimport KIND_RECORDS, RECORDS_HEAD_SIZE, SETTLE_ACKNOWLEDGED, RecordsHead
 from penstock.assured._messages cimport cache_put, consumed_entry, entry_free, entry_of, message_by_id, message_free
 from penstock.assured._records cimport (
+    AT_ONE,
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_REDELIVERED,
@@ -105,23 +107,33 @@ def apply_records(
     return head.position, id_highest
 
 
-def take_publishers(Tables tables not None, list frames not None) -> None:
+def take_publishers(Tables tables not None, list frames not None, bint is_lacking) -> None:
     """Know of publishers what the active router knows, and nothing else: whoever sends again what only this router had
-    must not be told that it is known. `frames` are all PUBLISHERS frames."""
+    must not be told that it is known. `frames` are all PUBLISHERS frames. `is_lacking`: there are endpoints that this
+    router has not got, and a transaction that it has not taken in itself may have published there."""
     cdef const uint8_t[::1] frame
     cdef RecordHead record
     cdef uint64_t at, size, first_sequence = tables.next_sequence
     cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head
+    cdef uint8_t *logged
+    cdef bint is_known
     for each in frames:
         frame = each
         size = frame.shape[0]
         at = RECORDS_HEAD_SIZE
         while at < size:
             memcpy(&record, &frame[at], sizeof(RecordHead))
-            memcpy(tables.log_room(record.size), &frame[at], record.size)
-            recover_record(tables, &frame[at], tables.log_sequence(), 0)
+            memcpy(&head, &frame[at], PUBLISHER_HEAD_SIZE)
+            if is_lacking and head.transaction:
+                handle = map_get(&tables.publisher_ids, head.publisher)
+                is_known = handle != 0 and tables.publishers[handle].transaction == head.transaction
+                head.flags |= AT_ONE if not is_known or tables.publishers[handle].is_at_one else 0
+            logged = tables.log_room(record.size)
+            memcpy(logged, &frame[at], record.size)
+            memcpy(logged, &head, PUBLISHER_HEAD_SIZE)
+            recover_record(tables, logged, tables.log_sequence(), 0)
             at += record.size
     for handle in range(1, tables.publisher_end):
         publisher = tables.publishers[handle]
@@ -131,6 +143,8 @@ def take_publishers(Tables tables not None, list frames not None) -> None:
             continue
         memset(publisher.had, 0xFF, sizeof(publisher.had))
         publisher.owner = publisher.highest = publisher.transaction = publisher.treatment = 0
+        publisher.first_id = publisher.last_id = 0
+        publisher.is_at_one = False
         head = publisher_head(publisher, publisher.had)
         put_publisher(&head, publisher.had, tables.log_room(head.size))
         publisher.mark_sequence = tables.log_sequence()

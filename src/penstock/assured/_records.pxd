@@ -39,6 +39,8 @@ cpdef enum:
 
     UNDONE = 2              # flag of a SETTLED record: synchronous messages of these ids never were; see _receiving.undo
 
+    AT_ONE = 1              # flag of a TRANSACTION or PUBLISHER record: some of the transaction may be at the other router only
+
     ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
     EPOCH_STANDBY = 1       # flags of an EPOCH record
     EPOCH_DEGRADED = 2      # as the active one it has acknowledged what the other router may not have
@@ -128,7 +130,7 @@ cdef struct DeadRecord:
 cdef struct TransactionHead: # MESSAGE, SETTLED, DEAD and RETURNED records follow
     uint8_t kind
     uint8_t treatment       # the highest of what is in it
-    uint16_t reserved
+    uint16_t flags
     uint32_t size
     uint64_t publisher      # 0: what it consumed is logged once more, and nothing else
     uint32_t transaction
@@ -139,7 +141,7 @@ cdef struct TransactionHead: # MESSAGE, SETTLED, DEAD and RETURNED records follo
 cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all of them are ones
     uint8_t kind
     uint8_t treatment       # of its last transaction
-    uint16_t reserved
+    uint16_t flags          # of that, too
     uint32_t size
     uint64_t publisher
     uint64_t highest

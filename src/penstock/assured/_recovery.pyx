@@ -24,6 +24,7 @@ from penstock.assured._messages cimport (
     remember,
 )
 from penstock.assured._records cimport (
+    AT_ONE,
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_CONSUMED,
@@ -345,15 +346,21 @@ cdef void remove(Tables tables, uint32_t place) noexcept:
 cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
     cdef TransactionHead head
     cdef RecordHead inner
-    cdef Publisher *publisher
+    cdef MessageHead message
+    cdef Publisher *publisher = NULL
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     memcpy(&head, record, TRANSACTION_HEAD_SIZE)
     tables.next_id = max(tables.next_id, head.id + 1)
     if head.publisher:
         publisher = known_publisher(tables, head.publisher)
         publisher.transaction, publisher.treatment = head.transaction, head.treatment
+        publisher.is_at_one = head.flags & AT_ONE
+        publisher.first_id, publisher.last_id = head.id + 1, head.id
     while at < head.size:
         memcpy(&inner, record + at, sizeof(RecordHead))
+        if head.publisher and inner.kind == RECORD_MESSAGE:
+            memcpy(&message, record + at, MESSAGE_HEAD_SIZE)
+            publisher.first_id = min(publisher.first_id, message.id)
         recover_record(tables, record, sequence, at)
         at += inner.size
     return 0
@@ -366,7 +373,10 @@ cdef int recover_publisher(Tables tables, const uint8_t *record, uint64_t sequen
     memcpy(&head, record, PUBLISHER_HEAD_SIZE)
     publisher = known_publisher(tables, head.publisher)
     publisher.highest = head.highest
+    if publisher.transaction != head.transaction:
+        publisher.first_id = publisher.last_id = 0
     publisher.transaction, publisher.treatment = head.transaction, head.treatment
+    publisher.is_at_one = head.flags & AT_ONE
     publisher.owner = head.owner
     publisher.mark_sequence = sequence
     if head.word_count:

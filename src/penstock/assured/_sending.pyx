@@ -29,6 +29,7 @@ from penstock.assured._layout cimport (
 )
 from penstock.assured._messages cimport cached, consumed_entry, entry_of, message_by_id
 from penstock.assured._records cimport (
+    AT_ONE,
     DEAD_SIZE,
     DESTINATION_SIZE,
     ENTRY_DEAD,
@@ -69,6 +70,7 @@ from penstock.assured._stream cimport (
     Item,
     copied_to,
     endpoint_mark,
+    is_at_absent,
     is_mirrored,
     target_now,
 )
@@ -450,6 +452,7 @@ cdef bint put_group(
         if item.what == ITEM_REMOVED:
             frame.put_removed(item)
         elif head.treatment != TREATMENT_NONE:
+            head.flags |= AT_ONE if is_at_absent(tables, item.id) else 0
             is_whole = put_item(tables, frame, item, record_in(group, &group_at, item.id))
     frame.settled_at = 0
     frame.count = count

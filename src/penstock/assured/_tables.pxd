@@ -154,6 +154,9 @@ cdef struct Publisher:
     int64_t away_since_ns
     uint32_t transaction            # the last that was committed
     uint8_t treatment               # of that one
+    bint is_at_one                  # of that one: some of it may be at the other router only
+    uint64_t first_id               # of what that one published
+    uint64_t last_id                # 0: it is not known; one below the first if it published nothing
     bint is_dirty                   # has acknowledgements to send
     AckRun *runs
     uint32_t run_count

@@ -209,7 +209,7 @@ class Receiving:
     def answer(self) -> None:
         """Know of publishers what the active router knows, drop what it has no more, and ask for what is missing."""
         tables, wanted = self._router.tables, self._missing
-        take_publishers(tables, self._publishers)
+        take_publishers(tables, self._publishers, any(not self._numbers[each] for each in self._names))
         self._publishers.clear()
         for number, ids in self._gone.items():
             drop(tables, number, ids)

@@ -17,6 +17,7 @@ from penstock.assured._groups import (
     group_size,
     group_treatment,
     is_at_one,
+    last_transaction,
     undo_group,
 )
 from penstock.assured._intake import PublishBatch, settle_numbers
@@ -93,8 +94,10 @@ class _Ended(msgspec.Struct):
     askers: list[tuple[int, int]]
     """(link, request)"""
     is_committed: bool = True
-    count: int = 0
-    """Of the messages that it published, up to the last id."""
+    published: tuple[int, int] = (1, 0)
+    """From one id to the other."""
+    is_at_one: bool = False
+    """Some of it may be at the other router only."""
 
 
 class Transactions:
@@ -199,10 +202,12 @@ class Transactions:
         tables = self._tables
         if tables.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
             # As this router has it, so has the other one as soon as it has all that there is by now; not before.
-            sequence, last_id, askers = tables.next_sequence - 1, tables.next_id - 1, [(link.number, request)]
-            self._storing.append(
-                _Ended(publisher, number, sequence, last_id, TREATMENT_SYNC, True, askers, is_committed)
-            )
+            ended = _Ended(publisher, number, tables.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, [])
+            ended.askers.append((link.number, request))
+            ended.is_committed = is_committed
+            if is_committed:
+                ended.published, ended.is_at_one = last_transaction(tables, publisher)
+            self._storing.append(ended)
             return []
         return [Answer(link.number, request, Ended("committed" if is_committed else "rolled_back"))]
 
@@ -237,8 +242,9 @@ class Transactions:
             else:
                 settle(tables, endpoint, ids, whats)
         sequence = end_group(tables, treatment, last_id)
-        whose, count = (transaction.publisher, transaction.number), transaction.count
-        self._storing.append(_Ended(*whose, sequence, last_id, treatment, published >= 0, [], count=count))
+        ended = _Ended(transaction.publisher, transaction.number, sequence, last_id, treatment, published >= 0, [])
+        ended.published = last_id - transaction.count + 1, last_id
+        self._storing.append(ended)
         return ""
 
     def rollback(self, link: Link, number: int) -> None:
@@ -314,17 +320,13 @@ class Transactions:
         waiting: list[_Ended] = []
         while self._replicating and self._replicating[0].last_id <= through_id:
             ended = self._replicating.pop(0)
-            is_alone = outcome == OUTCOME_SYNC and self._is_at_one(ended)
-            if is_alone and self._tables.waits_for_absent:
+            is_awaited = outcome == OUTCOME_SYNC and is_at_one(self._tables, *ended.published)
+            if is_awaited and self._tables.waits_for_absent:
                 waiting.append(ended)
             else:
-                found += _told(ended, OUTCOME_DEGRADED if is_alone else outcome)
+                found += _told(ended, OUTCOME_DEGRADED if is_awaited or ended.is_at_one else outcome)
         self._replicating[:0] = waiting
         return found
-
-    def _is_at_one(self, ended: _Ended) -> bool:
-        """Whether some of what it published went to endpoints that the other router has not got."""
-        return ended.count > 0 and is_at_one(self._tables, ended.last_id - ended.count + 1, ended.last_id)
 
     @property
     def is_waiting(self) -> bool:
