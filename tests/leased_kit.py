@@ -15,15 +15,24 @@ STEP_NS = 20 * NS_PER_MS
 
 
 class Leased(Router):
-    """`said` is what it has for other voters."""
+    """`said` is what it has for other voters, `kept` what it has on its disk as a voter."""
 
-    def __init__(self, name: str, *endpoints: EndpointConfig, pair: dict[str, Any], **options: Any) -> None:
+    def __init__(
+        self, name: str, *endpoints: EndpointConfig, pair: dict[str, Any], now_ns: int = 0, **options: Any
+    ) -> None:
         self.said: list[tuple[str, Message]] = []
+        self.now_ns = now_ns
+        self.kept: Memory = options.get("memory") or Memory()
         super().__init__(name, *endpoints, pair={"lease": LEASE, **pair}, **options)
+
+    def restart(self) -> "Leased":
+        known = {"journal": self.journal, "memory": self.kept, "now_ns": self.now_ns}
+        return Leased(self.name, *self.endpoints, pair=self.pair_options, **known, **self.options)
 
     def _carried_out(self, each: Any) -> list[Any]:
         match each:
-            case Keep():
+            case Keep(memory):
+                self.kept = memory
                 return [Kept()]
             case Tell(to, message):
                 self.said.append((to, message))

@@ -25,6 +25,7 @@ from penstock.assured.events import (
 from penstock.assured.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.assured.pair import Pair
 from penstock.assured.pairing import PairConfig, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend, SwitchHere
+from penstock.assured.voting import Memory
 from penstock.base.core import Tick
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness
@@ -48,6 +49,7 @@ class Router:
         journal: MemoryJournal | None = None,
         pair: dict[str, Any] | None = None,
         models: Models | None = None,
+        memory: Memory | None = None,
         **options: Any,
     ) -> None:
         self.name = name
@@ -58,7 +60,7 @@ class Router:
         self.journal = journal or MemoryJournal()
         randomness = SeededRandomness(1, name)
         self.router = MessageRouter(RouterConfig(name=name, endpoints=endpoints, **self.options), randomness, models)
-        self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **self.pair_options), randomness)
+        self.pair = Pair(self.router, PairConfig(routers=("a", "b"), **self.pair_options), randomness, memory)
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}

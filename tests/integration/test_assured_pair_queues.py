@@ -7,7 +7,7 @@ import pytest
 
 from command_here import run_here
 from integration.assured_kit import RouterProcess, client_of
-from integration.pair_kit import ORDERS, PairOfRouters, switch_to
+from integration.pair_kit import ORDERS, PairOfRouters, state_of, switch_to
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import RefusedError
 from waiting import wait_until
@@ -102,8 +102,9 @@ def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays
         assert "fills: 1 message stays behind at the other router" in switched.stdout
         pair.wait_in_step()
         switch_to(pair.one)
-        pair.wait_in_step()
+        wait_until(lambda: [state_of(each) for each in pair.routers] == ["degraded", "degraded"], "what is alone there")
         done("create", pair.two.place, "fills", "fills.>", "--replication", "synchronous")
+        pair.wait_in_step()
         wait_until(lambda: "fills: 1 message" in done("list", pair.two.place), "what was there before")
         with client_of(*pair.places) as client, client.publisher() as publisher:
             wait_until(lambda: publisher.publish("fills.new", b"two") == "synchronous", "copies")

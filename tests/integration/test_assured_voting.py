@@ -6,11 +6,12 @@ import pytest
 
 from integration.assured_kit import client_of
 from integration.failing_syncs import failing_syncs
-from integration.pair_kit import switch_to
+from integration.pair_kit import ORDERS, state_of, switch_to
 from integration.test_assured_router import number_of, taken
 from integration.voting_kit import NAMES, VotingPair, stopped, wait_active
+from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import RefusedError
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 EPOCH_SHIFT = 40
 """Below it is a message's number in its epoch."""
@@ -109,6 +110,32 @@ def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
         wait_until(lambda: not pair.witness.status().alone, "the note to be struck off")
         with client.endpoint("orders") as queue:
             assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
+
+
+@pytest.mark.spec("REPL-8")
+def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no_endpoint_for(tmp_path: Path) -> None:
+    solo = EndpointConfig(name="solo", wants=(Want(topics=("solo.>",)),), replication="synchronous")
+    alone = {"second": {"endpoints": (ORDERS,)}, "mirror": "none"}
+    with VotingPair(tmp_path, ORDERS, solo, **alone) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"0") == "synchronous"
+            assert publisher.publish("solo.x", b"1") == "degraded"
+            assert publisher.publish("orders.new", b"2") == "synchronous"
+        assert pair.witness.status().alone == NAMES[0]
+        assert [state_of(each) for each in pair.routers] == ["degraded", "degraded"]
+        pair.one.kill()
+        wait_until(lambda: not pair.witness.status().bound_to, "the promise to end")
+        assert pair.two.status().role == "standby"
+        pair.one.start()
+        wait_active(pair.one)
+        with client.endpoint("solo") as queue:
+            message = queue.next(timeout=PATIENCE_SECONDS)
+            assert message is not None
+            message.ack()
+        pair.wait_in_step()
+        wait_until(lambda: not pair.witness.status().alone, "the note to be struck off")
+        pair.one.kill()
+        wait_active(pair.two)
 
 
 def test_a_witness_that_is_killed_and_started_again_remembers_and_the_pair_goes_on_meanwhile(tmp_path: Path) -> None:

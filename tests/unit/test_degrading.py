@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from penstock.assured._tables import Tables
 from penstock.assured.degrading import Degrading
 from penstock.assured.pairing import PairConfig
+from penstock.assured.uncopied import Uncopied
 from penstock.assured.voting import LeaseConfig
 from penstock.base.clock import NS_PER_MS
 
@@ -34,7 +36,8 @@ class Whole:
 
 
 def degraded(lease: LeaseConfig | None) -> Degrading:
-    made = Degrading(PairConfig(routers=ROUTERS, lease=lease), Disk())  # type: ignore[arg-type]
+    config = PairConfig(routers=ROUTERS, lease=lease)
+    made = Degrading(config, Disk(), Uncopied(config, Tables(1, 2**20)))  # type: ignore[arg-type]
     made.activate(0)
     assert made.look(None, LATE_NS) is True
     if lease is not None:

@@ -488,6 +488,7 @@ cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except
             return 0
         tables.unreplicated.first += 1
         is_alone = outcome == OUTCOME_SYNC and waiting.message != 0 and is_at_absent(tables, waiting.id)
+        tables.has_met_absent |= is_alone
         if is_alone and tables.waits_for_absent:
             queue_push(&tables.unreplicated, &waiting) # behind those that need not wait with it
         elif waiting.publisher:

@@ -46,6 +46,7 @@ from penstock.assured._records cimport (
     SETTLED_HEAD_SIZE,
     TRANSACTION_HEAD_SIZE,
     TREATMENT_NONE,
+    TREATMENT_SYNC,
     WHY_REJECTED,
     WINDOW_WORDS,
     DeadRecord,
@@ -176,6 +177,16 @@ def set_absent(Tables tables not None, list numbers not None) -> None:
         if endpoint is not NULL:
             endpoint.is_absent = True
     tables.absent_count = <uint32_t>len(numbers)
+
+
+def has_uncopied(Tables tables not None) -> bool:
+    """Whether some endpoint that the other router has not got has a message that is to be synchronous."""
+    cdef uint32_t place = tables.replicated_first if tables.absent_count else 0
+    while place and not (
+        message_at(tables, place).treatment == TREATMENT_SYNC and is_at_absent(tables, message_at(tables, place).id)
+    ):
+        place = message_at(tables, place).next_by_id
+    return place != 0
 
 
 def uncopied_counts(Tables tables not None) -> dict:

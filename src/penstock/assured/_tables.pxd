@@ -243,6 +243,7 @@ cdef class Tables:
     cdef public bint keeps_unmatched
     cdef public bint has_secondary              # messages go to another router, too
     cdef public bint waits_for_absent           # what is to be synchronous waits until the other router has all its endpoints
+    cdef public bint has_met_absent             # something that such endpoints have was to be synchronous
     cdef uint32_t absent_count                  # endpoints that the other router has not got
     cdef public bint refuses_unmatched
     cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics

@@ -24,6 +24,7 @@ class Tables:
     keeps_unmatched: bool
     has_secondary: bool
     waits_for_absent: bool
+    has_met_absent: bool
     refuses_unmatched: bool
     replicate_by: int
     match_from: int

@@ -8,7 +8,7 @@ from collections import deque
 
 import msgspec
 
-from penstock.assured._sending import set_absent, stream_count
+from penstock.assured._sending import has_uncopied, set_absent, stream_count
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import EVERY_ID, Endpoint
@@ -138,6 +138,7 @@ class Definitions:
                 values: dict[str, str | int] = {"endpoint": each.name, "hint": "define it alike there"}
                 self._noted.append(Noted("not_at_other_router", values, is_trouble=True))
         set_absent(self._router.tables, [each.number for each in found])
+        self._router.tables.has_met_absent |= has_uncopied(self._router.tables)
         before, self.absent = self.absent, {each.number: each.name for each in found}
         self._is_outdated = any(endpoints.by_number(each) is not None for each in before.keys() - self.absent.keys())
 

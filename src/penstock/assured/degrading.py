@@ -8,13 +8,19 @@ Under a lease the voters note it first: then the other router cannot become acti
 does: should an operator make the other one active, this one knows what it is to keep of what that one never had. Back
 again, the voters hear of it when the log has it. An operator can order it as well: then it is degraded until the order
 is taken back.
+
+Partly degraded it is while the other router lacks endpoints that have synchronous messages (uncopied.py): these alone
+do not wait for it. The voters note that, too, but for a planned switch, which may leave behind what has no copies.
 """
 
 from typing import Literal, TypeAlias
 
+from penstock.assured._layout import OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.endpoints import EVERY_ID
 from penstock.assured.pairing import PairConfig
 from penstock.assured.sending import Sending
 from penstock.assured.store import Log
+from penstock.assured.uncopied import Uncopied
 from penstock.base.clock import NS_PER_MS
 
 Mode: TypeAlias = Literal["synchronous", "degrading", "degraded"]
@@ -23,14 +29,17 @@ Mode: TypeAlias = Literal["synchronous", "degrading", "degraded"]
 class Degrading:
     """Of an active router."""
 
-    def __init__(self, config: PairConfig, log: Log) -> None:
+    def __init__(self, config: PairConfig, log: Log, uncopied: Uncopied) -> None:
         self.mode: Mode = "synchronous"
+        self.uncopied = uncopied
         self.is_ordered = False
         """An operator wants it degraded."""
         self._config = config
         self._log = log
         self._behind_ns: int | None = None
         """Since when the other router is not known to keep up."""
+        self._is_alone = False
+        """As the voters were told last."""
         self._is_noted: bool | None = False
         """By the voters; None: they were told to strike it off, and may have."""
         self._logged_as: int | None = None
@@ -42,12 +51,25 @@ class Degrading:
 
     def activate(self, now_ns: int) -> None:
         self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
-        self._is_noted, self._logged_as, self._ended_as, self._back_at = False, None, None, None
+        self._is_alone, self._is_noted, self._logged_as, self._ended_as, self._back_at = False, False, None, None, None
+        self.uncopied.forget()
+
+    @property
+    def state(self) -> str:
+        """As people are told."""
+        is_partly = self.mode == "synchronous" and self.uncopied.are_there
+        return "partly degraded" if is_partly else self.mode
 
     @property
     def is_waiting(self) -> bool:
         """Whether synchronous messages wait for the other router."""
         return self.mode != "degraded" or self._back_at is not None
+
+    def released(self, sending: Sending | None) -> tuple[int, int]:
+        """Up to which message nothing waits for the other router any longer, and what that is acknowledged as."""
+        if not self.is_waiting:
+            return EVERY_ID, OUTCOME_DEGRADED
+        return sending.through_id if sending is not None else 0, OUTCOME_SYNC
 
     def lost(self, now_ns: int) -> None:
         """The link is gone."""
@@ -57,16 +79,17 @@ class Degrading:
     def noted(self, is_alone: bool) -> None:
         """The voters know that the other router has not got everything: it cannot become active."""
         self._is_noted = is_alone
-        if is_alone and self.mode == "synchronous":
-            self.mode = "degrading"
+        if is_alone and not self._is_alone:  # they knew it before, and this router did not
+            self.mode, self._is_alone = "degrading", True
 
     def keeps_up(self, sending: Sending | None) -> bool:
         """The other router has everything, but for what is on its way, and everybody knows that it may take over."""
         is_synchronous = self.mode == "synchronous" and self._is_noted is False and self._ended_as is None
         return is_synchronous and sending is not None and sending.is_whole and not sending.backlog
 
-    def look(self, sending: Sending | None, now_ns: int) -> bool | None:
+    def look(self, sending: Sending | None, now_ns: int, *, is_switching: bool = False) -> bool | None:
         """Whether the voters have to be told that this router is alone, or no longer; None: neither."""
+        self.uncopied.look(now_ns, is_whole=sending is not None and sending.is_whole)
         if sending is not None and sending.is_whole:
             self._behind_ns = sending.oldest_ns
             self._look_whether_back(sending, now_ns)
@@ -82,12 +105,14 @@ class Degrading:
             self.mode, self._ended_as = "degrading", None
             if self._config.lease is None:
                 self._go_on()
-            return True
         if self._ended_as is not None and self._log.stored_through >= self._ended_as:
             self._ended_as = None
+        was_alone, is_partly = self._is_alone, self.uncopied.are_there and not is_switching
+        self._is_alone = self.mode != "synchronous" or self._ended_as is not None or is_partly
+        if was_alone and not self._is_alone:
             self._is_noted = False if self._config.lease is None else None
-            return False
-        return None
+        self.uncopied.await_copies(is_alone=self._config.lease is None or self._is_noted is True)
+        return self._is_alone if self._is_alone != was_alone else None
 
     def _look_whether_back(self, sending: Sending, now_ns: int) -> None:
         """What was acknowledged as degraded may still be on its way: without it the other router cannot take over."""
@@ -110,9 +135,10 @@ class Degrading:
         return self._log.append_epoch(self._log.role, self._log.epoch)
 
     def next_deadline_ns(self) -> int | None:
+        deadlines = [self._late_ns(), self.uncopied.next_deadline_ns()]
         if self._back_at is not None and self._behind_ns is not None:
-            return self._behind_ns + self._slow_ns
-        return self._late_ns()
+            deadlines.append(self._behind_ns + self._slow_ns)
+        return min((each for each in deadlines if each is not None), default=None)
 
     def _late_ns(self) -> int | None:
         """When it is to degrade."""

@@ -7,8 +7,7 @@ one than its own is active no more.
 
 from penstock.assured import _layout, events, pairing, voting
 from penstock.assured.core import MessageRouter
-from penstock.assured.degrading import Degrading, Mode
-from penstock.assured.endpoints import EVERY_ID
+from penstock.assured.degrading import Degrading
 from penstock.assured.lease import LeaseKeeper, lease_event
 from penstock.assured.pairing import Standing
 from penstock.assured.past import Past
@@ -16,6 +15,7 @@ from penstock.assured.peerlink import PeerLink
 from penstock.assured.receiving import RECEIVED_KINDS, MatchesDifferError, Receiving
 from penstock.assured.sending import Sending, awaits_release, left_behind
 from penstock.assured.switching import Switching, told_left
+from penstock.assured.uncopied import Uncopied
 from penstock.assured.voting import Memory
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
@@ -29,7 +29,7 @@ class Pair:
         self, router: MessageRouter, config: pairing.PairConfig, randomness: Randomness, memory: Memory | None = None
     ) -> None:
         self.router = router
-        self.degrading = Degrading(config, router.log)
+        self.degrading = Degrading(config, router.log, Uncopied(config, router.tables))
         self.sending: Sending | None = None
         self.receiving: Receiving | None = None
         self.keeper: LeaseKeeper | None = None
@@ -160,7 +160,7 @@ class Pair:
                     if not self.switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
                 case voting.AloneNoted(_, is_alone):
-                    before = self.degrading.mode
+                    before = self.degrading.state
                     self.degrading.noted(is_alone)
                     self._mode_changed(before)
                 case _:
@@ -185,7 +185,7 @@ class Pair:
     def _standing(self) -> Standing:
         votes, is_storing = self._config.lease is not None, not self.router.trouble
         matches = self._config.matching == "secondary" and not self._has_other_matches
-        is_degraded = self.is_active and self.degrading.mode != "synchronous"
+        is_degraded = self.is_active and self.degrading.state != "synchronous"
         return self._past.standing(self._name, self.is_active, votes, matches, is_storing, is_degraded)
 
     def _tell_standing(self) -> None:
@@ -348,12 +348,11 @@ class Pair:
         self._pump(now_ns)
         self._look_how_it_keeps_up(now_ns)
         if self.router.is_active:
-            through, outcome = EVERY_ID, _layout.OUTCOME_DEGRADED
-            if self.degrading.is_waiting:
-                through, outcome = self.sending.through_id if self.sending is not None else 0, _layout.OUTCOME_SYNC
             if awaits_release(self.router):
-                self._route(events.Release(through, outcome), now_ns)
+                self._route(events.Release(*self.degrading.released(self.sending)), now_ns)
                 self._pump(now_ns)
+            if self.router.tables.has_met_absent:
+                self._look_how_it_keeps_up(now_ns)
         elif self.receiving is not None:
             if self.router.tables.log_bytes:
                 self._route(Tick(), now_ns)
@@ -381,17 +380,17 @@ class Pair:
 
     def _look_how_it_keeps_up(self, now_ns: int) -> None:
         if self.router.is_active:
-            before = self.degrading.mode
-            is_alone = self.degrading.look(self.sending, now_ns)
+            before = self.degrading.state
+            is_alone = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
             self._mode_changed(before)
             if is_alone is not None and self.keeper is not None:
                 self._lease(voting.Alone(is_alone), now_ns)
             if self.router.tables.log_bytes:
                 self._route(Tick(), now_ns)
 
-    def _mode_changed(self, before: Mode) -> None:
+    def _mode_changed(self, before: str) -> None:
         """The moments of change are logged."""
-        mode = self.degrading.mode
+        mode = self.degrading.state
         if mode != before:
             self._note("replication", mode=mode, is_trouble=mode != "synchronous")
             self._tell_standing()

@@ -66,7 +66,6 @@ class Sending:
         """The record of a transaction that is next, and that the cache has no room for; where it is in the journal."""
         self._caught_up: int | None = None
         """The position after which it has caught up."""
-        router.tables.waits_for_absent = config.degrade == "never"
         live = begin_stream(router.tables)
         self._doubtful_through = self.newest_id if router.tables.consumed else 0
         """Transactions are listed as if they were done: what they have consumed is not sent, and they may still be

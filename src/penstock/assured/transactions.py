@@ -321,6 +321,7 @@ class Transactions:
         while self._replicating and self._replicating[0].last_id <= through_id:
             ended = self._replicating.pop(0)
             is_awaited = outcome == OUTCOME_SYNC and is_at_one(self._tables, *ended.published)
+            self._tables.has_met_absent |= is_awaited
             if is_awaited and self._tables.waits_for_absent:
                 waiting.append(ended)
             else:

@@ -1,0 +1,173 @@
+"""A pair that switches by itself, of which one router lacks endpoints (REPL-8, REPL-14): what only the active one
+has is not given up by a switch that nobody ordered."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from leased_kit import LeasedPair
+from paired_kit import exchange
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.events import (
+    Begin,
+    Commit,
+    CreateEndpoint,
+    Data,
+    DeleteEndpoint,
+    EmptyEndpoint,
+    Ended,
+    LinkOpened,
+)
+from penstock.assured.frames import Published, encode_publish
+from penstock.assured.observing import copying_of
+from penstock.assured.pairing import SwitchHere
+
+SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
+STORED, SYNC, DEGRADED = 1, 3, 4
+
+pytestmark = pytest.mark.spec("REPL-8")
+
+
+def by_hand(*first: EndpointConfig, **pair: Any) -> LeasedPair:
+    return LeasedPair(*(first or (SOLO,)), mirror="none", matching="primary", **pair)
+
+
+def publish(leased: LeasedPair, number: int, topic: bytes, *, transaction: int = 0) -> None:
+    leased.one.tell(Data(10, encode_publish(1, number, [Published(topic, b"payload")], transaction=transaction)))
+
+
+def sent(leased: LeasedPair, number: int, topic: bytes) -> int | None:
+    publish(leased, number, topic)
+    leased.settle()
+    return leased.one.outcomes.get(number)
+
+
+def operate(leased: LeasedPair) -> int:
+    """A new link to the router that stands by."""
+    leased.other.tell(LinkOpened(20, "client", is_operator=True))
+    return 20
+
+
+def is_switched_when_the_active_one_dies(leased: LeasedPair) -> bool:
+    leased.kill(leased.one)
+    leased.run(6_000)
+    return leased.other.pair.is_active
+
+
+def test_what_the_other_router_has_no_endpoint_for_is_acknowledged_when_voters_know_who_is_alone() -> None:
+    leased = by_hand()
+    publish(leased, 1, b"s.x")
+    publish(leased, 2, b"a.x")
+    exchange(leased.one, leased.other)
+    assert leased.one.outcomes == {2: SYNC}
+    assert leased.witness.memory.alone == ""
+    leased.settle()
+    assert leased.one.outcomes == {1: DEGRADED, 2: SYNC}
+    assert leased.witness.memory.alone == "a"
+    assert [copying_of(each.pair) for each in leased.routers] == ["degraded", "degraded"]
+    assert sent(leased, 3, b"a.x") == SYNC
+    assert sent(leased, 4, b"s.x") == DEGRADED
+
+
+def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no_endpoint_for() -> None:
+    leased = by_hand()
+    assert sent(leased, 1, b"s.x") == DEGRADED
+    assert not is_switched_when_the_active_one_dies(leased)
+    leased.one = leased.one.restart()
+    leased.down.clear()
+    leased.connect()
+    leased.run(6_000)
+    assert leased.one.pair.is_active
+    assert leased.one.pair.sending is not None
+    assert leased.one.pair.sending.is_whole
+    assert leased.one.pair.degrading.mode == "synchronous"
+    assert leased.witness.memory.alone == "a", "it still has what the other one lacks"
+
+
+def test_an_endpoint_that_is_lacking_and_has_nothing_hinders_nobody() -> None:
+    leased = by_hand()
+    assert sent(leased, 1, b"a.x") == SYNC
+    assert [copying_of(each.pair) for each in leased.routers] == ["in step", "in step"]
+    assert is_switched_when_the_active_one_dies(leased)
+
+
+def test_what_is_not_to_be_synchronous_hinders_nobody() -> None:
+    leased = by_hand(replace(SOLO, replication="asynchronous"))
+    assert sent(leased, 1, b"s.x") == STORED
+    leased.run(3_000)
+    assert leased.witness.memory.alone == ""
+    assert is_switched_when_the_active_one_dies(leased)
+
+
+def test_a_transaction_that_publishes_there_is_noted_first() -> None:
+    leased = by_hand()
+    leased.one.tell(Begin(10, 5, 1, 1))
+    publish(leased, 1, b"s.x", transaction=1)
+    leased.one.tell(Commit(10, 6, 1, 1))
+    exchange(leased.one, leased.other)
+    assert 6 not in leased.one.answers
+    leased.settle()
+    assert leased.one.answers[6] == Ended("committed", DEGRADED)
+    assert leased.witness.memory.alone == "a"
+
+
+def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
+    leased = by_hand()
+    assert sent(leased, 1, b"s.x") == DEGRADED
+    leased.other.tell(CreateEndpoint(operate(leased), 9, SOLO))
+    leased.run(3_000)
+    assert leased.witness.memory.alone == ""
+    assert [copying_of(each.pair) for each in leased.routers] == ["in step", "in step"]
+    assert sent(leased, 2, b"s.x") == SYNC
+    assert is_switched_when_the_active_one_dies(leased)
+    assert leased.other.router.tables.message_count == 2
+
+
+def test_when_it_was_consumed_the_pair_switches_again() -> None:
+    leased = by_hand()
+    assert sent(leased, 1, b"s.x") == DEGRADED
+    leased.run(3_000)
+    assert leased.witness.memory.alone == "a"
+    leased.one.tell(EmptyEndpoint(10, 9, "solo"))
+    leased.run(3_000)
+    assert leased.witness.memory.alone == ""
+    assert is_switched_when_the_active_one_dies(leased)
+
+
+def test_repl_7_what_was_synchronous_is_not_given_up_by_itself_when_its_copies_were_deleted() -> None:
+    leased = LeasedPair(SOLO, second=(SOLO,), mirror="none", matching="primary")
+    assert sent(leased, 1, b"s.x") == SYNC
+    leased.other.tell(DeleteEndpoint(operate(leased), 9, "solo", False))
+    leased.run(3_000)
+    assert leased.witness.memory.alone == "a"
+    assert not is_switched_when_the_active_one_dies(leased)
+
+
+@pytest.mark.parametrize("degrade", ["after", "never"])
+def test_repl_7_a_planned_switch_leaves_it_behind_and_says_so(degrade: str) -> None:
+    leased = by_hand(degrade=degrade)
+    assert sent(leased, 1, b"s.x") == (DEGRADED if degrade == "after" else None)
+    leased.other.tell(SwitchHere())
+    leased.run(1_000)
+    assert [each.pair.is_active for each in leased.routers] == [False, True]
+    assert leased.other.pair.switching.left_there == {"solo": 1}
+    assert leased.witness.memory.alone == ""
+    leased.one.tell(SwitchHere())
+    leased.run(1_000)
+    assert leased.one.pair.is_active
+    assert leased.one.router.tables.message_count == 1
+
+
+def test_a_planned_switch_that_is_called_off_is_noted_anew() -> None:
+    leased = by_hand()
+    assert sent(leased, 1, b"s.x") == DEGRADED
+    leased.other.is_storing = False  # so that the other router never has everything
+    publish(leased, 2, b"a.x")
+    leased.other.tell(SwitchHere())
+    leased.settle()
+    assert leased.witness.memory.alone == ""
+    leased.run(8_000)
+    assert leased.one.pair.is_active
+    assert "stands_by" in leased.one.notes, "it had stopped for it"
+    assert leased.witness.memory.alone == "a"
