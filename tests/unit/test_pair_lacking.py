@@ -387,6 +387,53 @@ def test_repl_5_copies_beside_what_a_router_has_alone_are_dropped_as_others() ->
     assert held(one)["local"] == 3
 
 
+@pytest.mark.parametrize("matching", ["secondary", "primary"])
+def test_repl_5_an_endpoint_that_has_no_copies_at_the_other_router_is_lacking_there(matching: str) -> None:
+    """Nobody would tell it what was settled meanwhile: that would come again after a switch."""
+    pair = {"mirror": "none", "matching": matching}
+    one, other = Router("a", QUEUE, SOLO, pair=pair), Router("b", QUEUE, replace(SOLO, replication="none"), pair=pair)
+    connect(one, other)
+    relinked(one, other)
+    one.clients(10)
+    assert sent(one, other, 1, b"s.x") == DEGRADED
+    assert sent(one, other, 2, b"a.both") == DEGRADED
+    assert sent(one, other, 3, b"a.x") == SYNC
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
+    disconnect(one, other)
+    connect(one, other)
+    assert held(one) == {"dead": 0, "q": 2, "solo": 2}
+    assert held(other) == {"dead": 0, "q": 2, "solo": 0}
+    other.tell(AlterEndpoint(linked_to(other), 9, SOLO))
+    exchange(one, other)
+    relinked(one, other)
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ()
+    assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
+    assert sent(one, other, 4, b"s.x") == SYNC
+    one.tell(EmptyEndpoint(10, 8, "solo"))
+    exchange(one, other)
+    assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 0}
+    other.tell(AlterEndpoint(linked_to(other), 7, replace(SOLO, replication="none")))
+    exchange(one, other)
+    relinked(one, other)
+    publish(one, 5, b"s.x")
+    exchange(one, other)
+    relinked(one, other)
+    assert one.outcomes[5] == DEGRADED
+    assert held(other)["solo"] == 0
+
+
+def test_repl_3_an_endpoint_that_is_not_to_be_replicated_is_not_lacking() -> None:
+    local = replace(SOLO, replication="none")
+    one, other = Router("a", QUEUE, local, pair={"mirror": "none"}), Router("b", QUEUE, pair={"mirror": "none"})
+    connect(one, other)
+    one.clients(10)
+    assert sent(one, other, 1, b"a.both") == SYNC
+    assert lacking_of(one.pair) == lacking_of(other.pair) == ()
+    switch(one, other)
+    switch(other, one)
+    assert held(one) == {"dead": 0, "q": 1, "solo": 1}
+
+
 def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
     one, other = by_hand()
     assert one.pair.sending is not None

@@ -59,8 +59,10 @@ class Receiving:
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
         self._parity = int(is_first)
         self.lacking: dict[int, str] = {}
-        """Endpoints of the active router that are not here, by their numbers there."""
+        """Endpoints of the active router that are replicated and not here, or not replicated here; by their numbers
+        there."""
         self._names: dict[int, str] = {}
+        """By number there: those that are replicated."""
         self._told_lacking: list[int] = []
         self._looked_at = -1
         """How often endpoints had changed here when it was last looked which are lacking."""
@@ -123,7 +125,11 @@ class Receiving:
         except (*DECODE_ERRORS, PenstockError) as error:
             raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
         known = endpoints.get(definition.config.name)
-        self._names[message.number] = definition.config.name
+        is_copied = endpoints.is_copied(definition.config)
+        if is_copied:
+            self._names[message.number] = definition.config.name
+        if is_copied and not self._is_mirroring:  # one without copies here is not the one that copies are for
+            known = self._copied(definition.config.name)
         if known is not None and known.definition.own_through == EVERY_ID:  # from now on the active router has it, too
             endpoints.set_own_through(known, self._highest(known))
         own_before = known.definition.own_through if known is not None else 0
@@ -141,6 +147,11 @@ class Receiving:
                 self._router.replays.resume()
         self._numbers[message.number] = known.number if known is not None else 0
         return "" if known is not None and known.config == definition.config else definition.config.name
+
+    def _copied(self, name: str) -> Endpoint | None:
+        """The endpoint of this name, if it has copies here, too."""
+        known = self._router.endpoints.get(name)
+        return known if known is not None and self._router.endpoints.is_copied(known.config) else None
 
     def _highest(self, endpoint: Endpoint) -> int:
         """The newest message that is replicated of those that the endpoint has."""
@@ -286,7 +297,7 @@ class Receiving:
         if self._is_listed or self._looked_at == endpoints.changes:
             return
         self._looked_at = endpoints.changes
-        found = {number: endpoints.get(name) for number, name in self._names.items()}
+        found = {number: self._copied(name) for number, name in self._names.items()}
         self.lacking = {number: self._names[number] for number, known in found.items() if known is None}
         without_copies = [n for n, known in found.items() if known is None or known.number != self._numbers[n]]
         for numbers in (sorted(without_copies), sorted(self.lacking)):
