@@ -96,6 +96,15 @@ def test_a_number_of_messages_that_is_none(client: Assured, queue: AssuredEndpoi
             client.publisher(**{option: count if count != 2**32 else 2**64})
 
 
+def test_what_a_name_may_be_is_said_in_words(client: Assured) -> None:
+    told = "expected a name of letters, digits, dots, dashes and underscores"
+    with pytest.raises(ConfigurationError, match=f"EndpointConfig: name: {told}"):
+        EndpointConfig(name="no name")
+    for call in (client.endpoint, client.delete_endpoint, client.empty_endpoint):
+        with pytest.raises(LocalProtocolError, match=f"an argument that no router takes: {told}"):
+            call("no name")
+
+
 def test_an_endpoint_begins_with_a_message_or_at_a_time(client: Assured) -> None:
     with pytest.raises(LocalProtocolError, match="say one of them"):
         client.create_endpoint(EndpointConfig(name="both"), from_id=7, from_time_ns=5)

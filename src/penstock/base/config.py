@@ -17,6 +17,9 @@ import msgspec
 from penstock.base.errors import ConfigurationError, UnknownKeyError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"
+NAME_IN_WORDS = "a name of letters, digits, dots, dashes and underscores that begins with a letter or a digit"
+
 
 class _ConfigMeta(msgspec.StructMeta):
     """msgspec does not inherit kw_only: without this, the fields of subclasses could be given by position."""
@@ -36,7 +39,7 @@ class Config(msgspec.Struct, metaclass=_ConfigMeta, frozen=True, kw_only=True, f
             except msgspec.ValidationError as error:
                 where = type(self).__name__
                 _refuse_unknown(value, msgspec.inspect.type_info(kind), where, name)
-                what, path = _split_path(str(error))
+                what, path = explained(str(error))
                 inner = path if not path or path.startswith("[") else f".{path}"
                 raise ConfigurationError(what, where=f"{where}: {name}{inner}") from None
 
@@ -82,7 +85,7 @@ def convert(data: Any, kind: type[T], *, where: str) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        what, path = _split_path(str(error))
+        what, path = explained(str(error))
         raise ConfigurationError(what, where=f"{where}: {path}" if path else where) from None
 
 
@@ -133,10 +136,12 @@ def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _split_path(message: str) -> tuple[str, str]:
-    """msgspec writes "Expected `int`, got `str` - at `$.a.b[0]`": the sentence, and the path as a.b[0]."""
+def explained(message: str) -> tuple[str, str]:
+    """msgspec writes "Expected `int`, got `str` - at `$.a.b[0]`": the sentence, and the path as a.b[0]. What a name may
+    be is said in words."""
     match = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", message, flags=re.DOTALL)
     if match is None:
         return message, ""
     sentence = match[1].replace("Object missing required field", "missing key").replace("`", "'")
+    sentence = sentence.replace(f"'str' matching regex {NAME_PATTERN!r}", NAME_IN_WORDS)
     return sentence[:1].lower() + sentence[1:], match[2] or ""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from penstock.base.config import NAME_PATTERN
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 
@@ -23,7 +24,7 @@ PROOF_SIZE = 32
 HANDSHAKE_SIZE_MAX = 1_024
 """Bytes of a message before the peer is known."""
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]

@@ -65,6 +65,7 @@ from penstock.assured.control import (
     Switch,
 )
 from penstock.base.clock import SystemRandomness, random_bytes
+from penstock.base.config import explained
 from penstock.base.counters import Counters
 from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
@@ -378,7 +379,8 @@ def _check(request: Request) -> None:
     try:
         msgpack_decoder(type(request)).decode(ASSURED.encode(request, MESSAGE_SIZE_MAX))
     except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
-        raise LocalProtocolError(f"an argument that no router takes: {error}") from None
+        what, where = explained(str(error))
+        raise LocalProtocolError(f"an argument that no router takes: {what}", where=where) from None
 
 
 def open_assured(*routers: str, name: str = "", **options: Any) -> Assured:
