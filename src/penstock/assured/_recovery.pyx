@@ -437,7 +437,7 @@ def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not 
     for index in range(rows.shape[0]):
         at = rows[index].offset
         end = at + rows[index].size
-        if check_record(&data[at], rows[index].size) != rows[index].size:
+        if rows[index].size == 0 or check_record(&data[at], rows[index].size) != rows[index].size:
             raise damaged(rows[index].sequence)
         treatment = 0
         if data[at] == RECORD_TRANSACTION:
