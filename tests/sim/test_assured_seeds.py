@@ -1,6 +1,7 @@
 """A message router under every fault of machine, process, disk and links (REPL-1, REPL-10, REPL-12), and a checker that
 does notice."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -8,10 +9,11 @@ import pytest
 
 import penstock.assured.core as core
 import penstock.assured.transactions as transactions
+from penstock.assured._layout import DELIVERY_REDELIVERED
 from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoints
 from penstock.assured.events import Append, Event, Instruction, RemoveBefore, SendData
-from penstock.assured.frames import Deliver, decode_frames, encode_deliver
+from penstock.assured.frames import Deliver, Delivered, decode_frames, encode_deliver
 from penstock.assured.links import Links
 from penstock.assured.store import Log
 from penstock.assured.transactions import Transactions
@@ -92,11 +94,24 @@ def forget_to_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unflagged(instruction: Instruction) -> Instruction:
+    return _delivering(instruction, lambda message: message._replace(flags=message.flags & ~DELIVERY_REDELIVERED))
+
+
+def _delivering(instruction: Instruction, change: Callable[[Delivered], Delivered]) -> Instruction:
     if not isinstance(instruction, SendData) or instruction.data[4] != 3:
         return instruction
     frames = [frame for frame in decode_frames(instruction.data) if isinstance(frame, Deliver)]
-    data = [encode_deliver(each.flow, [message._replace(flags=0) for message in each.messages]) for each in frames]
+    data = [encode_deliver(each.flow, [change(message) for message in each.messages]) for each in frames]
     return SendData(instruction.link, b"".join(data))
+
+
+def forget_who_gave_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = MessageRouter.handle
+
+    def broken(self: MessageRouter, event: Event, now_ns: int) -> list[Instruction]:
+        return [_delivering(each, lambda one: one._replace(given_up_by=0)) for each in original(self, event, now_ns)]
+
+    monkeypatch.setattr(MessageRouter, "handle", broken)
 
 
 def clean_what_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +195,7 @@ def never_clean(monkeypatch: pytest.MonkeyPatch) -> None:
 SABOTAGES = [
     acknowledge_before_the_disk_has_it,
     forget_to_flag,
+    forget_who_gave_it_up,
     clean_what_is_alive,
     keep_what_is_rolled_back,
     hold_what_is_rolled_back,

@@ -5,6 +5,7 @@ What is promised, whatever happens to the machine, the process, the disk and the
 - what was acknowledged is delivered by every endpoint that wants it, or by the dead-message queue;
 - what was refused or rolled back is delivered by nobody, and nobody gets what nobody published;
 - each endpoint delivers in order, by priority, and each message once, or says that it may have done so before;
+- what the dead-message queue delivers says why it is there, and which endpoint gave it up;
 - a transaction counts as a whole, and what its client is told of its end stays true;
 - queues and the log are bounded; when everything is settled, nothing is left.
 """
@@ -56,7 +57,7 @@ class AssuredPlant:
     def __init__(self, world: World, options: AssuredOptions) -> None:
         self.world = world
         self.options = options
-        self.checker = AssuredChecker(WANTS)
+        self.checker = AssuredChecker(WANTS, options.router.endpoints)
         self.is_resting = False
         self.node = AssuredNode(self)
         self.crashes = self.kills = self.cuts = self.full_disks = 0

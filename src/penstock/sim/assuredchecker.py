@@ -1,7 +1,11 @@
 """What a message router promises, judged from outside: by what its clients sent, were told and got."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
+from penstock.assured._layout import DELIVERY_WHY_SHIFT
+from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.config import EndpointConfig
 from penstock.assured.frames import Delivered, Published
 from penstock.base.errors import SimulationError
 
@@ -12,10 +16,11 @@ Key = tuple[int, int]
 
 
 class AssuredChecker:
-    """`wants` says which endpoints a topic goes to."""
+    """`wants` says which endpoints a topic goes to; `endpoints` are in the order in which the router makes them."""
 
-    def __init__(self, wants: dict[bytes, frozenset[str]]) -> None:
+    def __init__(self, wants: dict[bytes, frozenset[str]], endpoints: Sequence[EndpointConfig]) -> None:
         self._wants = wants
+        self._endpoints = dict(enumerate(endpoints, 1))
         self._published: dict[Key, Published] = {}
         self._acknowledged: set[Key] = set()
         self._refused: set[Key] = set()
@@ -82,6 +87,7 @@ class AssuredChecker:
         self._require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
         self.delivered += 1
         if endpoint == DEAD:
+            self._require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
             self._delivered[DEAD].add(key)
             return
         self._require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
@@ -90,6 +96,18 @@ class AssuredChecker:
             self.redelivered += 1
             self._require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
         self._delivered[endpoint].add(key)
+
+    def _is_explained(self, message: Delivered) -> bool:
+        """Whether it says by which endpoint it was given up, and a reason that this one can have."""
+        giver = self._endpoints.get(message.given_up_by)
+        if giver is None or giver.name not in self._wants[message.topic]:
+            return False
+        return {
+            WHY_REJECTED: True,
+            WHY_DELIVERIES: giver.deliveries_max > 0,
+            WHY_EXPIRED: True,
+            WHY_OVERFLOWED: giver.when_full == "dead",
+        }.get(message.flags >> DELIVERY_WHY_SHIFT, False)
 
     # At the end
 
