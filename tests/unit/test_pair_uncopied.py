@@ -3,11 +3,11 @@ it, and stays when its router is replaced, also if no copy that was ever sent ha
 
 import pytest
 
-from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
+from paired_kit import QUEUE, Router, connect, disconnect, exchange, let_go, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.events import Begin, Commit, Data, Ended
 from penstock.assured.frames import Published, encode_publish
-from penstock.assured.pairing import PAIR, Listed, PeerFrame, Resync, SwitchHere
+from penstock.assured.pairing import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
 from penstock.assured.store import EPOCH_BITS
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
@@ -98,3 +98,53 @@ def test_ids_of_epochs_that_there_were_not_end_the_link() -> None:
         other.tell(PeerFrame(1, PAIR.encode(message, 2**20)))
     assert other.ended
     assert other.router.tables.next_id == known
+
+
+def exchange_without_whole(one: Router, other: Router) -> None:
+    """The router that stands by never hears that it has everything."""
+    while one.frames or other.frames or let_go(one) or let_go(other):
+        for here, there in ((one, other), (other, one)):
+            while here.frames:
+                frame = here.frames.pop(0)
+                if frame[0] < 0x80 or not isinstance(PAIR.decode(frame), Whole):
+                    there.tell(PeerFrame(there.link, frame))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("misses", [0, 1])
+@pytest.mark.parametrize("was_active", [False, True])
+def test_repl_10_a_successor_that_never_heard_that_it_is_whole_knows_of_transactions_without_copies(
+    was_active: bool, misses: int, is_restarted: bool
+) -> None:
+    """It stood by in an older epoch, or was active itself; what the active one acknowledged as synchronous it has."""
+    one, other = pair_of("all")
+    if was_active:
+        switch(one, other)
+    disconnect(one, other)
+    one = one.restart()
+    one.tell(SwitchHere(is_forced=True))
+    one.clients(10)
+    if misses:
+        one.tell(Degrade(True))
+        one.publish(1, misses)
+        one.tell(Degrade(False))
+    for each in (one, other):
+        each.frames.clear()
+        each.tell(PeerOpened(1))
+    exchange_without_whole(one, other)
+    assert other.pair.receiving is not None
+    assert not other.pair.receiving.is_whole
+    one.tell(Begin(10, 5, 1, 1))
+    for number, topic in enumerate((b"l.x", b"a.x", b"l.x"), 2):
+        one.tell(Data(10, encode_publish(1, number, [Published(topic, b"payload")], transaction=1)))
+    one.tell(Commit(10, 6, 1, 1))
+    exchange_without_whole(one, other)
+    assert one.answers[6] == Ended("committed", SYNC)
+    disconnect(one, other)
+    if is_restarted:
+        other = other.restart()
+    other.tell(SwitchHere(is_forced=True))
+    one = one.restart()
+    connect(one, other)
+    switch(other, one)
+    assert held(one) == {"q": 1 + misses, "local": 2}

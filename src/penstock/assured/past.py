@@ -17,6 +17,8 @@ class Past:
         self._is_first = is_first
         self._whole_through = 0
         """While it stood by: it had everything up to this message."""
+        self._listed = (0, 0)
+        """The epoch and the newest message of what it compared last with the active router."""
 
     def start(self, id_highest: int) -> None:
         """The log has been read."""
@@ -49,16 +51,26 @@ class Past:
         self.epoch, self.is_willing = epoch, True
 
     def received(self, epoch: int, id_highest: int) -> None:
-        """Messages up to this one, from the active router of an epoch."""
-        if self.epoch == epoch and not self._log.is_partial:
+        """Messages up to this one, from the active router of an epoch. What was missing comes before all that is newer
+        than what was listed; and what came is acknowledged as synchronous, also before that router says `whole`."""
+        if self._log.is_partial and (self._listed[0] != epoch or id_highest <= self._listed[1]):
+            return
+        if self._log.is_partial and self.epoch != epoch:
+            self._have_all(epoch, id_highest)
+        elif self.epoch == epoch:
             self._whole_through = max(self._whole_through, id_highest)
 
     def compared(self, epoch: int, id_highest: int) -> None:
         """Nothing is missing, if it had everything before: what the active router of an epoch has up to this message is
         here, or has no copies. The log knows it before the answer goes: that one counts on it."""
-        if self.epoch == epoch and not self._log.is_partial and id_highest > self._whole_through:
-            self._whole_through = self._log.know_of(id_highest)
-            self._log.append_epoch(self._log.role, self._log.epoch)
+        self._listed = epoch, id_highest
+        if not self._log.is_partial and (self.epoch != epoch or id_highest > self._whole_through):
+            self._have_all(epoch, id_highest)
+
+    def _have_all(self, epoch: int, id_highest: int) -> None:
+        self.epoch, self.is_willing = epoch, False
+        self._whole_through = self._log.know_of(id_highest)
+        self._log.append_epoch("standby", epoch)
 
     def catch_up(self) -> None:
         """Until it is whole again it has neither what it had nor what the active router has: transactions may be torn.

@@ -78,6 +78,8 @@ class Receiving:
         self._shared: set[int] = set()
         """Endpoints that have nothing that the active router has not got."""
         self._missing = NONE
+        self._own_end = 0
+        """Ids from here on were none of this router's, when the two compared."""
         self._is_listed = True
         self._answers: deque[tuple[int, list[bytes]]] = deque()
         """What is to be said when the record of this number is on the disk."""
@@ -197,6 +199,7 @@ class Receiving:
         self._is_listed = False
         self.id_highest = id_highest
         tables = self._router.tables
+        self._own_end = tables.next_id
         held = held_ids(tables)
         missing = [NONE]
         for number in self._numbers[self._numbers > 0].tolist():
@@ -227,7 +230,7 @@ class Receiving:
         if self._is_mirroring:
             self._remove_unlisted()
         first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
-        if not self._router.log.is_degraded and first_id < min(self._since[1], tables.next_id):
+        if not self._router.log.is_degraded and first_id < min(self._since[1], self._own_end):
             undo(tables, first_id, self._since[1] - 1)
         self._note_own()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
