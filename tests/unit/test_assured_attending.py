@@ -380,7 +380,7 @@ def test_a_message_that_is_not_on_the_disk_is_neither_acknowledged_nor_delivered
     assert served.outcomes(1) == {1: OUTCOME_STORED}
     assert texts(served.delivered(2)) == ["one"]
     writer = served.journal.writer
-    with broken_disk(writer, device), stopped(writer):
+    with stopped(writer), broken_disk(writer, device):
         served.is_storing = False
         served.serve(publish(handle, 2, "two", "orders.old"))
         assert served.kernel.served == 2, "the disk has failed on the short way"

@@ -14,6 +14,7 @@ from disk_kit import FULL, UNSYNCED, broken_disk
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, JournalFullError, LimitError
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, LoneWriter
+from penstock.journal.core import Journal
 from penstock.journal.events import LoneDone
 from penstock.journal.files import Directory, WritableDirectory
 from penstock.journal.verify import inspect
@@ -202,6 +203,9 @@ def test_nothing_is_lent_while_something_is_appended_or_under_way(path: Path, mo
         assert may_sync.wait(PATIENCE_SECONDS)
         sync(self, first_sequence)
 
+    monkeypatch.setattr(
+        Journal, "next_deadline_ns", lambda _: None
+    )  # nothing is committed unless somebody waits for it
     with begun(path) as journal, ThreadPoolExecutor() as threads:
         journal.append(b"third")
         assert journal.alone(refused) is None, "it would get before that"
