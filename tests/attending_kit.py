@@ -69,7 +69,7 @@ class ServedRouter(Router):
     def serve(self, data: bytes, for_ns: int = 0) -> bool:
         """The client sends this; returns whether all of it went the short way."""
         self.client.sendall(data)
-        before = self.kernel.served
+        before, began_ns = self.kernel.served, self._now_ns()
 
         def work(journal: LoneWriter) -> None:
             owners = self.core.endpoints.matcher.owners
@@ -79,6 +79,7 @@ class ServedRouter(Router):
         assert self.journal.writer.alone(work) is not None
         is_served = self.kernel.served > before
         self.now_ns = self.core.tables.wall_ns - WALL_NS if is_served else self._now_ns()
+        assert began_ns <= self.now_ns <= self._now_ns()
         self.sent[1] += decode_frames(self.answers())
         if is_served:
             self.store()
