@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
+from integration.pair_kit import PairOfRouters, state_of
 from penstock.assured.application import AssuredEndpoint
 from penstock.base.errors import RefusedError
 from penstock.journal import JournalConfig
@@ -128,3 +129,33 @@ def _settled(queue: AssuredEndpoint) -> list[int]:
     messages = queue.take(64, PATIENCE_SECONDS)
     queue.ack(messages)
     return [int(bytes(each.payload)[:6]) for each in messages]
+
+
+@pytest.mark.spec("REPL-8")
+def test_a_router_that_stands_by_with_a_full_disk_recovers_by_what_is_consumed(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """The active one goes on, degraded; when its consumers have settled enough, the other one has room again."""
+    journal = JournalConfig(preallocate_bytes=65_536, segment_bytes=262_144, retry_ms=20)
+    router = {"journal": journal, "section_bytes": 65_536}
+    second = {"state_directory": str(small_disk / "state"), "reserve_bytes": 2**20}
+    values = {"router": router, "second": second, "window_bytes": 65_536, "degrade_after_ms": 200}
+    with PairOfRouters(tmp_path, **values) as pair, client_of(*pair.places) as client:
+        with client.publisher() as publisher:
+            count = 0
+            while publisher.publish("orders.new", b"%06d" % count * 1_000, timeout=PATIENCE_SECONDS) == "synchronous":
+                count += 1
+            assert count > 500
+            for _ in range(200):
+                publisher.send("orders.new", b"%06d" % count * 1_000)
+            assert publisher.flush(PATIENCE_SECONDS)
+        wait_until(lambda: "disk of two takes nothing" in health(pair.one), "the active one to hear of it")
+        assert [state_of(each) for each in pair.routers] == ["degraded", "degraded"]
+        with client.endpoint("orders", prefetch=64) as queue:
+            left = count + 201
+            while left:
+                left -= len(_settled(queue))
+        pair.wait_in_step()
+        assert "takes nothing" not in health(pair.two)
+        with client.publisher() as publisher:
+            assert publisher.publish("orders.new", b"at both") == "synchronous"

@@ -48,25 +48,25 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def test_a_reserve_takes_room_and_gives_it_back_also_over_restarts(tmp_path: Path, disk: Disk) -> None:
     path = tmp_path / "reserve"
-    reserve = Reserve(path, SIZE, lambda: True)
+    reserve = Reserve(path, SIZE)
     assert reserve.is_held
     assert path.stat().st_blocks * 512 >= SIZE
-    assert Reserve(path, SIZE, lambda: True).is_held
+    assert Reserve(path, SIZE).is_held
     reserve.give_back()
     disk.has_room = False
     assert path.stat().st_size == 0
-    again = Reserve(path, SIZE, lambda: True)
+    again = Reserve(path, SIZE)
     assert (again.is_held, again.is_given_back, again.take()) == (False, True, False)
     disk.has_room = True
     assert again.take()
     assert not again.is_given_back
-    assert reserve_of(path, 0, lambda: True) is None
+    assert reserve_of(path, 0) is None
     assert not path.exists()
 
 
 def test_without_room_there_is_none_and_nothing_is_refused_for_that(tmp_path: Path, disk: Disk) -> None:
     disk.has_room = False
-    reserve = Reserve(tmp_path / "reserve", SIZE, lambda: True)
+    reserve = Reserve(tmp_path / "reserve", SIZE)
     assert (reserve.is_held, reserve.is_given_back) == (False, False)
     assert not (tmp_path / "reserve").exists()
 
@@ -80,7 +80,7 @@ async def _until(told: "asyncio.Queue[Event]", kind: type[Event]) -> Event:
 def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_again(tmp_path: Path, disk: Disk) -> None:
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
-        disk.reserve = Reserve(tmp_path / "reserve", SIZE, lambda: True)
+        disk.reserve = Reserve(tmp_path / "reserve", SIZE)
         storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
         try:
             storing.append(lone(1))
@@ -102,22 +102,17 @@ def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_ag
     asyncio.run(fill())
 
 
-def test_who_stands_by_does_not_use_it_and_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
+def test_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
-        disk.reserve = Reserve(tmp_path / "reserve", SIZE, lambda: False)
+        disk.reserve = Reserve(tmp_path / "reserve", SIZE)
         storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
         storing.append(lone(1))
         await _until(told, Stored)
-        disk.is_full, disk.has_room = True, False
-        storing.append(lone(2))
-        troubled = await _until(told, DiskTroubled)
-        assert troubled == DiskTroubled(getattr(troubled, "why", ""))
-        disk.is_full = False
-        await _until(told, DiskRecovered)
         await storing.close()
+        disk.has_room = False
         disk.reserve.give_back()
-        gone = Reserve(tmp_path / "reserve", SIZE, lambda: False)
+        gone = Reserve(tmp_path / "reserve", SIZE)
         storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=gone)
         troubled = await _until(told, DiskTroubled)
         assert getattr(troubled, "is_relieved", False)

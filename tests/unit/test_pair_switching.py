@@ -6,11 +6,11 @@ import pytest
 from leased_kit import LeasedPair
 from paired_kit import QUEUE, Router, connect, exchange
 from penstock.assured import pairing
-from penstock.assured._layout import KIND_MISSING
+from penstock.assured._layout import KIND_MISSING, SETTLE_ACKNOWLEDGED
 from penstock.assured.events import Data, DiskRecovered, DiskTroubled, Stored
-from penstock.assured.frames import encode_publish
+from penstock.assured.frames import encode_publish, encode_settle
 from penstock.assured.listing import ids_frame
-from penstock.assured.observing import objection
+from penstock.assured.observing import copying_of, objection
 from penstock.assured.pairing import (
     PAIR,
     Degrade,
@@ -20,6 +20,7 @@ from penstock.assured.pairing import (
     PeerOpened,
     SwitchHere,
 )
+from penstock.assured.sending import RELIST_NS
 from penstock.assured.switching import WANTED_NS, YIELDING_NS
 from unit.test_pair import messages
 
@@ -201,3 +202,47 @@ def test_repl_14_where_the_other_router_lives_and_this_one_has_everything_force_
     assert objection(other.pair, is_forced=True, may_lose=False)[0] == ""
     leased.run(5_000)
     assert other.pair.is_active
+
+
+def test_repl_8_a_router_that_stands_by_with_a_full_disk_is_relieved_by_what_is_settled() -> None:
+    """It takes no messages, and hears what the active one has no more: that makes room, and then it gets the rest."""
+    one, other = pair_with(5)
+    other.tell(DiskTroubled("full", is_relieved=True))
+    exchange(one, other)
+    one.tell(Data(10, encode_publish(1, 6, messages(1))))
+    exchange(one, other)
+    assert any("disk here is full" in each for each in other.ended)
+    one.tell(PeerClosed(1))
+    one.wait(1_500_000_000)
+    assert one.pair.degrading.mode == "degraded"
+    assert one.outcomes[6] == 4
+    connect(one, other, 20, link=2)
+    assert other.router.tables.message_count == 5
+    one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[-1], SETTLE_ACKNOWLEDGED)])))
+    one.tell(Data(10, encode_publish(1, 7, messages(1))))
+    one.wait(RELIST_NS)
+    exchange(one, other, 20)
+    assert other.router.tables.message_count == 0
+    assert copying_of(one.pair) == copying_of(other.pair) == "degraded"
+    other.tell(DiskRecovered())
+    one.wait(RELIST_NS)
+    exchange(one, other)
+    assert other.router.tables.message_count == 1
+    assert copying_of(one.pair) == copying_of(other.pair) == "in step"
+
+
+def test_repl_8_a_router_that_is_linked_while_its_disk_takes_nothing_at_all_catches_up_later() -> None:
+    one, other = pair_with(5)
+    one.tell(PeerClosed(1))
+    other.tell(PeerClosed(1))
+    other.tell(DiskTroubled("full"))
+    one.tell(Data(10, encode_publish(1, 6, messages(1))))
+    size = other.router.tables.log_bytes
+    connect(one, other, 60, link=2)
+    assert other.router.tables.log_bytes == size, "nothing gathers while lists come again and again"
+    other.tell(DiskRecovered())
+    one.frames.clear()
+    one.wait(RELIST_NS)
+    exchange(one, other)
+    assert other.router.tables.message_count == 6
+    assert copying_of(one.pair) == copying_of(other.pair) == "in step"

@@ -131,7 +131,7 @@ class LiveRouter:
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
-        reserve = reserve_of(directory / "reserve", self.config.reserve_bytes, lambda: self._core.is_active)
+        reserve = reserve_of(directory / "reserve", self.config.reserve_bytes)
         storing = self._storing = Storing(
             directory / "journal", self.config.journal, counters, self._tell, reserve=reserve
         )

@@ -222,6 +222,8 @@ class Pair:
             case pairing.Resync(_, epoch):
                 if self.router.is_active or epoch < self.epoch:
                     self._tell_standing()
+                elif self.router.log.is_troubled:  # it is not known how long: there will be another
+                    self.receiving = None
                 else:
                     self.receiving = Receiving(self.router, self._config, message, self._is_first)
             case pairing.Defined() if self.receiving is not None:
@@ -266,8 +268,7 @@ class Pair:
         if peer is not None and peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
-            is_matching = self._config.matching == "secondary" and peer.is_matching
-            self.sending = Sending(self.router, self._config, self._stream, is_matching=is_matching)
+            self.sending = Sending(self.router, self._config, self._stream, peer)
 
     def _catch_up(self, receiving: Receiving, id_highest: int, now_ns: int) -> None:
         if receiving.has_doubts:
@@ -367,7 +368,7 @@ class Pair:
             self._yielded(now_ns)
 
     def _pump(self, now_ns: int) -> None:
-        if self.sending is not None and not self.sending.mirror():
+        if self.sending is not None and not self.sending.mirror(now_ns):
             self.degrading.lost(now_ns)
             self._begin_sending()
         if (sending := self.sending) is None:

@@ -26,7 +26,7 @@ from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_id
 from penstock.assured.pairing import Defined, Lacking, PairConfig, Resync, StoredTo, encode
 from penstock.assured.store import EPOCH_BITS
 from penstock.base.decoding import DECODE_ERRORS
-from penstock.base.errors import PenstockError, RemoteProtocolError
+from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
 
 RECEIVED_KINDS = frozenset(
     {layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, layout.KIND_TOGETHER, layout.KIND_SPLICED}
@@ -221,12 +221,15 @@ class Receiving:
         return bool(self._gone) or len(self._missing) > 0
 
     def answer(self) -> None:
-        """Know of publishers what the active router knows, drop what it has no more, and ask for what is missing."""
+        """Drop what the active router has no more, know of publishers what it knows, and ask for what is missing. While
+        the disk is full, what was dropped is to make room, and nothing is asked for: the next list is answered."""
         tables, wanted = self._router.tables, self._missing
-        take_publishers(tables, self._publishers, any(not self._numbers[each] for each in self._names))
-        self._publishers.clear()
         for number, ids in self._gone.items():
             drop(tables, number, ids)
+        if self._router.log.is_pressed:
+            return
+        take_publishers(tables, self._publishers, any(not self._numbers[each] for each in self._names))
+        self._publishers.clear()
         if self._is_mirroring:
             self._remove_unlisted()
         first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
@@ -311,6 +314,8 @@ class Receiving:
     def records(self, data: bytes) -> None:
         if self._is_listed:
             raise RemoteProtocolError("it sends records before it has listed what it has")
+        if self._router.log.is_pressed:
+            raise LimitError("the disk here is full: what is settled makes room, and nothing else is taken")
         position, id_highest = apply_records(self._router.tables, self._matched(data), self._numbers)
         self.id_highest = max(self.id_highest, id_highest)
         self._answers.append((self._router.tables.next_sequence - 1, [encode(StoredTo(self._stream, position))]))

@@ -2,7 +2,6 @@
 logged and the log can be cleaned, which makes room."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from penstock.base.log import logger
@@ -16,8 +15,7 @@ log = logger("assured.reserve")
 class Reserve:
     """One file. It is empty while it is given back, also over a restart."""
 
-    def __init__(self, path: Path, size: int, may_be_used: Callable[[], bool]) -> None:
-        self.may_be_used = may_be_used
+    def __init__(self, path: Path, size: int) -> None:
         self.is_held = False
         self._path = path
         self._size = size
@@ -64,9 +62,9 @@ class Reserve:
             log.error("reserve_not_given_back", path=str(self._path), error=error.strerror)
 
 
-def reserve_of(path: Path, size: int, may_be_used: Callable[[], bool]) -> Reserve | None:
+def reserve_of(path: Path, size: int) -> Reserve | None:
     """None, and what there was is given back, if there is to be none."""
     if size:
-        return Reserve(path, size, may_be_used)
+        return Reserve(path, size)
     path.unlink(missing_ok=True)
     return None

@@ -22,11 +22,14 @@ from penstock.assured.definitions import Definitions
 from penstock.assured.events import Instruction, ReadRecords, RecordsRead
 from penstock.assured.holding import Streaming
 from penstock.assured.listing import IDS_PER_FRAME, distinct, ids_frame, read_ids
-from penstock.assured.pairing import LEFT_MAX, Lacking, Listed, PairConfig, Resync, StoredTo, Whole, encode
+from penstock.assured.pairing import LEFT_MAX, Lacking, Listed, PairConfig, Resync, Standing, StoredTo, Whole, encode
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import RemoteProtocolError
 
 FRAME_SIZE_GOOD = 131_072
+RELIST_NS = 5_000 * NS_PER_MS
+"""A router whose disk is full drops what is not listed any more, and answers when there is room."""
+
 GATHER_NS = 10 * NS_PER_MS
 """Between two frames of what nobody waits for: so the other router works, and syncs, beside few publishers' turns."""
 
@@ -41,7 +44,7 @@ class _Sent(msgspec.Struct, frozen=True):
 class Sending:
     """`out` is what is to be sent; `through_id` says up to which message the other router has everything."""
 
-    def __init__(self, router: MessageRouter, config: PairConfig, stream: int, *, is_matching: bool) -> None:
+    def __init__(self, router: MessageRouter, config: PairConfig, stream: int, peer: Standing) -> None:
         self.stream = stream
         self.out: list[bytes] = []
         self.through_id = 0
@@ -49,7 +52,11 @@ class Sending:
         """It has been, since this link is there."""
         self._router = router
         self._config = config
+        is_matching = config.matching == "secondary" and peer.is_matching
         self._definitions = Definitions(router, self.out, is_matching=is_matching)
+        self._is_other_full = not peer.is_storing
+        self._relist_ns: int | None = None
+        """When the two are to compare anew: so a full disk is told what was settled since."""
         self._missing: list[NDArray[numpy.uint64]] = []
         self._is_listed = True
         """The other router still compares."""
@@ -58,7 +65,7 @@ class Sending:
         self._unstored_size = 0
         self._sent_ns = -GATHER_NS
         self.gathered_ns: int | None = None
-        """When what has gathered is to go."""
+        """When what has gathered is to go, or the two compare anew."""
         self._fetching = 0
         """The request for what has to be read before more can be sent; 0: none."""
         self._group_sequence = 0
@@ -74,7 +81,7 @@ class Sending:
         self._missing_count = 0
         since = router.log.since
         self.out.append(encode(Resync(stream, router.epoch, since.epoch, since.id)))
-        self.mirror()
+        self._definitions.mirror()
         for number, ids in live.items():
             for start in range(0, len(ids), IDS_PER_FRAME):
                 self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
@@ -112,9 +119,10 @@ class Sending:
         """Endpoints that the other router has not got."""
         return sorted(self._definitions.absent.values())
 
-    def mirror(self) -> bool:
+    def mirror(self, now_ns: int) -> bool:
         """False: it has to be compared anew what there is."""
-        return self._definitions.mirror()
+        is_late = self._is_listed and self._relist_ns is not None and now_ns >= self._relist_ns
+        return self._definitions.mirror() and not is_late
 
     def said(self, message: StoredTo | Lacking) -> None:
         """By the other router, if it is about this stream."""
@@ -164,6 +172,8 @@ class Sending:
         told = self._definitions.take_noted()
         is_gathering = not is_hurried and self._is_gathering(now_ns)
         self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
+        if self._is_other_full and self._is_listed:
+            self._relist_ns = self.gathered_ns = self._relist_ns or now_ns + RELIST_NS
         while not is_gathering and self._may_send:
             waiting = self.backlog
             data, self._position, last_id, ids, sequences, group = next_frame(

@@ -243,7 +243,7 @@ class Storing:
         return done
 
     def _trouble(self, error: JournalError) -> None:
-        if self._reserve is not None and self._reserve.is_held and self._reserve.may_be_used():
+        if self._reserve is not None and self._reserve.is_held:
             self._reserve.give_back()
             self._look_soon()
             self._relieve(str(error))
