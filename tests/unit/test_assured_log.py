@@ -191,6 +191,25 @@ def test_a_replay_goes_on_after_a_crash_and_repeats_nothing_unflagged() -> None:
     assert all(each.flags & 2 for each in rest)
 
 
+def test_what_waits_for_a_replay_does_not_keep_the_replay_waiting() -> None:
+    """REPL-13: what was published meanwhile and goes before the rest, but more than the cache holds, is not read in its
+    stead again and again."""
+    router = replayable()
+    router.is_reading = False
+    router.create(queue("new", "orders.>"), 1, Beginning())
+    router.link(2)
+    flow = router.flow(2, "new", 0)
+    while not router.queued("new"):
+        router.read()
+    old = router.queued("new")
+    for number in range(21, 221):
+        router.publish(1, 1, number, message("x" * 500, priority=9))
+    router.reads.clear()  # it is filled no further for now
+    router.credit(2, flow, 1_000)
+    router.read()
+    assert [each.number for each in router.delivered(2)] == list(range(1, old + 1))
+
+
 def test_an_endpoint_that_goes_away_is_filled_no_further() -> None:
     router = replayable()
     router.is_reading = False

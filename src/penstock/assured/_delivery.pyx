@@ -226,15 +226,16 @@ cdef uint32_t next_entry(Tables tables, Endpoint *endpoint) noexcept:
     had."""
     cdef int priority
     cdef uint32_t place
-    cdef uint64_t id
     for priority in range(PRIORITIES - 1, -1, -1):
         place = endpoint.lists[priority].first
-        if place == 0:
-            continue
-        id = message_at(tables, entry_at(tables, place).message).id
-        if (endpoint.live_from == 0 or id < endpoint.live_from) and (endpoint.held_last == 0 or id < endpoint.held_first):
+        if place and not is_held(endpoint, message_at(tables, entry_at(tables, place).message).id):
             return place
     return 0
+
+
+cdef bint is_held(const Endpoint *endpoint, uint64_t id) noexcept:
+    """Also everything behind it, of the same priority."""
+    return (endpoint.live_from and id >= endpoint.live_from) or (endpoint.held_last and id >= endpoint.held_first)
 
 
 cdef uint32_t next_flow(Tables tables, Endpoint *endpoint) noexcept:
@@ -360,7 +361,8 @@ cdef bytes take_output(Flow *flow):
 
 
 cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64_t size_max):
-    """(ids, sequences) of the endpoint's next messages that are not in the cache: so many that they fit it."""
+    """(ids, sequences) of the endpoint's next messages that are not in the cache: so many that they fit it. None of those
+    that are held back: they would drive each other out of the cache, and what is before them would never be read."""
     cdef int priority
     cdef uint32_t place
     cdef uint64_t size = 0
@@ -372,6 +374,8 @@ cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64
         place = endpoint.lists[priority].first
         while place and len(ids) < count_max and (size < size_max or not ids):
             message = message_at(tables, entry_at(tables, place).message)
+            if is_held(endpoint, message.id):
+                break
             if cached(tables, message) is NULL:
                 ids.append(message.id)
                 sequences.append(message.sequence)
