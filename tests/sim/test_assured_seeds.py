@@ -17,7 +17,9 @@ from penstock.assured.frames import Deliver, Delivered, decode_frames, encode_de
 from penstock.assured.links import Links
 from penstock.assured.store import Log
 from penstock.assured.transactions import Transactions
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import SimulationError
+from penstock.sim import assured
 from penstock.sim.assured import run_assured_seed
 
 SEEDS = 150
@@ -42,6 +44,17 @@ def test_what_was_acknowledged_is_delivered_whatever_happens(first: int) -> None
 @pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, 50))
 def test_many_more_seeds(first: int) -> None:
     run_seeds(range(first, first + 50), seconds=5)
+
+
+def test_a_run_that_leaves_much_is_waited_for_as_long_as_it_becomes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plant of this seed publishes five times what its only consumers take."""
+    monkeypatch.setattr(assured, "SETTLING_ROUNDS", 4)
+    monkeypatch.setattr(assured, "SETTLED_MIN", 50)
+    summary = run_assured_seed(700, seconds=1.0)
+    assert summary.virtual_seconds > 1.0 + 2 * 4 * assured.SETTLING_NS / NS_PER_SECOND
+    monkeypatch.setattr(assured, "SETTLED_MIN", 2_000)
+    with pytest.raises(SimulationError, match="it does not settle"):
+        run_assured_seed(700, seconds=1.0)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -32,6 +32,8 @@ class AssuredDisk(JournalNode):
         self._following: JournalReader | None = None
         self._records: dict[int, tuple[int, bytes]] = {}
         """What was read since the process began, by number: reading everything again takes long."""
+        self._oldest = 0
+        """Of those: none is older."""
 
     def work(self, incarnation: int) -> None:
         """Others append."""
@@ -119,14 +121,16 @@ class AssuredDisk(JournalNode):
         """Read what has come to the disk; the number of the oldest record that is there."""
         if self._following is None:
             self._following = self._reader()
+            self._oldest = self._following.first_sequence
         first = self._following.first_sequence
         if self._following.next_sequence < first:  # that was cleaned away
             self._following.seek(first)
         while len(batch := self._following.read_batch()):
             for sequence, timestamp_ns, payload in batch:
                 self._records[sequence] = (timestamp_ns, payload)
-        for number in [number for number in self._records if number < first]:
-            del self._records[number]
+        for number in range(self._oldest, first):
+            self._records.pop(number, None)
+        self._oldest = max(self._oldest, first)
         return first
 
     def _reader(self) -> JournalReader:

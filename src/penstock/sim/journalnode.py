@@ -1,6 +1,7 @@
 """The journal's writer on a simulated disk, and the disk as readers see it."""
 
 import errno
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -68,6 +69,10 @@ class DiskSegment:
         self._content = bytes
 
 
+_first_of = functools.lru_cache(maxsize=65_536)(parse_segment_name)
+"""A run lists the same thousands of names thousands of times."""
+
+
 class DiskSource:
     """A journal's directory on a simulated disk."""
 
@@ -75,7 +80,7 @@ class DiskSource:
         self._disk = disk
 
     def first_sequences(self) -> list[int]:
-        firsts = (parse_segment_name(name) for name in self._disk.names())
+        firsts = (_first_of(name) for name in self._disk.names())
         return sorted(first for first in firsts if first is not None)
 
     def open_segment(self, first_sequence: int) -> DiskSegment | None:
