@@ -74,8 +74,8 @@ def say_stored_on_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
 def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     look = Degrading.look
 
-    def hasty(self: Degrading, sending: Sending | None, now_ns: int) -> bool | None:
-        is_alone = look(self, sending, now_ns)
+    def hasty(self: Degrading, sending: Sending | None, now_ns: int, *, is_switching: bool) -> bool | None:
+        is_alone = look(self, sending, now_ns, is_switching=is_switching)
         if self.mode == "degrading":
             self.mode = "degraded"
         return None if is_alone else is_alone
