@@ -13,7 +13,7 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalCorruptError, JournalGoneError, LimitError, LocalProtocolError
 from penstock.journal import FollowConfig, JournalConfig, JournalReader, JournalWriter
-from penstock.journal.files import Directory, WritableDirectory
+from penstock.journal.files import Directory, SegmentFile, WritableDirectory
 from penstock.journal.format import MARK_NAME
 from penstock.journal.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
@@ -50,6 +50,30 @@ def test_every_place_can_be_read_from(path: Path) -> None:
         assert list(reader.read(from_time_ns=601)) == []
         assert list(reader.read(from_sequence=61)) == []
         assert next(reader.read(from_time_ns=-(2**63))).sequence == 1
+
+
+@pytest.mark.parametrize("rows_max", [1, 7])
+def test_what_is_passed_over_is_not_read_record_by_record(
+    path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    """A router that fetches one message of a long log would read the log once for each record before it."""
+    size_read = 0
+    read_segment = SegmentFile.read
+
+    def counted(self: SegmentFile, offset: int, size: int) -> bytes:
+        nonlocal size_read
+        data = read_segment(self, offset, size)
+        size_read += len(data)
+        return data
+
+    with JournalWriter.open(path) as journal:
+        journal.append_batch([bytes(100)] * 5_000)
+        journal.commit()
+    monkeypatch.setattr(SegmentFile, "read", counted)
+    with JournalReader.open(path, FollowConfig(chunk_bytes=65_536)) as reader:
+        reader.seek(4_900)
+        assert reader.read_batch(rows_max).rows["sequence"].tolist() == list(range(4_900, 4_900 + rows_max))
+    assert size_read <= 2 * (path / segments(path)[-1]).stat().st_size
 
 
 def test_only_at_its_end_a_journal_is_listed_again_and_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,8 @@ class JournalReader:
             limit = self._limit(mark)
             if max(self._wanted, 1) > limit or not self._open_next(durable):
                 return NOTHING
-            batch = self._take(limit, max(1, min(rows_max, ROWS_MAX)))
+            passed = max(0, self._wanted - self._place.sequence)  # all at once, and not a chunk for each
+            batch = self._take(limit, max(1, min(passed + rows_max, ROWS_MAX)))
             if batch is not None:
                 if len(batch := self._wanted_of(batch)):
                     return batch
