@@ -380,6 +380,27 @@ def test_a_router_that_is_silent_is_left() -> None:
     assert stage.one(Connect).place == B, "it may stand still: the other one is tried first"
 
 
+def test_a_router_that_was_silent_is_not_waited_for_as_long_as_another() -> None:
+    """The other one may be active by then: it stands by until the lease is over."""
+    stage = begun(silence_ms=3_000, welcome_ms=3_200)
+    stage.now_ns = 3_000 * NS_PER_MS
+    stage.tell(Tick())
+    waited: list[int] = []
+    while len(waited) < 5:
+        if stage.one(Connect).place == B:
+            stage.connect(role="standby")
+        else:
+            began_ns, stage.now_ns = stage.now_ns, stage.session.next_deadline_ns() or 0
+            waited.append((stage.now_ns - began_ns) // NS_PER_MS)
+            stage.tell(Tick())
+        while not any(isinstance(each, Connect) for each in stage.out):  # a pause
+            stage.now_ns = stage.session.next_deadline_ns() or 0
+            stage.tell(Tick())
+    assert waited == [400, 800, 1_600, 3_200, 3_200]
+    stage.connect()
+    assert stage.is_welcome
+
+
 def test_a_router_that_bids_welcome_and_ends_the_link_again_and_again_is_tried_with_pauses() -> None:
     stage = begun()
     for _ in range(2):

@@ -14,6 +14,7 @@ from penstock.net.place import parse_place
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
 CHANCE = 2**32
+SILENT_SHIFT = 4
 PLACES_MAX = 32
 HINTS_MAX = 2
 """Times in a row that a router's word is followed at once: while the active one changes, each may name the other."""
@@ -33,7 +34,8 @@ class SessionConfig(Config, frozen=True):
     """Silence of the router after which it is taken for dead; it is asked three times meanwhile."""
 
     welcome_ms: Milliseconds = 3_000
-    """How long a router may take to answer at the beginning."""
+    """How long a router may take to answer at the beginning. One that was silent has an eighth of it, and twice as long
+    each further time: the other one may be active meanwhile."""
 
     @property
     def wants_active(self) -> bool:
@@ -65,6 +67,7 @@ class Places:
         self.is_hopeless = False
         """No router can be reached where it was named, as it seems: nobody need wait, though they are tried on."""
         self._hopeless: set[str] = set()
+        self._silent: dict[str, int] = {}  # how often
         self._was_welcome = False
 
     def learn(self, places: tuple[str, ...]) -> None:
@@ -74,6 +77,7 @@ class Places:
     def succeed(self) -> None:
         """It is welcome: pauses begin anew with the next loss."""
         self._rounds, self._hints, self._todo = 0, 0, []
+        self._silent.clear()
         self._was_welcome, self.is_hopeless, self.why_not = True, False, ""
 
     def fail(self, place: str, why: str, *, is_hopeless: bool) -> bool:
@@ -83,6 +87,17 @@ class Places:
             self._hopeless.add(place)
         self.is_hopeless = not self._was_welcome and self._hopeless.issuperset(self._config.routers)
         return self.is_hopeless
+
+    def pass_over(self) -> None:
+        """The one that was tried last is silent."""
+        self._silent[self._last] = self._silent.get(self._last, 0) + 1
+
+    @property
+    def patience_ns(self) -> int:
+        """How long the one that is tried may take to answer."""
+        whole_ns = self._config.welcome_ms * NS_PER_MS
+        silent = self._silent.get(self._last, 0)
+        return min(whole_ns, whole_ns << min(silent, 8) >> SILENT_SHIFT) if silent else whole_ns
 
     def next(self, hint: str = "") -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""

@@ -110,7 +110,7 @@ class Session:
             return self._retry_ns
         if self._is_welcome:
             return min(self._ping_ns, self._heard_ns + self._config.silence_ms * NS_PER_MS)
-        return self._asked_ns + self._config.welcome_ms * NS_PER_MS if self._attempt else None
+        return self._asked_ns + self.places.patience_ns if self._attempt else None
 
     def _handle(self, event: Event, now_ns: int) -> None:
         match event:
@@ -170,9 +170,11 @@ class Session:
                 self._retry_ns = None
                 self._connect(now_ns)
         elif not self._is_welcome:
-            if now_ns >= self._asked_ns + self._config.welcome_ms * NS_PER_MS:
+            if now_ns >= self._asked_ns + self.places.patience_ns:
+                self.places.pass_over()
                 self._leave(now_ns)
         elif now_ns >= self._heard_ns + silence_ns:
+            self.places.pass_over()
             self._leave(now_ns)
         elif now_ns >= self._ping_ns:
             self._ping_ns = now_ns + silence_ns // PINGS_PER_SILENCE
