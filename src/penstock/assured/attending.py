@@ -59,7 +59,7 @@ class Attendant:
         return True
 
     def _may_serve(self, link: Link) -> bool:
-        """Whether nothing but its topics decides what becomes of its messages, and the core is free to waste."""
+        """Whether nothing but its topics decides what becomes of its messages, and nobody else wants the processor."""
         core = self._core
         client = core.links.get(link.number)
         is_plain = client is not None and core.is_active and core.publishing.is_plain(client)
