@@ -1,13 +1,16 @@
 """A policy with one client of every kind, and servers to try it on."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.admin import AdminConfig, AdminLimits
+from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.net.secret import write_private
-from penstock.security import Credentials, PrivateKey
+from penstock.security import Credentials, Grant, PrivateKey, Token, TokenSigner
 from penstock.security.brokering import AdapterRegistration, ModelReference, SourceStreamName
 from penstock.security.proof import ScryptCost, SecretVerifier
 
@@ -100,3 +103,10 @@ def registration(**values: Any) -> AdapterRegistration:
         **values,
     }
     return msgspec.convert(values, AdapterRegistration)
+
+
+def signed_token(signing_key: Path, client: str, grants: Sequence[Grant]) -> str:
+    """A token as the administration server would make it, had its policy such grants: with a delay of seconds."""
+    now_ns = time.time_ns()
+    token = Token("stream", client, random_bytes(16).hex(), tuple(grants), now_ns, now_ns + 60 * NS_PER_SECOND, 1)
+    return TokenSigner(PrivateKey.read(signing_key)).sign(token)

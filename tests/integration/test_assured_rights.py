@@ -1,5 +1,6 @@
 """Who may do what at a message router: by tokens of an administration server, by a secret, by TLS."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from admin_kit import signed_token
 from certificates import make_certificate
 from integration.assured_kit import RouterHere, client_of, router_config, router_here
 from integration.console_kit import SECRETS, policy_text
@@ -14,12 +16,13 @@ from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.node import RouterAccess
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, NotEntitledError, PenstockError, RefusedError
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
-from penstock.security import Credentials
+from penstock.security import Credentials, Grant
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from waiting import PATIENCE_SECONDS, wait_until
@@ -48,6 +51,7 @@ class Scene:
     def __init__(self, router: RouterHere, url: str, directory: Path, stack: ExitStack) -> None:
         self.router = router
         self.url = url
+        self.signing_key = directory / "admin" / "signing.pem"
         self._directory = directory
         self._stack = stack
 
@@ -93,6 +97,34 @@ def test_a_client_publishes_and_consumes_what_it_is_granted(scene: Scene) -> Non
         pytest.raises(NotEntitledError),
     ):
         bob.endpoint("notes")
+
+
+@pytest.mark.spec("AUTH-5")
+def test_a_delayed_client_consumes_what_is_old_enough_and_a_live_one_at_once(scene: Scene) -> None:
+    delay_s = 2
+    boss = scene.log_in("boss")
+    with client_of(scene.router.place, role="operator", token=boss.subscribe((">",)).token) as operator:
+        operator.create_endpoint(EndpointConfig(name="copies", wants=NOTES.wants))
+    token = signed_token(scene.signing_key, "bob", [Grant("queue.notes", "receive", delay_s)])
+    sending = scene.log_in("alice").subscribe((), send=("app.>",)).token
+    with (
+        client_of(scene.router.place, token=token) as bob,
+        client_of(scene.router.place, token=boss.subscribe(("queue.>",)).token) as live,
+        client_of(scene.router.place, token=sending) as alice,
+        bob.endpoint("notes") as delayed_queue,
+        live.endpoint("copies") as live_queue,
+        alice.publisher() as publisher,
+    ):
+        for number in range(3):
+            publisher.publish("app.notes.desk", bytes([number]), timeout=PATIENCE_SECONDS)
+            assert live_queue.take(1, PATIENCE_SECONDS)[0].payload == bytes([number])
+        for number in range(3):
+            message = delayed_queue.next(PATIENCE_SECONDS)
+            came_ns = time.time_ns()
+            assert message is not None
+            assert message.payload == bytes([number])
+            assert came_ns - message.published_ns >= delay_s * NS_PER_SECOND
+            message.ack()
 
 
 def test_who_has_no_token_is_refused_and_who_is_revoked_is_put_out(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from integration.distribution_kit import Consumer, NodeHere, mux_config, node_he
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.capture.accounts import AccountsConfig
-from penstock.engine import EventKind
+from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
@@ -26,6 +26,15 @@ receive = ["md.us.>", "!md.us.secret.>"]
 [[rule]]
 who = ["carol"]
 receive = ["md.us.eq.*.quote"]
+
+[[rule]]
+who = ["dora"]
+receive = ["md.us.eq.>"]
+delay_minutes = 15
+
+[[rule]]
+who = ["dora"]
+receive = ["md.us.open.>"]
 
 [[rule]]
 who = ["filter"]
@@ -61,9 +70,11 @@ def world(tmp_path: Path, mode: AccessMode) -> Iterator[World]:
 @pytest.fixture
 def nodes(world: World, tmp_path: Path) -> Iterator[tuple[NodeHere, NodeHere]]:
     accounts = AccountsConfig(path=str(tmp_path / "accounts"), period_s=0.1)
-    with node_here(plant_config(admin=world.admin)) as plant:
+    above = EngineConfig(classes=("critical", "adaptive", "metered"))
+    below = EngineConfig(classes=above.classes, keeps="wanted", has_upstream=True)
+    with node_here(plant_config(admin=world.admin, engine=above)) as plant:
         wait_until(lambda: plant.node.status().is_in_touch, "the administration server")
-        settings = {"admin": world.admin, "access": world.mode, "accounts": accounts}
+        settings = {"admin": world.admin, "access": world.mode, "accounts": accounts, "engine": below}
         with node_here(mux_config(plant.port, **settings)) as mux:
             wait_until(lambda: mux.node.status().is_fed and mux.node.status().is_in_touch, "the plant")
             yield plant, mux
@@ -88,6 +99,30 @@ def test_login_lists_what_is_granted_and_requests_are_judged(world: World, nodes
     with Consumer(mux.port, "carol", token=world.token("carol").token) as carol:
         carol.wait_live(carol.attached().subscribe("md.us.eq.A.*"))
         assert list(carol.topics.values()) == ["md.us.eq.A.quote"]
+
+
+@pytest.mark.spec("MUX-2", "AUTH-5")
+def test_records_images_and_metered_updates_are_for_live_grants_only(
+    world: World, nodes: tuple[NodeHere, NodeHere]
+) -> None:
+    plant, mux = nodes
+    for topic in ("md.us.eq.A.quote", "md.us.open.A"):
+        plant.publish(packed(topic, quote("A", 1)))
+    for node in (plant, mux):
+        with Consumer(node.port, "dora", token=world.token("dora").token) as dora:
+            dora.attached()
+            assert dora.welcomes[0].grants == ["md.us.open.>"]
+            for request in (
+                lambda dora=dora: dora.subscribe("md.us.eq.A.quote"),
+                lambda dora=dora: dora.subscribe("md.us.eq.A.quote", cls="adaptive"),
+                lambda dora=dora: dora.subscribe("md.us.eq.A.quote", cls="metered", per_second=1.0),
+                lambda dora=dora: dora.run(dora.link.snapshot(["md.us.eq.A.quote"])),
+            ):
+                with pytest.raises(RefusedError) as refused:
+                    request()
+                assert refused.value.peer_code == "entitlement"
+            dora.wait_live(dora.subscribe("md.us.>"))
+            assert list(dora.topics.values()) == ["md.us.open.A"]
 
 
 @pytest.mark.spec("MUX-2")

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from client_kit import Originated
-from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, feeding, running_console
+from integration.console_kit import (
+    RULES,
+    SECRETS,
+    RunningConsole,
+    Talk,
+    close_code,
+    feeding,
+    policy_text,
+    running_console,
+)
 from penstock.middleware.driver import MulticastPublisher
 from penstock.node.console_config import ConsoleLimits
 from penstock.security import Credentials
@@ -48,6 +57,28 @@ def test_quotes_reach_a_browser(console: RunningConsole, publisher: MulticastPub
     assert messages[0]["fields"]["bid_size"] == 2
     assert abs(messages[0]["time_ms"] / 1_000 - time.time()) < 60
     assert talk.ask({"op": "unsubscribe", "id": 7}) == {"kind": "unsubscribed", "id": 7}
+
+
+@pytest.mark.spec("TREE-9", "AUTH-5")
+def test_a_browser_with_a_delayed_grant_gets_nothing_live(
+    console: RunningConsole, publisher: MulticastPublisher
+) -> None:
+    delayed = '[[rule]]\nwho = ["clerk"]\nreceive = ["md.>"]\ndelay_minutes = 15\n'
+    with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as boss:
+        boss.set_policy(policy_text(RULES + delayed))
+        try:
+            clerk, alice = console.stream("clerk"), console.stream("alice")
+            wish = {"op": "subscribe", "id": 1, "topics": ["md.us.eq.AAPL.>"]}
+            assert clerk.ask(wish)["kind"] == alice.ask(wish)["kind"] == "subscribed"
+            publisher.publish_batch(Originated(AAPL, [4]))
+            assert alice.hear_kind("messages")["messages"][-1]["seq"] == 4
+            clerk.say({"op": "models"})
+            heard = clerk.hear()
+            while heard["kind"] != "models":
+                assert heard["kind"] != "messages", heard
+                heard = clerk.hear()
+        finally:
+            boss.set_policy(policy_text())
 
 
 def test_there_is_no_history_and_nothing_is_published_without_a_tree(console: RunningConsole) -> None:

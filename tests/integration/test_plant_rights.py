@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from admin_kit import signed_token
 from integration.plant_kit import MARKET, PlantOptions, TestPlant, is_real
-from penstock.base.clock import NS_PER_SECOND, random_bytes
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError, RevokedError, SealKeyError
 from penstock.capture.reading import Models
@@ -17,7 +18,7 @@ from penstock.client.service import Protection, opened_stream
 from penstock.middleware.events import Deliver, DeliverBatch
 from penstock.middleware.receiving_driver import MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets
-from penstock.security import Grant, PrivateKey, Token, TokenSigner
+from penstock.security import Grant
 from penstock.wire import MessageFlag, decode, decode_origin
 
 ORIGIN = 1
@@ -119,7 +120,7 @@ def is_locked(gate: Gate, seen: list[Any], receiver: MulticastReceiver) -> bool:
     return False
 
 
-@pytest.mark.spec("ADM-2")
+@pytest.mark.spec("ADM-2", "AUTH-5")
 def test_a_delayed_client_gets_exactly_what_is_old_enough(tmp_path: Path) -> None:
     delay_s = 2
     with TestPlant(tmp_path, PlantOptions(journal=True, rate=500)) as plant:
@@ -133,7 +134,7 @@ def test_a_delayed_client_gets_exactly_what_is_old_enough(tmp_path: Path) -> Non
         plant.start_exchange()
         plant.until(lambda: len(live.messages) > 100, "messages")
         begun_ns = time.time_ns()
-        token = signed(tmp_path, "dora", [Grant(MARKET, "receive", delay_s)])
+        token = signed_token(tmp_path / "signing.pem", "dora", [Grant(MARKET, "receive", delay_s)])
         came: list[tuple[int, Any]] = []
         request = OpenStream(token, [MARKET], from_ns=begun_ns - 3600 * NS_PER_SECOND)
         asyncio.run(asyncio.wait_for(read_for(stream.addresses[0], request, came, 300), 120))
@@ -145,13 +146,6 @@ def test_a_delayed_client_gets_exactly_what_is_old_enough(tmp_path: Path) -> Non
         assert came_ns - received_ns >= delay_s * NS_PER_SECOND
     assert delayed.messages == []
     assert delayed.subscription.statistics().refused == 0
-
-
-def signed(directory: Path, client: str, grants: list[Grant]) -> str:
-    """A token as the administration server would make it, had its policy such a grant: with a delay of seconds."""
-    now_ns = time.time_ns()
-    token = Token("stream", client, random_bytes(16).hex(), tuple(grants), now_ns, now_ns + 60 * NS_PER_SECOND, 1)
-    return TokenSigner(PrivateKey.read(directory / "signing.pem")).sign(token)
 
 
 async def read_for(address: Any, request: OpenStream, into: list[tuple[int, Any]], count: int) -> None:

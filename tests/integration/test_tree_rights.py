@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from admin_kit import signed_token
 from integration.console_kit import SECRETS, administration
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
 from penstock.base.counters import Counters
@@ -14,7 +15,7 @@ from penstock.base.errors import PenstockError
 from penstock.net.link import connect_link
 from penstock.net.place import parse_place
 from penstock.net.secret import write_private
-from penstock.security import Credentials
+from penstock.security import Credentials, Grant
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from penstock.tree import control
@@ -73,6 +74,27 @@ def test_who_loses_a_subscription_is_told_and_gets_no_more(plant: tuple[AgentHer
         newer = bob.subscribe(("app.>",)).token
         with Reader(root.place, TOPIC, name="bob", token=newer, since="oldest") as restored:
             assert restored.wait_for(20) == list(range(1, 21)), "under its old name, with a newer token"
+
+
+@pytest.mark.spec("TREE-6", "AUTH-5")
+def test_a_delayed_grant_gives_nothing_live_and_no_history(plant: tuple[AgentHere, Login], tmp_path: Path) -> None:
+    root, log_in = plant
+    alice = log_in("alice")
+    key = tmp_path / "admin" / "signing.pem"
+    late = signed_token(key, "bob", [Grant("app.notes.late.>", "receive", 900), Grant("app.notes.now.>", "receive")])
+    sending = alice.subscribe((), send=("app.notes.>",)).token
+    with (
+        Reader(root.place, "app.notes.>", name="bob", token=late) as reader,
+        publisher(root.place, token=sending) as source,
+    ):
+        reader.wait_live()
+        publish(source, range(1, 6), "app.notes.late.x")
+        publish(source, range(6, 11), "app.notes.now.x")
+        assert reader.wait_for(10) == list(range(6, 11))
+    only_late = signed_token(key, "bob", [Grant("app.notes.>", "receive", 900)])
+    with Reader(root.place, "app.notes.>", name="bob", token=only_late, since="oldest") as refused:
+        wait_until(lambda: refused.error, "the refusal")
+        assert refused.numbers == []
 
 
 def test_who_has_no_right_is_refused(plant: tuple[AgentHere, Login]) -> None:

@@ -1,7 +1,7 @@
 """Flows: what is queued goes out with credit, and comes back settled, or not."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
@@ -55,8 +55,11 @@ cdef enum:
 # Flows
 
 
-def open_flow(Tables tables not None, uint64_t link, uint32_t number, uint64_t credit, uint32_t flows_max) -> int:
-    """The handle of a new flow of the endpoint, which is there."""
+def open_flow(
+    Tables tables not None, uint64_t link, uint32_t number, uint64_t credit, uint32_t flows_max, int64_t delay_ns = 0
+) -> int:
+    """The handle of a new flow of the endpoint, which is there. The flow gets messages that were stored at least
+    `delay_ns` ago."""
     cdef Endpoint *endpoint = tables.endpoints[number]
     cdef uint32_t handle, capacity
     cdef Flow *flows
@@ -92,6 +95,7 @@ def open_flow(Tables tables not None, uint64_t link, uint32_t number, uint64_t c
     flow.link = link
     flow.endpoint = number
     flow.credit = credit
+    flow.delay_ns = delay_ns
     flow.delivered = 0
     tables.note_ready(endpoint)
     return handle
@@ -173,6 +177,7 @@ def deliver_ready(Tables tables not None, uint32_t fetch_count_max, uint64_t fet
     cdef Endpoint *endpoint
     sends = []
     fetches = []
+    wake_delayed(tables)
     while index < tables.ready.count: # giving up messages may make others ready
         number = tables.ready.items[index]
         index += 1
@@ -200,36 +205,78 @@ def deliver_ready(Tables tables not None, uint32_t fetch_count_max, uint64_t fet
 
 cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
     """Whether the next message has to be read from the journal."""
+    cdef int priority = PRIORITIES - 1
     cdef uint32_t place, handle
     cdef const uint8_t *record
-    while True:
-        place = next_entry(tables, endpoint)
-        if place == 0:
-            return False
+    cdef const Message *message
+    cdef int64_t wait_ns, due_ns = 0
+    while priority >= 0:
+        place = endpoint.lists[priority].first
+        if place == 0 or is_held(endpoint, message_at(tables, entry_at(tables, place).message).id):
+            priority -= 1
+            continue
         if is_expired(tables, place):
             tables.expired_total += 1
             queue_remove(tables, place)
             give_up(tables, place, WHY_EXPIRED)
             continue
-        handle = next_flow(tables, endpoint)
+        message = message_at(tables, entry_at(tables, place).message)
+        handle = next_flow(tables, endpoint, tables.wall_ns - message.published_ns)
         if handle == 0:
-            return False
-        record = cached(tables, message_at(tables, entry_at(tables, place).message))
+            wait_ns = shortest_delay(tables, endpoint)
+            if wait_ns < 0: # no flow has credit
+                break
+            # Too young for the flows that have credit. Those see the queue as it was: in it are older messages of lower
+            # priorities, and this message is not.
+            if due_ns == 0 or message.published_ns + wait_ns < due_ns:
+                due_ns = message.published_ns + wait_ns
+            priority -= 1
+            continue
+        record = cached(tables, message)
         if record is NULL:
             return True
         endpoint.turn += 1
         hand_out(tables, endpoint, handle, place, record)
+        priority = PRIORITIES - 1
+        due_ns = 0
+    if due_ns:
+        delay(tables, endpoint, due_ns)
+    return False
 
 
-cdef uint32_t next_entry(Tables tables, Endpoint *endpoint) noexcept:
-    """The first of the highest priority that is not held back; while the endpoint is filled from the log, of what the log
-    had."""
-    cdef int priority
-    cdef uint32_t place
-    for priority in range(PRIORITIES - 1, -1, -1):
-        place = endpoint.lists[priority].first
-        if place and not is_held(endpoint, message_at(tables, entry_at(tables, place).message).id):
-            return place
+cdef int delay(Tables tables, Endpoint *endpoint, int64_t due_ns) except -1:
+    """The endpoint is looked at again when its next message is old enough."""
+    endpoint.due_ns = due_ns
+    if tables.delayed_due_ns == 0 or due_ns < tables.delayed_due_ns:
+        tables.delayed_due_ns = due_ns
+    if not endpoint.is_delayed:
+        push(&tables.delayed, endpoint.number)
+        endpoint.is_delayed = True
+    return 0
+
+
+cdef int wake_delayed(Tables tables) except -1:
+    """Endpoints whose next message is old enough by now are ready."""
+    cdef uint64_t index, count = 0
+    cdef uint32_t number
+    cdef Endpoint *endpoint
+    if tables.delayed_due_ns == 0 or tables.wall_ns < tables.delayed_due_ns:
+        return 0
+    tables.delayed_due_ns = 0
+    for index in range(tables.delayed.count):
+        number = tables.delayed.items[index]
+        endpoint = tables.endpoint_of(number)
+        if endpoint is NULL: # it was deleted meanwhile
+            continue
+        if tables.wall_ns >= endpoint.due_ns:
+            endpoint.is_delayed = False
+            tables.note_ready(endpoint)
+            continue
+        if tables.delayed_due_ns == 0 or endpoint.due_ns < tables.delayed_due_ns:
+            tables.delayed_due_ns = endpoint.due_ns
+        tables.delayed.items[count] = number
+        count += 1
+    tables.delayed.count = count
     return 0
 
 
@@ -238,16 +285,33 @@ cdef bint is_held(const Endpoint *endpoint, uint64_t id) noexcept:
     return (endpoint.live_from and id >= endpoint.live_from) or (endpoint.held_last and id >= endpoint.held_first)
 
 
-cdef uint32_t next_flow(Tables tables, Endpoint *endpoint) noexcept:
+cdef uint32_t next_flow(Tables tables, Endpoint *endpoint, int64_t age_ns) noexcept:
+    """The flow that a message of this age goes to; 0: there is none now."""
     cdef uint32_t index, handle
     if endpoint.is_exclusive:
-        return endpoint.flows[0] if endpoint.flow_count and can_take(tables, endpoint.flows[0]) else 0
+        return endpoint.flows[0] if endpoint.flow_count and may_have(tables, endpoint.flows[0], age_ns) else 0
     for index in range(endpoint.flow_count):
         handle = endpoint.flows[(endpoint.turn + index) % endpoint.flow_count]
-        if can_take(tables, handle):
+        if may_have(tables, handle, age_ns):
             endpoint.turn += index
             return handle
     return 0
+
+
+cdef int64_t shortest_delay(Tables tables, const Endpoint *endpoint) noexcept:
+    """Of the flows that have credit; -1: there are none."""
+    cdef int64_t shortest = -1
+    cdef uint32_t index
+    cdef const Flow *flow
+    for index in range(min(endpoint.flow_count, <uint32_t>1) if endpoint.is_exclusive else endpoint.flow_count):
+        flow = tables.flows + endpoint.flows[index]
+        if can_take(tables, endpoint.flows[index]) and (shortest < 0 or flow.delay_ns < shortest):
+            shortest = flow.delay_ns
+    return shortest
+
+
+cdef bint may_have(Tables tables, uint32_t handle, int64_t age_ns) noexcept:
+    return (tables.flows[handle].delay_ns == 0 or age_ns >= tables.flows[handle].delay_ns) and can_take(tables, handle)
 
 
 cdef bint can_take(Tables tables, uint32_t handle) noexcept:
@@ -362,7 +426,9 @@ cdef bytes take_output(Flow *flow):
 
 cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64_t size_max):
     """(ids, sequences) of the endpoint's next messages that are not in the cache: so many that they fit it. None of those
-    that are held back: they would drive each other out of the cache, and what is before them would never be read."""
+    that are held back or too young: they would drive each other out of the cache, and what is before them would never
+    be read."""
+    cdef int64_t delay_ns = shortest_delay(tables, endpoint)
     cdef int priority
     cdef uint32_t place
     cdef uint64_t size = 0
@@ -374,7 +440,7 @@ cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64
         place = endpoint.lists[priority].first
         while place and len(ids) < count_max and (size < size_max or not ids):
             message = message_at(tables, entry_at(tables, place).message)
-            if is_held(endpoint, message.id):
+            if is_held(endpoint, message.id) or (delay_ns > 0 and tables.wall_ns - message.published_ns < delay_ns):
                 break
             if cached(tables, message) is NULL:
                 ids.append(message.id)

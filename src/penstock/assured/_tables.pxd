@@ -86,6 +86,8 @@ cdef struct Endpoint:
     bint gives_up_when_full
     bint is_ready                   # in the list of those to look at
     bint is_fetching                # its next messages are being read from the journal
+    bint is_delayed                 # in the list of those whose next message is too young for the flows that have credit
+    int64_t due_ns                  # of the wall clock: with is_delayed, when that message is old enough
     bint is_absent                  # the other router has no such endpoint, as it says now: there are no copies
     uint64_t own_through            # what it has up to this id may be nowhere else
     uint8_t treatment
@@ -128,6 +130,7 @@ cdef struct Flow:
     uint32_t unsettled
     uint64_t unsettled_bytes
     uint64_t credit                 # deliveries that are allowed in all
+    int64_t delay_ns                # of the consumer's grant: messages are delivered when they are so old; 0: at once
     uint64_t delivered
     List entries                    # delivered and not settled, in the order of delivery
     Bytes output
@@ -208,6 +211,8 @@ cdef class Tables:
     cdef Numbers group                  # the messages that it has so far
     cdef Numbers ready                  # endpoints
     cdef Numbers held                   # endpoints that hold messages back
+    cdef Numbers delayed                # endpoints that wait until a message is old enough for a delayed flow
+    cdef readonly int64_t delayed_due_ns    # of the wall clock: when the first of these is to be looked at; 0: never
     cdef Numbers dirty_flows
     cdef Numbers mentioned              # flow, endpoint: deliveries speak of it, and the consumer may not know its name
     cdef Numbers dirty_publishers

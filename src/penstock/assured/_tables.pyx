@@ -73,7 +73,7 @@ cdef class Tables:
                      <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
                      <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items,
                      <uint64_t>self.stream.data, <uint64_t>self.held.items,
-                     <uint64_t>self.mentioned.items):
+                     <uint64_t>self.delayed.items, <uint64_t>self.mentioned.items):
             free(<void *><uint64_t>each)
 
     @property

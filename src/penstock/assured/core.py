@@ -192,8 +192,18 @@ class MessageRouter:
         return out
 
     def next_deadline_ns(self) -> int | None:
-        deadlines = (self._sweep_ns, self.log.next_deadline_ns(), self.transactions.next_deadline_ns())
+        deadlines = (
+            self._sweep_ns,
+            self._delayed_ns(),
+            self.log.next_deadline_ns(),
+            self.transactions.next_deadline_ns(),
+        )
         return min((each for each in deadlines if each is not None), default=None)
+
+    def _delayed_ns(self) -> int | None:
+        """When a message becomes old enough for a consumer whose grant has a delay."""
+        due_ns = self.tables.delayed_due_ns if self.is_active else 0
+        return due_ns - self.wall_offset_ns if due_ns else None
 
     def _finish(self, now_ns: int) -> None:
         """What follows from an event: deliveries, acknowledgements, records, cleaning."""

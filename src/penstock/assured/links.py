@@ -14,11 +14,15 @@ from penstock.assured.config import EndpointConfig, RouterConfig
 from penstock.assured.control import tell_last
 from penstock.assured.endpoints import Endpoint, Endpoints
 from penstock.assured.events import FlowActive, Instruction, LinkOpened, NameEndpoint, RefusalCode, SendData
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
+from penstock.security.entitlement import Entitlement
 from penstock.security.token import Grant
 from penstock.topics.table import InterestTable
 
 ALL = 2**64 - 1
+DELAY_NS_MAX = 2**61
+"""Longer than anything is kept; the sum with a wall-clock time fits into 63 bits."""
 
 
 class RefusedRequest(PenstockError):
@@ -41,7 +45,7 @@ class Link:
         self.told: dict[int, EndpointConfig] = {}
         """Endpoints that it knows by their numbers, as it was told that they are."""
         self._sends = _table(event.grants, "send", seed)
-        self._receives = _table(event.grants, "receive", seed)
+        self._receives = None if event.grants is None else Entitlement(event.grants, seed=seed)
 
     @property
     def is_free_to_send(self) -> bool:
@@ -54,9 +58,13 @@ class Link:
         offsets, _ = self._sends.match_batch(memoryview(batch.data), batch.topic_offsets, batch.topic_sizes)
         return (offsets[1:] > offsets[:-1]).astype(numpy.uint8)
 
+    def consume_delay_s(self, endpoint: str) -> int | None:
+        """How old the endpoint's messages must be before this client may have them (0: live), or None: it may not
+        consume. The right is the one to receive the endpoint's own topic."""
+        return 0 if self._receives is None else self._receives.receive_delay_s(f"queue.{endpoint}")
+
     def may_consume(self, endpoint: str) -> bool:
-        """By a right to receive the endpoint's own topic."""
-        return self._receives is None or bool(self._receives.match(f"queue.{endpoint}"))
+        return self.consume_delay_s(endpoint) is not None
 
     @property
     def may_define(self) -> bool:
@@ -132,9 +140,13 @@ class Links:
 
     def open_flow(self, link: Link, endpoint: Endpoint, credit: int) -> tuple[int, bool]:
         """Its handle, and whether it is the one that gets messages."""
-        if not link.may_consume(endpoint.name):
+        delay_s = link.consume_delay_s(endpoint.name)
+        if delay_s is None:
             raise RefusedRequest("not_entitled", f"it may not consume from {endpoint.name}")
-        handle = open_flow(self._tables, link.number, endpoint.number, min(credit, 2**63), self._config.flows_max)
+        delay_ns = min(delay_s * NS_PER_SECOND, DELAY_NS_MAX)
+        handle = open_flow(
+            self._tables, link.number, endpoint.number, min(credit, 2**63), self._config.flows_max, delay_ns
+        )
         link.flows[handle] = endpoint.number
         is_active = endpoint.config.consumers == "shared"
         return handle, is_active or active_flow(self._tables, endpoint.number)[0] == handle

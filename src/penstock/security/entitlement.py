@@ -16,13 +16,15 @@ _NOT_ASKED = object()
 
 class Entitlement:
     """The rights of one token. Of several grants for a topic the one with the shortest delay counts; a negative one
-    takes the topic away whatever others say. Answers are remembered per topic, boundedly."""
+    takes the topic away whatever others say. Answers are remembered per topic, boundedly. `seed` is that of the
+    interest tables; give it only to repeat a run."""
 
-    def __init__(self, grants: Iterable[Grant]) -> None:
+    def __init__(self, grants: Iterable[Grant], *, seed: bytes | None = None) -> None:
         self.grants = tuple(grants)
         self.delays_s = sorted({each.delay_s for each in self._of("receive") if not each.pattern.startswith("!")})
         """The different delays of what may be received, shortest first."""
 
+        self._seed = seed
         self._receive = self._table("receive", self.delays_s)
         self._send = self._table("send", [0])
         self._cache: dict[str, int | None] = {}
@@ -62,7 +64,7 @@ class Entitlement:
 
     def _table(self, action: Action, delays_s: list[int]) -> InterestTable:
         """A subscriber of the table is a delay; a negative grant concerns them all."""
-        table = InterestTable()
+        table = InterestTable(seed=self._seed)
         for grant in self._of(action):
             pattern = parse_pattern(grant.pattern)
             for number, delay_s in enumerate(delays_s):
