@@ -1,9 +1,12 @@
 """Counters, metrics, logs and the endpoint: one vocabulary, nothing secret."""
 
 import gc
+import http.client
 import io
 import itertools
 import json
+import socket
+import struct
 import sys
 import threading
 import urllib.error
@@ -19,6 +22,7 @@ from penstock.base.counters import CATALOGUE, Cause, Counters
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.metrics import Metrics
+from waiting import wait_until
 
 
 def test_counters_sum_over_causes() -> None:
@@ -68,6 +72,52 @@ def test_endpoint_shows_every_counter_with_its_cause_and_the_health() -> None:
         assert fetch(f"{endpoint.url}/nothing")[0] == 404
         with pytest.raises(ConfigurationError, match="cannot listen"):
             Endpoint(metrics, lambda: health, port=int(endpoint.url.rsplit(":", 1)[1]))
+
+
+@pytest.mark.spec("OPS-1")
+@pytest.mark.parametrize("request_begin", [b"", b"GET /met", b"GET /status HTTP/1.1\r\n\r\n"])
+def test_a_client_of_the_endpoint_that_disconnects_leaves_no_traceback(
+    request_begin: bytes, lines: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.configure(style="json", level="DEBUG", stream=lines)
+    shown, is_gone = "", threading.Event()
+
+    def status() -> object:
+        assert is_gone.wait(60)
+        return "x" * 10_000_000  # more than the socket's buffers take
+
+    with Endpoint(Metrics(), lambda: Health(True), status=status) as endpoint:
+        host, port = endpoint.url.removeprefix("http://").split(":")
+        client = socket.create_connection((host, int(port)))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets it
+        client.sendall(request_begin)
+        client.close()
+        is_gone.set()
+
+        def is_over() -> bool:
+            nonlocal shown
+            shown += capsys.readouterr().err
+            return "client_disconnected" in lines.getvalue() or "Traceback" in shown
+
+        wait_until(is_over, "the end of the request")
+        assert fetch(f"{endpoint.url}/health")[0] == 200
+    assert shown == ""
+
+
+def test_an_error_of_a_node_behind_its_page_is_logged_with_its_place(lines: io.StringIO) -> None:
+    log.configure(style="json", stream=lines)
+
+    def fail() -> Health:
+        raise ValueError("the node's own mistake")
+
+    with Endpoint(Metrics(), fail) as endpoint:
+        with pytest.raises(http.client.RemoteDisconnected):
+            fetch(f"{endpoint.url}/health")
+        wait_until(lambda: "request_failed" in lines.getvalue(), "a line in the log")
+    line = next(each for each in map(json.loads, lines.getvalue().splitlines()) if each["event"] == "request_failed")
+    assert line["level"] == "error"
+    assert "the node's own mistake" in line["error"]
+    assert "in fail" in line["traceback"]
 
 
 def fetch(url: str) -> tuple[int, str]:

@@ -5,7 +5,9 @@ It runs in a thread of its own on the loopback address unless told otherwise, re
 headers (which the standard library bounds), and answers GET only.
 """
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -45,12 +47,11 @@ class Endpoint:
             endpoint = self
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = _Server((host, port), Handler)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port, or 0 for any free one"
             ) from None
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="penstock-endpoint", daemon=True)
         self._metrics = metrics
         self._health = health
@@ -89,6 +90,19 @@ class Endpoint:
             return 200, "application/json", msgspec.json.encode(self._status())
         pages = "/metrics and /health" if self._status is None else "/metrics, /health and /status"
         return 404, "text/plain; charset=utf-8", f"there are {pages}\n".encode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client may disconnect at any moment; any other error is the node's own and is logged with its place."""
+        error = sys.exception()
+        client = "{}:{}".format(*client_address[:2])
+        if isinstance(error, ConnectionError | TimeoutError):
+            log.debug("client_disconnected", client=client, error=repr(error))
+        else:
+            log.error("request_failed", client=client, error=repr(error), traceback=traceback.format_exc())
 
 
 class _Handler(BaseHTTPRequestHandler):
