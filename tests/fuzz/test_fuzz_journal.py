@@ -8,7 +8,17 @@ import pytest
 
 from penstock.base.errors import JournalError, RemoteProtocolError
 from penstock.journal._log import RECORD_DTYPE, RecordBuffer, find_record, scan
-from penstock.journal.format import Mark, SegmentHeader, decode_header, decode_mark, encode_header, encode_mark
+from penstock.journal.format import (
+    Mark,
+    Oldest,
+    SegmentHeader,
+    decode_header,
+    decode_mark,
+    decode_oldest,
+    encode_header,
+    encode_mark,
+    encode_oldest,
+)
 from penstock.journal.messages import Records, decode_records
 from penstock.journal.recovery import Segment, recover
 
@@ -59,7 +69,7 @@ def test_segments(rounds: int) -> None:
         find_record(data, HEADER.nonce, choice.randrange(10), min(64, len(data)))
         try:
             header = decode_header(data, where="fuzz")
-            found = recover([Segment(header, len(data))], data, None, boot_id=bytes(16), new_journal_id=bytes(16))
+            found = recover([Segment(header, len(data))], data, None, [], boot_id=bytes(16), new_journal_id=bytes(16))
         except JournalError:
             continue
         assert found.next_sequence <= 7
@@ -70,6 +80,15 @@ def test_marks(rounds: int) -> None:
     mark = Mark(journal_id=bytes(16), boot_id=bytes(16), durable=7)
     for _ in range(rounds):
         assert decode_mark(mutated(encode_mark(mark), choice)) in (None, mark)
+
+
+def test_notes_of_the_oldest_record(rounds: int) -> None:
+    choice = random.Random(3)
+    oldest = Oldest(journal_id=bytes(16), sequence=7)
+    for _ in range(rounds):
+        slots = decode_oldest(mutated(encode_oldest(oldest) * 2, choice), where="fuzz")
+        assert len(slots) == 2
+        assert all(each in (None, oldest) for each in slots)
 
 
 def test_messages(rounds: int) -> None:

@@ -74,8 +74,8 @@ def test_when_syncs_fail_nothing_more_is_acknowledged_and_everybody_is_told(
         assert [each for each in found_in(router) if each != b"lost, or not"] == stored
 
 
-@pytest.mark.spec("REPL-1")
-def test_a_damaged_segment_is_told_and_nothing_is_passed_over_in_silence(tmp_path: Path) -> None:
+@pytest.mark.spec("REPL-1", "PROOF-1")
+def test_a_damaged_or_missing_segment_is_told_and_nothing_is_passed_over_in_silence(tmp_path: Path) -> None:
     journal = JournalConfig(preallocate_bytes=0, segment_bytes=65_536)
     config = router_config(tmp_path / "state", journal=journal)
     with router_process(config, tmp_path) as router:
@@ -94,6 +94,12 @@ def test_a_damaged_segment_is_told_and_nothing_is_passed_over_in_silence(tmp_pat
         assert segments[1].read_bytes() == content, "nothing was changed"
         content[len(content) // 2] ^= 0xFF
         segments[1].write_bytes(content)
+        kept = segments[0].read_bytes()
+        segments[0].unlink()
+        with running("router", "run", "--config", str(router.path)) as refused:
+            assert refused.process.wait(PATIENCE_SECONDS) != 0
+            assert segments[0].name in refused.err, "which file is missing"
+        segments[0].write_bytes(kept)
         router.start()
         assert found_in(router) == [b"%500d" % number for number in range(500)]
 

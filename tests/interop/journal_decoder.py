@@ -37,6 +37,12 @@ class Mark(NamedTuple):
     durable: int
 
 
+class Oldest(NamedTuple):
+    version: int
+    journal_id: bytes
+    sequence: int
+
+
 def decode_segment(data: bytes) -> tuple[Header, list[Record]]:
     assert data[:8] == b"PSJOURN\n"
     assert struct.unpack_from("<I", data, 60)[0] == crc32c(data[:60])
@@ -73,3 +79,17 @@ def decode_mark(data: bytes) -> Mark:
     assert data[12:16] == data[56:60] == bytes(4)
     assert struct.unpack_from("<I", data, 60)[0] == crc32c(data[:60])
     return Mark(*struct.unpack_from("<I", data, 8), data[16:32], data[32:48], *struct.unpack_from("<Q", data, 48))
+
+
+def decode_oldest(data: bytes) -> list[Oldest]:
+    """The slots that are written."""
+    assert len(data) == 1_024
+    slots = [data[:512], data[512:]]
+    for slot in (written := [each for each in slots if any(each)]):
+        assert slot[:8] == b"PSJOLDE\n"
+        assert slot[12:16] == slot[40:44] == bytes(4)
+        assert struct.unpack_from("<I", slot, 44)[0] == crc32c(slot[:44])
+        assert not any(slot[48:])
+    return [
+        Oldest(*struct.unpack_from("<I", slot, 8), slot[16:32], *struct.unpack_from("<Q", slot, 32)) for slot in written
+    ]

@@ -10,12 +10,16 @@ from penstock.journal import _log as layout
 from penstock.journal._log import RecordBuffer
 from penstock.journal.format import (
     MARK_NAME,
+    OLDEST_NAME,
     Mark,
+    Oldest,
     SegmentHeader,
     decode_header,
     decode_mark,
+    decode_oldest,
     encode_header,
     encode_mark,
+    encode_oldest,
 )
 
 GOLDEN = Path(__file__).parent / "golden_journal"
@@ -50,12 +54,18 @@ def test_golden_mark() -> None:
     assert decode_mark(golden("mark")) == MARK
 
 
+def test_golden_oldest() -> None:
+    assert encode_oldest(Oldest(journal_id=JOURNAL_ID, sequence=501)) + bytes(512) == golden("oldest")
+    assert decode_oldest(golden("oldest"), where="golden") == [Oldest(journal_id=JOURNAL_ID, sequence=501), None]
+
+
 def test_the_independent_decoder_reads_the_golden_files() -> None:
     header, records = journal_decoder.decode_segment(golden("segment"))
     assert header == (1, HEADER.nonce, JOURNAL_ID, 1_001, 501, HEADER.created_ns)
     assert [(each.payload, each.timestamp_ns) for each in records] == PAYLOADS
     assert [(each.sequence, each.durable) for each in records] == [(1_001, 1_000), (1_002, 1_000), (1_003, 1_000)]
     assert journal_decoder.decode_mark(golden("mark")) == (1, JOURNAL_ID, BOOT_ID, 1_003)
+    assert journal_decoder.decode_oldest(golden("oldest")) == [(1, JOURNAL_ID, 501)]
 
 
 @pytest.mark.parametrize("preallocate_bytes", [0, 65_536])
@@ -85,6 +95,7 @@ def check(path: Path, payloads: list[bytes]) -> None:
     assert [each.payload for each in found] == payloads
     assert [each.timestamp_ns for each in found] == [each.sequence for each in found] == list(range(1, 101))
     assert journal_decoder.decode_mark((path / MARK_NAME).read_bytes()).durable == 100
+    assert [each.sequence for each in journal_decoder.decode_oldest((path / OLDEST_NAME).read_bytes())] == [1]
 
 
 def test_the_layout_is_the_documents(project: Path) -> None:

@@ -217,7 +217,7 @@ def test_retention_by_size_keeps_the_segment_in_use() -> None:
         (said,) = driven.tell(Commit())
         assert isinstance(said, CreateSegment)
         removed += driven.tell(SegmentCreated())[1:]
-    assert removed == [RemoveSegment(first) for first in (1, 91, 181, 271)]
+    assert removed == [RemoveSegment(first, oldest=first + 90) for first in (1, 91, 181, 271)]
     assert [segment.first_sequence for segment in driven.core.segments] == [361, 451]
 
 
@@ -228,8 +228,8 @@ def test_what_nobody_needs_is_removed_in_whole_segments() -> None:
         driven.tell(Commit(), SegmentCreated())
     assert [segment.first_sequence for segment in driven.core.segments] == [1, 101, 201]
     assert driven.tell(RemoveBefore(100)) == []
-    assert driven.tell(RemoveBefore(150)) == [RemoveSegment(1)]
-    assert driven.tell(RemoveBefore(10**6)) == [RemoveSegment(101)]  # the newest stays
+    assert driven.tell(RemoveBefore(150)) == [RemoveSegment(1, oldest=101)]
+    assert driven.tell(RemoveBefore(10**6)) == [RemoveSegment(101, oldest=201)]  # the newest stays
     assert driven.tell(RemoveBefore(10**6)) == []
 
 
@@ -241,7 +241,7 @@ def test_retention_by_age_counts_from_a_segments_end() -> None:
         driven.tell(Commit(), SegmentCreated())
     assert driven.core.next_deadline_ns() == 15 * NS_PER_SECOND
     driven.now_ns = 15 * NS_PER_SECOND
-    assert driven.tell(Tick()) == [RemoveSegment(1)]
+    assert driven.tell(Tick()) == [RemoveSegment(1, oldest=101)]
     assert driven.core.next_deadline_ns() is None
 
 
@@ -255,7 +255,7 @@ def test_retention_goes_on_while_the_disk_is_full() -> None:
     driven.tell(Commit(), DiskFailed(errno.ENOSPC))
     assert driven.core.next_deadline_ns() == 10 * NS_PER_SECOND
     driven.now_ns = 10 * NS_PER_SECOND
-    assert driven.tell(Tick()) == [RemoveSegment(1)]
+    assert driven.tell(Tick()) == [RemoveSegment(1, oldest=101)]
     assert driven.core.next_deadline_ns() == 3_600 * NS_PER_SECOND
     driven.now_ns = 3_600 * NS_PER_SECOND
     assert isinstance(driven.tell(Tick())[0], CreateSegment)
@@ -405,7 +405,7 @@ def test_retention_sees_lone_records() -> None:
     for _ in range(2):
         driven.append(60)
         driven.tell(Commit(), SegmentCreated())
-    assert driven.tell(LoneDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1)]
+    assert driven.tell(LoneDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1, oldest=61)]
 
 
 def test_another_cores_event_is_refused() -> None:

@@ -5,13 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.crc32c import crc32c
 from penstock.base.errors import JournalCorruptError, JournalError, JournalGoneError, PenstockError
 from penstock.journal import JournalReader, JournalWriter
 from penstock.journal._log import SEGMENT_HEADER_SIZE
 from penstock.journal.files import Directory, SegmentFile, boot_id
-from penstock.journal.format import MARK_NAME, Mark, decode_mark, encode_mark
+from penstock.journal.format import (
+    MARK_NAME,
+    OLDEST_NAME,
+    OLDEST_SLOT_SIZE,
+    Mark,
+    decode_mark,
+    decode_oldest,
+    encode_mark,
+)
 from penstock.journal.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
+from waiting import wait_until
 
 PAYLOADS = [b"one", b"two" * 5, b"", b"four" * 9]
 
@@ -26,6 +36,10 @@ def set_mark(path: Path, durable: int, run_id: bytes) -> None:
     mark = decode_mark((path / MARK_NAME).read_bytes())
     assert mark is not None
     (path / MARK_NAME).write_bytes(encode_mark(Mark(journal_id=mark.journal_id, boot_id=run_id, durable=durable)))
+
+
+def segment_first(path: Path, index: int) -> int:
+    return int(segments(path)[index].name[:20])
 
 
 def problems(path: Path) -> list[str]:
@@ -165,10 +179,88 @@ def test_a_missing_segment_is_a_gap(path: Path) -> None:
     with pytest.raises(JournalCorruptError):
         read(path)
     assert any("a segment is missing" in problem for problem in problems(path))
-    first.unlink()  # now it is retention that could have done it
+    first.unlink()
     with JournalReader.open(path) as reader, pytest.raises(JournalGoneError):
         reader.seek(1)
     assert read(path)[-1].sequence == 20
+
+
+@pytest.mark.spec("PROOF-1")
+def test_a_missing_first_segment_is_told_from_one_that_was_removed(path: Path) -> None:
+    write(path, [bytes(1_000)] * 20)
+    with JournalWriter.open(path, SMALL) as journal:
+        journal.remove_before(segment_first(path, 2))
+    assert segment_first(path, 0) > 1, "segments were removed on purpose"
+    with JournalWriter.open(path, SMALL) as journal:
+        assert journal.next_sequence == 21
+    assert problems(path) == []
+    missing, following, *_ = segments(path)
+    content = missing.read_bytes()
+    missing.unlink()
+    for _ in range(2):  # a refusal changes nothing
+        with pytest.raises(JournalCorruptError, match="a segment is missing") as refused:
+            JournalWriter.open(path, SMALL)
+        assert missing.name in str(refused.value)
+    (problem,) = problems(path)
+    assert "a segment is missing" in problem
+    missing.write_bytes(content)
+    with JournalWriter.open(path, SMALL) as journal:
+        assert journal.next_sequence == 21
+    assert [record.sequence for record in read(path)] == list(range(int(missing.name[:20]), 21))
+    assert following.exists()
+
+
+def test_the_first_segment_is_missing_from_a_journal_that_never_removed_one(path: Path) -> None:
+    write(path, [bytes(1_000)] * 20)
+    segments(path)[0].unlink()
+    with pytest.raises(JournalCorruptError, match="a segment is missing"):
+        JournalWriter.open(path, SMALL)
+    (path / OLDEST_NAME).unlink()  # nobody knows any more whether it was removed on purpose
+    with pytest.raises(JournalCorruptError, match="is missing or damaged"):
+        JournalWriter.open(path, SMALL)
+    (problem,) = problems(path)
+    assert OLDEST_NAME in problem
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_torn_slot_of_the_oldest_record_leaves_the_other_one(path: Path, slot: int) -> None:
+    """A crash in the middle of a removal: what was noted is the oldest record before or after it."""
+    write(path, [bytes(1_000)] * 20)
+    before = [each.read_bytes() for each in segments(path)[:2]]
+    names = segments(path)[:2]
+    with JournalWriter.open(path, SMALL) as journal:
+        journal.remove_before(segment_first(path, 2))
+    note = bytearray((path / OLDEST_NAME).read_bytes())
+    assert all(decode_oldest(bytes(note), where="")), "both slots are in use"
+    note[slot * OLDEST_SLOT_SIZE + 20] ^= 1
+    (path / OLDEST_NAME).write_bytes(note)
+    for name, content in zip(names, before, strict=True):
+        name.write_bytes(content)  # they were not removed yet
+    with JournalWriter.open(path, SMALL) as journal:
+        assert journal.next_sequence == 21
+    assert [record.sequence for record in read(path)] == list(range(1, 21))
+
+
+def test_segments_are_removed_on_a_disk_that_does_not_grow_a_file(path: Path) -> None:
+    """The note of the oldest record has its place from the beginning."""
+    write(path, [bytes(1_000)] * 20)
+    size = (path / OLDEST_NAME).stat().st_size
+    with JournalWriter.open(path, SMALL) as journal:
+        for _ in range(3):
+            journal.remove_before(segment_first(path, 1))
+            first = segments(path)[0]
+            wait_until(lambda first=first: not first.exists())
+    assert (path / OLDEST_NAME).stat().st_size == size
+
+
+def test_an_oldest_record_of_another_version_is_refused(path: Path) -> None:
+    write(path, PAYLOADS)
+    note = bytearray((path / OLDEST_NAME).read_bytes())
+    note[8:12] = (2).to_bytes(4, "little")
+    note[44:48] = crc32c(bytes(note[:44])).to_bytes(4, "little")
+    (path / OLDEST_NAME).write_bytes(note)
+    with pytest.raises(JournalError, match="version 2 of the format"):
+        JournalWriter.open(path, SMALL)
 
 
 def test_all_segments_missing(path: Path) -> None:

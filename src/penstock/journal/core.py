@@ -347,19 +347,19 @@ class Journal:
         """Nobody needs records before this one: whole segments of them go, but never the newest."""
         removed: list[JournalInstruction] = []
         while self._has_spare_segment() and self._segments[1].first_sequence <= sequence:
-            removed.append(RemoveSegment(self._segments.pop(0).first_sequence))
-        if removed:
-            self._counters.add("segments_removed", len(removed))
+            removed.append(self._remove_oldest())
         return removed
 
     def _expire(self, now_ns: int) -> list[JournalInstruction]:
         """Whole segments that are too many or too old; never the one in use, nor the newest acknowledged records."""
         removed: list[JournalInstruction] = []
         while self._has_spare_segment() and (self._is_too_large() or self._is_too_old(now_ns)):
-            removed.append(RemoveSegment(self._segments.pop(0).first_sequence))
-        if removed:
-            self._counters.add("segments_removed", len(removed))
+            removed.append(self._remove_oldest())
         return removed
+
+    def _remove_oldest(self) -> RemoveSegment:
+        self._counters.add("segments_removed")
+        return RemoveSegment(self._segments.pop(0).first_sequence, oldest=self._segments[0].first_sequence)
 
     def _has_spare_segment(self) -> bool:
         return len(self._segments) > 1 and self._segments[1].first_sequence <= self.durable_sequence

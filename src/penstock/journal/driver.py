@@ -73,7 +73,7 @@ class JournalWriter:
         self._is_asleep = self._is_working = False
         self._todo: DiskInstruction | None = None
         self._lone_count = 0  # records that nobody had to be called for
-        self._removals: list[int] = []
+        self._removals: list[RemoveSegment] = []
         self._promises = Promises()
         self._is_closing = False  # close() has begun
         self._is_closed = False  # everything appended is on the disk
@@ -321,8 +321,8 @@ class JournalWriter:
             case Acknowledged(through):
                 self._directory.renew_mark(through)
                 self._find_due()
-            case RemoveSegment(first_sequence):
-                self._removals.append(first_sequence)
+            case RemoveSegment():
+                self._removals.append(instruction)
                 self._wake()
             case Troubled(error) | Failed(error):
                 log.error("journal_refuses", path=str(self.path), code=error.code, error=str(error))
@@ -376,8 +376,8 @@ class JournalWriter:
         with self._lock:
             removals, self._removals = self._removals, []
             due = self._promises.take_due()
-        for first_sequence in removals:
-            self._directory.remove(first_sequence)
+        if removals:
+            self._directory.remove_oldest([each.first_sequence for each in removals], removals[-1].oldest)
         keep(due)
 
     def _stop(self) -> None:

@@ -116,7 +116,10 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class RemoveSegment(msgspec.Struct, frozen=True):
+    """Remove the oldest segment, after it is durable that the journal begins with record `oldest`."""
+
     first_sequence: int
+    oldest: int
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,10 +31,17 @@ from penstock.journal.events import (
 from penstock.journal.format import (
     MARK_NAME,
     NEW_SUFFIX,
+    OLDEST_NAME,
+    OLDEST_SIZE,
+    OLDEST_SLOT_SIZE,
     Mark,
+    Oldest,
     decode_header,
     decode_mark,
+    decode_oldest,
     encode_mark,
+    encode_oldest,
+    newest_slot,
     parse_segment_name,
     segment_name,
 )
@@ -132,6 +140,18 @@ class Directory:
                 return mark if len(data) >= MARK_SIZE else None
         return None
 
+    def read_oldest(self) -> list[Oldest | None]:
+        """The slots of the file that names the oldest record retained."""
+        path = self.path / OLDEST_NAME
+        try:
+            with path.open("rb") as file:
+                data = file.read(OLDEST_SIZE)
+        except FileNotFoundError:
+            data = b""
+        except OSError as error:
+            raise unreadable(path, error) from None
+        return decode_oldest(data, where=str(path))
+
     def _names(self) -> list[str]:
         try:
             return os.listdir(self.path)
@@ -148,6 +168,10 @@ class WritableDirectory(Directory):
         self._preallocate_bytes = preallocate_bytes
         self._active: _ActiveFile | None = None
         self._mark: Mark | None = None
+        self._oldest_at: int | None = None
+        """The slot of the oldest record's file that counts."""
+        self._obsolete: list[int] = []
+        """Segments to be removed, oldest first."""
         self._directory_fd = self._mark_fd = -1
         try:
             _make_directory(path)
@@ -197,6 +221,7 @@ class WritableDirectory(Directory):
             segments,
             content,
             self.read_mark(),
+            self.read_oldest(),
             boot_id=run_id,
             new_journal_id=random_bytes(16),
             first_sequence=first_sequence,
@@ -206,9 +231,26 @@ class WritableDirectory(Directory):
             self._truncate(segments[-1].first_sequence, recovery.truncate_at)
         elif segments and not len(recovery.doubtful):
             self.sync(segments[-1].first_sequence)
+        first = segments[0].first_sequence if segments else recovery.next_sequence
+        self._prepare_oldest(recovery.journal_id, first, is_begun=bool(segments))
         self._sync_names()  # a process that was killed may have given a segment its name, and no more
         self.write_mark(Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1))
         return recovery
+
+    def _prepare_oldest(self, journal_id: bytes, first: int, *, is_begun: bool) -> None:
+        """Let the file name this journal's oldest record, and have both its slots allocated: a segment can be removed
+        on a full disk, too."""
+        slots, oldest = self.read_oldest(), Oldest(journal_id=journal_id, sequence=first)
+        self._oldest_at = newest_slot(slots, journal_id)
+        if self._oldest_at is not None and (is_begun or slots[self._oldest_at] == oldest):
+            return
+        fd = os.open(self.path / OLDEST_NAME, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, encode_oldest(oldest) + bytes(OLDEST_SLOT_SIZE), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._oldest_at = 0
 
     def _remove_unfinished(self) -> None:
         """Segments that a crash left half made."""
@@ -276,13 +318,36 @@ class WritableDirectory(Directory):
             log.warning("not_trimmed", path=str(self.path), error=error.strerror)  # zeros at its end do no harm
         file.allocated = file.end
 
+    def remove_oldest(self, first_sequences: Sequence[int], oldest: int) -> None:
+        """Remove the first segments, so that the journal begins with the record `oldest` from now on, which is noted
+        on the disk before any segment is removed. Segments are removed in their order: one that cannot be removed now
+        is the first to be removed with the next ones."""
+        assert self._mark is not None
+        self._obsolete += first_sequences
+        try:
+            self._write_oldest(Oldest(journal_id=self._mark.journal_id, sequence=oldest))
+            while self._obsolete:
+                self.remove(self._obsolete[0])
+                self._obsolete.pop(0)
+        except OSError as error:
+            log.warning("segment_not_removed", first_sequence=self._obsolete[0], error=error.strerror)
+
+    def _write_oldest(self, oldest: Oldest) -> None:
+        """Over the slot that does not count, so that the one that counts outlives a torn write."""
+        assert self._oldest_at is not None
+        at = 1 - self._oldest_at
+        fd = os.open(self.path / OLDEST_NAME, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            write_all(fd, encode_oldest(oldest), at * OLDEST_SLOT_SIZE)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._oldest_at = at
+
     def remove(self, first_sequence: int) -> None:
         """The directory is synced each time, so that segments vanish in their order."""
-        try:
-            (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
-            self._sync_names()
-        except OSError as error:
-            log.warning("segment_not_removed", first_sequence=first_sequence, error=error.strerror)
+        (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
+        self._sync_names()
 
     def truncate(self, first_sequence: int, size: int) -> None:
         """Let a segment end there, for good."""

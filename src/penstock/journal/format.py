@@ -5,6 +5,7 @@ docs/protocol/journal.md draws all of it; the numbers are in _log.pxd.
 
 import re
 import struct
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,14 +16,21 @@ from penstock.journal._log import JOURNAL_VERSION, MARK_SIZE, SEGMENT_HEADER_SIZ
 SEGMENT_MAGIC = b"PSJOURN\n"
 MARK_MAGIC = b"PSJMARK\n"
 MARK_NAME = "journal.mark"
+OLDEST_MAGIC = b"PSJOLDE\n"
+OLDEST_NAME = "journal.oldest"
 NEW_SUFFIX = ".new"
 """Ends the name of a segment while it is made."""
 
 SEGMENT = struct.Struct("<8sII16sQQqI")
 MARK = struct.Struct("<8sII16s16sQI")
+OLDEST = struct.Struct("<8sII16sQI")
 CHECKSUM = struct.Struct("<I")
 SEGMENT_NAME = re.compile(r"(\d{20})\.journal")
 SEQUENCE_MAX = 2**63 - 1
+OLDEST_SLOT_SIZE = 512
+"""Each of the two slots is a sector of its own: a write that a power failure interrupts leaves the other slot whole."""
+OLDEST_SIZE = 2 * OLDEST_SLOT_SIZE
+OLDEST_VERSION = 1
 
 assert SEGMENT.size + CHECKSUM.size == SEGMENT_HEADER_SIZE
 assert MARK.size + CHECKSUM.size == MARK_SIZE
@@ -45,6 +53,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: bytes
     """Of the run of the machine in which the mark was written."""
     durable: int
+
+
+class Oldest(msgspec.Struct, frozen=True, kw_only=True):
+    """The oldest record that the journal retains. The writer syncs it before it removes the segments of older ones."""
+
+    journal_id: bytes
+    sequence: int
 
 
 def segment_name(first_sequence: int) -> str:
@@ -100,3 +115,31 @@ def decode_mark(data: bytes) -> Mark | None:
     if magic != MARK_MAGIC or version != JOURNAL_VERSION:
         return None
     return Mark(journal_id=journal_id, boot_id=boot_id, durable=durable)
+
+
+def encode_oldest(oldest: Oldest) -> bytes:
+    """One slot."""
+    body = OLDEST.pack(OLDEST_MAGIC, OLDEST_VERSION, 0, oldest.journal_id, oldest.sequence, 0)
+    return (body + CHECKSUM.pack(crc32c(body))).ljust(OLDEST_SLOT_SIZE, b"\0")
+
+
+def decode_oldest(data: bytes, *, where: str) -> list[Oldest | None]:
+    """Each slot; None when it is missing or torn."""
+    return [_decode_slot(data[at : at + OLDEST_SLOT_SIZE], where) for at in range(0, OLDEST_SIZE, OLDEST_SLOT_SIZE)]
+
+
+def _decode_slot(data: bytes, where: str) -> Oldest | None:
+    if len(data) < OLDEST_SLOT_SIZE or crc32c(data[: OLDEST.size]) != CHECKSUM.unpack_from(data, OLDEST.size)[0]:
+        return None
+    magic, version, _, journal_id, sequence, _ = OLDEST.unpack_from(data)
+    if magic != OLDEST_MAGIC:
+        return None
+    if version != OLDEST_VERSION:
+        raise JournalError(f"has version {version} of the format, this program knows {OLDEST_VERSION}", where=where)
+    return Oldest(journal_id=journal_id, sequence=sequence)
+
+
+def newest_slot(slots: Sequence[Oldest | None], journal_id: bytes) -> int | None:
+    """The index of the slot that counts for this journal: the one with the highest sequence number."""
+    ours = [(each.sequence, at) for at, each in enumerate(slots) if each is not None and each.journal_id == journal_id]
+    return max(ours)[1] if ours else None

@@ -4,6 +4,8 @@ The rules, of which docs/protocol/journal.md gives the reasons:
 
 - Segments follow each other by their names and headers. A segment's records end where the next segment begins; what
   it has beyond that was written before a failed sync, and counts for nothing.
+- The first segment is the first that the journal ever had, or begins with the oldest record that is retained, which a
+  file of its own names (journal.oldest). If it begins later, a segment is missing: JournalCorruptError.
 - The last segment is read to its first bad record. If that record, or a later one, is known to have been on the disk
   (the mark says so, or a later record does), acknowledged data is damaged: JournalCorruptError, nothing is changed.
 - Otherwise the rest is a torn tail, and is cut off after the last good record.
@@ -28,7 +30,15 @@ from penstock.journal._log import (
     find_record,
     scan,
 )
-from penstock.journal.format import Mark, SegmentHeader, parse_segment_name, segment_name
+from penstock.journal.format import (
+    OLDEST_NAME,
+    Mark,
+    Oldest,
+    SegmentHeader,
+    newest_slot,
+    parse_segment_name,
+    segment_name,
+)
 
 ROWS_PER_SCAN = 4_096
 
@@ -84,6 +94,28 @@ def check_link(before: SegmentHeader, after: SegmentHeader) -> None:
     if after.previous_first != before.first_sequence:
         missing = segment_name(after.previous_first)
         raise JournalCorruptError(f"a segment is missing: {name} follows it, not {name_before}", where=missing)
+
+
+def check_oldest(first: SegmentHeader, slots: Sequence[Oldest | None]) -> None:
+    """Refuse segments of which the first one does not begin with the oldest record that is retained."""
+    if first.previous_first == 0:
+        return  # the journal began with it
+    missing, name = segment_name(first.previous_first), segment_name(first.first_sequence)
+    at = newest_slot(slots, first.journal_id)
+    oldest = None if at is None else slots[at]
+    if oldest is None:
+        raise JournalCorruptError(
+            f"is missing or damaged: it says whether records before {first.first_sequence} were removed on purpose, "
+            f"and {name} follows {missing}, which is not there",
+            where=OLDEST_NAME,
+            hint="nothing was changed; restore the journal's files from a copy",
+        )
+    if oldest.sequence < first.first_sequence:
+        raise JournalCorruptError(
+            f"a segment is missing: {name} follows it, and records from {oldest.sequence} on are retained",
+            where=missing,
+            hint="nothing was changed; restore the file from a copy",
+        )
 
 
 def check_name(name: str, header: SegmentHeader) -> None:
@@ -148,13 +180,14 @@ def recover(
     segments: Sequence[Segment],
     last_content: Buffer,
     mark: Mark | None,
+    oldest: Sequence[Oldest | None],
     *,
     boot_id: bytes,
     new_journal_id: bytes,
     first_sequence: int = 1,
 ) -> Recovery:
     """Decide how to go on after `segments`, the last of which holds `last_content`; without any, records begin with
-    `first_sequence`."""
+    `first_sequence`. `oldest` has the slots of the file of that name."""
     durable = mark.durable if mark else 0
     if not segments:
         if durable:
@@ -166,6 +199,7 @@ def recover(
             truncate_at=None,
             doubtful=RecordBuffer(first_sequence),
         )
+    check_oldest(segments[0].header, oldest)
     for before, after in itertools.pairwise(segments):
         check_link(before.header, after.header)
     last = segments[-1]

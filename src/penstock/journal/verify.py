@@ -9,7 +9,7 @@ from penstock.base.errors import JournalCorruptError, JournalError
 from penstock.journal.files import Directory
 from penstock.journal.format import Mark, segment_name
 from penstock.journal.reader import OpenSegment
-from penstock.journal.recovery import SegmentEnd, check_link, is_blank, require_torn, scan_segment
+from penstock.journal.recovery import SegmentEnd, check_link, check_oldest, is_blank, require_torn, scan_segment
 
 
 class SegmentReport(msgspec.Struct, kw_only=True):
@@ -30,6 +30,7 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
     """Read all records of all segments, and report on each; `progress` is told the bytes that were read."""
     mark = directory.read_mark()  # before the segments are listed: what it vouches for is in one of them
     firsts = directory.first_sequences()
+    oldest = directory.read_oldest()  # after they are listed: it is renewed before segments are removed
     before: OpenSegment | None = None
     for first, following in itertools.zip_longest(firsts, firsts[1:]):
         report = SegmentReport(name=segment_name(first), first_sequence=first, next_sequence=first)
@@ -45,6 +46,8 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
                     _inspect_segment(segment, report, _following(directory, first), mark)
                 if last is not None:
                     check_link(last.header, segment.header)
+                if first == firsts[0]:
+                    check_oldest(segment.header, oldest)
             finally:
                 segment.close()
         except JournalError as error:

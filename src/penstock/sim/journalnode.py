@@ -32,10 +32,16 @@ from penstock.journal.events import (
 from penstock.journal.format import (
     MARK_NAME,
     NEW_SUFFIX,
+    OLDEST_NAME,
+    OLDEST_SLOT_SIZE,
     Mark,
+    Oldest,
     decode_header,
     decode_mark,
+    decode_oldest,
     encode_mark,
+    encode_oldest,
+    newest_slot,
     parse_segment_name,
     segment_name,
 )
@@ -95,6 +101,9 @@ class DiskSource:
     def read_mark(self) -> Mark | None:
         return decode_mark(self._disk.read(MARK_NAME))
 
+    def read_oldest(self) -> list[Oldest | None]:
+        return decode_oldest(self._disk.read(OLDEST_NAME), where=OLDEST_NAME)
+
 
 class DiskOptions(Protocol):
     """What a journal and its disk are made with."""
@@ -151,6 +160,8 @@ class JournalNode(Node):
         self.brought_alone = 0
         self._lent: _Lent | None = None
         self._mark = Mark(journal_id=bytes(16), boot_id=bytes(16), durable=0)
+        self._removals: list[RemoveSegment] = []
+        self._is_removing = False
 
     def boot_id(self) -> bytes:
         return self.boots.to_bytes(16, "little")
@@ -171,6 +182,7 @@ class JournalNode(Node):
             segments,
             content,
             self.source.read_mark(),
+            self.source.read_oldest(),
             boot_id=self.boot_id(),
             new_journal_id=self._randomness.bytes(16),
         )
@@ -184,10 +196,25 @@ class JournalNode(Node):
             else:
                 self._begin(recovery, False)
 
+        def prepare_oldest(is_done: bool) -> None:
+            first = segments[0].first_sequence if segments else recovery.next_sequence
+            oldest = Oldest(journal_id=recovery.journal_id, sequence=first)
+            slots = self.source.read_oldest()
+            at = newest_slot(slots, recovery.journal_id)
+            if not is_done or (at is not None and (segments or slots[at] == oldest)):
+                sync_names(is_done)
+                return
+            try:
+                self.disk.write(OLDEST_NAME, 0, encode_oldest(oldest) + bytes(OLDEST_SLOT_SIZE))
+            except OSError:
+                sync_names(False)
+            else:
+                self.disk.fsync(OLDEST_NAME, self._for_this_run(sync_names))
+
         if segments and not len(recovery.doubtful):
-            self.disk.fsync(segments[-1].name, self._for_this_run(sync_names))
+            self.disk.fsync(segments[-1].name, self._for_this_run(prepare_oldest))
         else:
-            sync_names(True)
+            prepare_oldest(True)
 
     def _begin(self, recovery: Recovery, is_synced: bool) -> None:
         if not is_synced:
@@ -199,6 +226,8 @@ class JournalNode(Node):
             self.plant.kill(is_machine=False)
             return
         self._lent = None
+        self._removals = []
+        self._is_removing = False
         now_ns = self.world.now_ns()
         core = Journal(
             self.plant.options.journal, recovery, self._randomness, self.counters, now_ns=now_ns, wall_ns=now_ns
@@ -312,9 +341,10 @@ class JournalNode(Node):
                 self.world.after(delay_ns, self._for_this_run(lambda: self._write(name, offset, content)))
             case Sync(first_sequence):
                 self.disk.fsync(segment_name(first_sequence), self._answer(SyncDone()))
-            case RemoveSegment(first_sequence):
-                self.log(f"remove {segment_name(first_sequence)}")
-                self.disk.remove(segment_name(first_sequence))
+            case RemoveSegment():
+                self._removals.append(instruction)
+                if not self._is_removing:
+                    self._remove_next()
             case Acknowledged(through):
                 self.log(f"acknowledged {through}")
                 self._mark = msgspec.structs.replace(self._mark, durable=through)
@@ -325,6 +355,33 @@ class JournalNode(Node):
                 self.world.after(NS_PER_MS, self._for_this_run(lambda: self.plant.kill(is_machine=False)))
             case _:
                 self.log(f"{instruction}")
+
+    def _remove_next(self) -> None:
+        """Note on the disk which record is the oldest, then remove the segment before it. If that fails, the segment is
+        the first to be removed with the next one."""
+        removal = self._removals[0]
+        self._is_removing = True
+        slots = self.source.read_oldest()
+        at = newest_slot(slots, self._mark.journal_id)
+        assert at is not None
+
+        def noted(is_done: bool) -> None:
+            self._is_removing = False
+            if not is_done:
+                return
+            self.log(f"remove {segment_name(removal.first_sequence)}")
+            self.disk.remove(segment_name(removal.first_sequence))
+            self._removals.pop(0)
+            if self._removals:
+                self._remove_next()
+
+        slot = encode_oldest(Oldest(journal_id=self._mark.journal_id, sequence=removal.oldest))
+        try:
+            self.disk.write(OLDEST_NAME, (1 - at) * OLDEST_SLOT_SIZE, slot)
+        except OSError:
+            self.world.after(1, self._for_this_run(lambda: noted(False)))
+        else:
+            self.disk.fsync(OLDEST_NAME, self._for_this_run(noted))
 
     def _create(self, name: str, content: bytes) -> None:
         self.log(f"create {name}: {len(content)} bytes")
