@@ -93,6 +93,7 @@ class ToyConversion:
 
     def __init__(self, stream_id: int = 1, checkpoint_interval: int = 8) -> None:
         self.stream_id = stream_id
+        self.plan_number = 1
         self.state = ToyState()
         self.next_source_sequence = 0
         self.next_message_sequence = 1

@@ -55,6 +55,21 @@ def test_rows_are_the_messages_that_a_converter_makes(spark: Any, tmp_path: Path
     assert Counter(got.column("type").to_pylist()) == Counter(chr(each[0]) for each in blocks_of(data))
 
 
+@pytest.mark.spec("DAY-10")
+def test_workers_convert_with_the_parameters_of_the_table(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "day.itch"
+    write_day(path, 2_000)
+    options = {"table": "itch", "date": DAY, "cache": str(tmp_path / "cache"), "slice_size": 20_000}
+    own = table_of(raw.normalised(spark, path, model="trade", columns=["topic", "seq", "venue"], **options), "seq")
+    given = {**options, "venue": "XBOS", "prefix": "md.us.bx"}
+    bx = table_of(raw.normalised(spark, path, model="trade", columns=["topic", "seq", "venue"], **given), "seq")
+    assert set(own.column("venue").to_pylist()) == {"XNAS"}
+    assert set(bx.column("venue").to_pylist()) == {"XBOS"}
+    topics = [topic.replace("md.us.eq.", "md.us.bx.", 1) for topic in own.column("topic").to_pylist()]
+    assert bx.column("topic").to_pylist() == topics
+    assert bx.column("seq").to_pylist() == own.column("seq").to_pylist()
+
+
 @pytest.mark.spec("PIPE-11")
 def test_what_is_bad_is_left_out_and_told(spark: Any, tmp_path: Path) -> None:
     data = bytearray(write_day(tmp_path / "whole.itch", 1_000))

@@ -20,7 +20,7 @@ from penstock.feed.sync.messages import (
 MESSAGES: list[SyncMessage] = [
     AdapterState(3, 2**32 - 1, True, True, False, True, 1_000),
     Announced(16_384, 1, 0, 1, b"{}"),
-    StreamState(16_384, 1, "DAY1", 2**63 - 1, 17, 2**64 - 1),
+    StreamState(16_384, 1, "DAY1", 2**63 - 1, 17, 2**64 - 1, 2**64 - 2),
     ImageRequest(16_384, 1, 2, 100, bytes(16)),
     ImageBegin(16_384, 1, 2, "DAY1", 120, 130, 5),
     ImageChunk(1, 2, 0, b"units"),
@@ -57,4 +57,5 @@ def test_the_bytes_are_msgpack_maps_with_a_type() -> None:
         "next_source_sequence": 2**63 - 1,
         "next_message_sequence": 17,
         "digest": 2**64 - 1,
+        "plan": 2**64 - 2,
     }

@@ -22,6 +22,7 @@ from penstock.feed.events import (
     SynchronisationChanged,
     TermPersisted,
 )
+from penstock.feed.sync.follower import OTHER_PLAN
 from penstock.feed.sync.health import Health
 from penstock.feed.sync.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
 from penstock.wire import OriginFlag
@@ -137,6 +138,30 @@ def test_what_an_unsynchronised_backup_sends_says_so() -> None:
     table.feed(21, 30)
     assert late.sent
     assert not late.usable()
+
+
+@pytest.mark.spec("SYNC-2", "DAY-10")
+def test_a_backup_that_converts_by_another_plan_is_never_synchronised() -> None:
+    table = started(2)
+    table.feed(1, 20)
+    backup = table[1]
+    assert backup.core.is_synchronised(STREAM)
+    backup.converter.plan_number = 2
+    table.feed(21, 40)
+    assert not backup.core.is_synchronised(STREAM)
+    backup.sent.clear()
+    table.feed(41, 60)
+    table.wait(1_000)
+    assert backup.sent
+    assert not backup.usable()
+    told = [each for each in backup.of_kind(SynchronisationChanged) if not each.is_synchronised]
+    assert [each.why for each in told if "another table" in each.why] == [OTHER_PLAN]
+    assert backup.core.counters.by_cause("messages_skipped")["other_plan"] > 1
+    backup.converter.plan_number = 1
+    table.feed(61, 80)
+    table.wait(1_000)
+    assert backup.core.is_synchronised(STREAM)
+    assert_one_content_per_number(*table.adapters.values())
 
 
 @pytest.mark.spec("SYNC-3")

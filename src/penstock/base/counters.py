@@ -28,6 +28,7 @@ class Cause(StrEnum):
     REPLAY = "replay"
     ID_COLLISION = "id_collision"
     UNKNOWN_STREAM = "unknown_stream"
+    OTHER_PLAN = "other_plan"
     UNEXPECTED = "unexpected"
     STREAM_LIMIT = "stream_limit"
     UNKNOWN_APPLICATION = "unknown_application"

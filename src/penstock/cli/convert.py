@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.convert import Converted, Converter, ConverterTable, shipped_tables
+from penstock.cli.table_options import PrefixOption, VenueOption
+from penstock.convert import Converted, Converter, ConverterTable, TableChoice
 from penstock.convert.explain import explain
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.lines.sources import open_source
@@ -21,9 +22,9 @@ TableArgument = Annotated[
 
 
 @app.command()
-def check(table: TableArgument) -> None:
+def check(table: TableArgument, venue: VenueOption = "", prefix: PrefixOption = "") -> None:
     """Say what a table does with each source message, or where it is wrong."""
-    for line in explain(find_table(table)):
+    for line in explain(ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))):
         typer.echo(line)
 
 
@@ -36,10 +37,13 @@ def run(
     trading_date: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The day, for feeds that send only times of day.")
     ] = None,
+    venue: VenueOption = "",
+    prefix: PrefixOption = "",
 ) -> None:
     """Convert the messages of a file and print what comes out, one JSON object per line."""
     day = trading_date.date() if trading_date is not None else None
-    converter = Converter(find_table(table).compile(), 1, trading_date=day)
+    chosen = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))
+    converter = Converter(chosen.compile(), 1, trading_date=day)
     models = {output.model.id: output.model for output in converter.plan.outputs}
     with open_source(file) as source:
         for event in source:
@@ -59,13 +63,6 @@ def follow(converter: Converter, event: LineInstruction, models: dict[int, Messa
             converter.skip_to(last + 1)
         case SourceReady(batch):
             print_messages(converter.convert(batch), models)
-
-
-def find_table(name: str) -> ConverterTable:
-    """A shipped table by its name, else the file of that path."""
-    if name in shipped_tables() or not (name.endswith(".toml") or Path(name).exists()):
-        return ConverterTable.load(name)
-    return ConverterTable.read(Path(name))
 
 
 def print_messages(converted: Converted, models: dict[int, MessageModel]) -> None:

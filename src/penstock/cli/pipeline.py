@@ -12,6 +12,7 @@ import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
+from penstock.cli.table_options import PrefixOption, VenueOption
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def run(
     ],
     archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")],
     table: Annotated[str, typer.Option(help="The converter table of the feeds: itch, iex-deep, …, or a file.")] = "",
+    venue: VenueOption = "",
+    prefix: PrefixOption = "",
     day: Annotated[
         str, typer.Option("--date", help="The feeds' trading date (YYYY-MM-DD), if they send no dates.")
     ] = "",
@@ -64,6 +67,8 @@ def run(
             sources=source,
             archive=archive,
             table=table,
+            venue=venue,
+            prefix=prefix,
             trading_date=_date(day).isoformat() if day else "",
             stream=stream,
             is_following=follow,

@@ -26,6 +26,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     sources: list[str]
     archive: Path
     table: str
+    venue: str
+    prefix: str
     trading_date: str
     stream: int
     is_following: bool
@@ -74,7 +76,9 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
                 "is a recorded feed, and no converter table is told", where=text, hint="--table itch"
             )
         else:
-            conversion = Conversion(options.table, options.stream, options.trading_date)
+            conversion = Conversion(
+                options.table, options.stream, options.trading_date, venue=options.venue, prefix=options.prefix
+            )
             conversion.checked()
             found.append(FeedSource(Path(text), conversion, cores=cores))
     return found

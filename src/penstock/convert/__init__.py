@@ -9,6 +9,7 @@ from penstock.convert._converted import Converted
 from penstock.convert._source import SourceBatch
 from penstock.convert.checkpoint import Checkpoint
 from penstock.convert.converter import Converter
+from penstock.convert.document import TableChoice
 from penstock.convert.format import SourceFormat
 from penstock.convert.functions import converter_function
 from penstock.convert.plan import Plan
@@ -26,6 +27,7 @@ __all__ = [
     "SourceFormat",
     "StateImage",
     "StateLimits",
+    "TableChoice",
     "converter_function",
     "shipped_tables",
 ]

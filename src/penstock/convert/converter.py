@@ -65,6 +65,11 @@ class Converter(ConverterKernel):
         made._enter_references()
         return made
 
+    @property
+    def plan_number(self) -> int:
+        """The plan's identity in 64 bits: converters of equal numbers make the same messages of the same source."""
+        return self.plan.number
+
     def image(self, wanted: Callable[[str], bool] | None = None) -> Converted:
         """What a late subscriber needs of every instrument, as the table's [[image]] says, for the topics `wanted`.
 

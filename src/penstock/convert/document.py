@@ -8,8 +8,23 @@ from msgspec import Meta
 from penstock.base.config import Config
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Venue = Annotated[str, Meta(max_length=4)]
+Prefix = Annotated[str, Meta(max_length=128)]
 Step = dict[str, Any]
 MapValue = str | int | list[str]
+
+
+class TableChoice(Config, frozen=True):
+    """A table and its parameters: `{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }` in a configuration."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """A shipped table by its name, or the path of a TOML file."""
+
+    venue: Venue = ""
+    """The market identifier code of the messages; empty keeps the table's own."""
+
+    prefix: Prefix = ""
+    """The first levels of every topic; empty keeps the table's own."""
 
 
 class InstrumentDocument(Config, frozen=True):
@@ -45,7 +60,10 @@ class TableDocument(Config, frozen=True):
     format: Name
     message: dict[str, list[Step]]
     description: str = ""
-    venue: Annotated[str, Meta(max_length=4)] = ""
+    venue: Venue = ""
+    prefix: Prefix = ""
+    """Takes the place of {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice replaces them."""
+
     timezone: str = "UTC"
     event_time: str = "constant(0)"
     instrument: InstrumentDocument | None = None

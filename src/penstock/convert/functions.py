@@ -11,8 +11,9 @@ is missing) and the arguments as the table spells them. It must depend on nothin
 messages must come to the same results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from penstock.base.errors import TableError
@@ -76,6 +77,23 @@ def apply_function(site: Site, value: Value, name: str, arguments: tuple[str, ..
     if name in _USER:
         return _call(site, value, _USER[name], arguments)
     raise site.refuse(f"there is no function {name!r}", hint=guess(name, [*BUILTINS, *_USER]))
+
+
+def function_identity(call: Callable[..., Any]) -> bytes:
+    """Changes when the function's code does: the constants in it count as well as its instructions."""
+    code = getattr(call, "__code__", None)
+    name = f"{getattr(call, '__module__', '')}.{getattr(call, '__qualname__', '')}"
+    return name.encode() if not isinstance(code, CodeType) else b"\0".join([name.encode(), *_code_parts(code)])
+
+
+def _code_parts(code: CodeType) -> Iterator[bytes]:
+    yield code.co_code
+    yield repr((code.co_names, code.co_varnames)).encode()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_parts(constant)  # its repr has an address
+        else:
+            yield repr(constant).encode()
 
 
 def as_number(site: Site, value: Value) -> Value:

@@ -19,8 +19,6 @@ from penstock.topics import check_topic
 SYMBOL_SIZE_IN_TOPIC_MAX = 48
 """Bytes of a symbol in a topic, every character of it escaped."""
 
-PLACEHOLDERS = ("symbol", "venue")
-
 
 @dataclass
 class OutputPlan:
@@ -39,12 +37,14 @@ class OutputPlan:
     ) -> OutputPlan:
         here = f"{where}: output.{name}"
         for placeholder in re.findall(r"\{([^}]*)\}", document.topic):
-            if placeholder not in PLACEHOLDERS:
+            if placeholder != "symbol":
                 raise TableError(
-                    f"{{{placeholder}}} means nothing in a topic", where=f"{here}.topic", hint="{symbol} or {venue}"
+                    f"{{{placeholder}}} means nothing in a topic",
+                    where=f"{here}.topic",
+                    hint="{prefix}, {symbol} or {venue}; a table that uses {prefix} or {venue} declares it",
                 )
         model = _model(document.model, directory, here)
-        example = document.topic.replace("{symbol}", "A" * SYMBOL_SIZE_IN_TOPIC_MAX).replace("{venue}", "AAAA")
+        example = document.topic.replace("{symbol}", "A" * SYMBOL_SIZE_IN_TOPIC_MAX)
         try:
             check_topic(example)
         except PenstockError as error:

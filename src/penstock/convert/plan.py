@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from hashlib import sha256
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
 
 from penstock.base.errors import TableError
 from penstock.convert import _program as c
@@ -13,6 +16,7 @@ from penstock.convert._program import Program
 from penstock.convert.compiler import MessageCompiler, Shared
 from penstock.convert.document import Step, TableDocument
 from penstock.convert.format import SourceFormat
+from penstock.convert.functions import function_identity
 from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
 from penstock.convert.registers import Code, Op
@@ -35,6 +39,14 @@ class Plan:
     topics: tuple[str, ...]
     symbology: Symbology
     timezone: ZoneInfo
+    identity: str
+    """Names everything that decides what the plan makes of source messages: the table with its parameters, format,
+    models, symbols and functions. Plans of equal identity convert alike."""
+
+    @property
+    def number(self) -> int:
+        """The identity in 64 bits, as adapters tell it to each other."""
+        return int(self.identity[:16], 16)
 
     def midnight_ns(self, trading_date: date) -> int:
         """Midnight of the trading date where the venue is, in nanoseconds since 1970 UTC."""
@@ -44,8 +56,7 @@ class Plan:
     def topics_of(self, symbol: bytes) -> list[bytes]:
         """One topic per pattern, for an instrument; `symbol` is the state's."""
         level = self.symbology.topic_level(symbol)
-        venue = self.venue.encode()
-        return [pattern.encode().replace(b"{symbol}", level).replace(b"{venue}", venue) for pattern in self.topics]
+        return [pattern.encode().replace(b"{symbol}", level) for pattern in self.topics]
 
 
 def compile_plan(document: TableDocument, source: SourceFormat, where: str, directory: Path) -> Plan:
@@ -82,6 +93,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         separator=source.separator,
         type_place=(at, (place.size or 0) if place is not None else 0),
     )
+    symbology = Symbology.of(document.symbols, directory, where)
     return Plan(
         name=document.name,
         venue=document.venue,
@@ -89,9 +101,24 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         messages=tuple(source.messages),
         outputs=tuple(shared.outputs),
         topics=tuple(shared.topics),
-        symbology=Symbology.of(document.symbols, directory, where),
+        symbology=symbology,
         timezone=_timezone(document.timezone, where),
+        identity=_identity(document, source, shared, symbology),
     )
+
+
+def _identity(document: TableDocument, source: SourceFormat, shared: Shared, symbology: Symbology) -> str:
+    parts = [
+        msgspec.json.encode(document),
+        repr([source.name, source.layout, source.byte_order, source.separator]).encode(),
+        repr([source.messages, source.type_field]).encode(),
+        repr(
+            [(output.name, output.model, output.model.fields, bytes(output.blank)) for output in shared.outputs]
+        ).encode(),
+        repr(symbology).encode(),
+        *(function_identity(call) for call, _ in shared.functions),
+    ]
+    return sha256(b"\0".join(parts)).hexdigest()
 
 
 def steps_by_message(document: TableDocument, source: SourceFormat, where: str) -> dict[str, list[tuple[str, Step]]]:

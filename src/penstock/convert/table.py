@@ -2,6 +2,7 @@
 
     table = ConverterTable.load("itch")                 # one that comes with Penstock
     table = ConverterTable.read(Path("my-feed.toml"))
+    table = ConverterTable.find(TableChoice(name="itch", venue="XBOS", prefix="md.us.bx"))
     converter = Converter(table.compile(), stream_id=1)
 
 docs/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file, the
@@ -10,15 +11,19 @@ key and what was expected.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from penstock.base.config import load_toml, parse_toml
-from penstock.base.errors import TableError
-from penstock.convert.document import TableDocument
+from penstock.base.errors import TableError, TopicError
+from penstock.convert.document import TableChoice, TableDocument
 from penstock.convert.format import SourceFormat
 from penstock.convert.names import guess
 from penstock.convert.plan import Plan, compile_plan
+from penstock.topics import check_topic
 
 DIRECTORY = Path(__file__).parent / "tables"
 
@@ -28,12 +33,25 @@ def shipped_tables() -> list[str]:
 
 
 class ConverterTable:
-    """A table's document, and its format."""
+    """A table's document with its parameters filled in, and its format."""
 
     def __init__(self, document: TableDocument, where: str, directory: Path) -> None:
-        self.document = document
+        self.document = _filled_in(document)
         self.where = where
+        self._declared = document
         self._directory = directory
+
+    @staticmethod
+    def find(choice: str | TableChoice, beside: Path = Path()) -> ConverterTable:
+        """The table of a configuration or a command line: a shipped one by its name, else the file of that path.
+
+        Relative paths begin at `beside`.
+        """
+        chosen = TableChoice(name=choice) if isinstance(choice, str) else choice
+        path = beside / chosen.name
+        is_file = chosen.name not in shipped_tables() and (path.suffix == ".toml" or path.is_file())
+        table = ConverterTable.read(path) if is_file else ConverterTable.load(chosen.name)
+        return table.with_parameters(venue=chosen.venue, prefix=chosen.prefix)
 
     @staticmethod
     def load(name: str) -> ConverterTable:
@@ -51,6 +69,23 @@ class ConverterTable:
     def parse(text: str, where: str = "table", directory: Path = Path()) -> ConverterTable:
         """The table that a TOML text declares."""
         return ConverterTable(parse_toml(text, TableDocument, where=where), where, directory)
+
+    def with_parameters(self, *, venue: str = "", prefix: str = "") -> ConverterTable:
+        """The same table for another venue or below another topic prefix; an empty value keeps the table's own.
+
+        A parameter that the table does not use is refused: it would change nothing.
+        """
+        declared = self._declared
+        if venue and not _uses_venue(declared):
+            raise TableError(f"the table does not use venue {venue!r}", where=self.where, hint="no output has a venue")
+        if prefix:
+            if not any("{prefix}" in output.topic for output in declared.output.values()):
+                raise TableError(
+                    f"the table does not use prefix {prefix!r}", where=self.where, hint="no topic of it has {prefix}"
+                )
+            _check_prefix(prefix, self.where)
+        changed = msgspec.structs.replace(declared, venue=venue or declared.venue, prefix=prefix or declared.prefix)
+        return ConverterTable(changed, self.where, self._directory)
 
     @property
     def name(self) -> str:
@@ -70,3 +105,37 @@ class ConverterTable:
     def compile(self) -> Plan:
         """The plan, or a TableError that says what is wrong with the table and where."""
         return compile_plan(self.document, self.format, self.where, self._directory)
+
+
+def _filled_in(document: TableDocument) -> TableDocument:
+    """The document with its parameters in place of {venue} and {prefix}; a parameter without value is left as it is,
+    and refused when the table is compiled."""
+    given = {name: value for name in ("venue", "prefix") if (value := getattr(document, name))}
+    outputs = {}
+    for name, output in document.output.items():
+        topic = output.topic
+        for parameter, value in given.items():
+            topic = topic.replace(f"{{{parameter}}}", value)
+        outputs[name] = msgspec.structs.replace(output, topic=topic)
+    return msgspec.structs.replace(document, output=outputs)
+
+
+def _uses_venue(document: TableDocument) -> bool:
+    def values() -> Iterator[object]:
+        for output in document.output.values():
+            yield from output.fields.values()
+        for steps in (*document.message.values(), document.image):
+            for step in steps:
+                yield from step.values()
+
+    is_in_topic = any("{venue}" in output.topic for output in document.output.values())
+    return is_in_topic or any(value == "venue" for value in values())
+
+
+def _check_prefix(prefix: str, where: str) -> None:
+    try:
+        if "{" in prefix or "}" in prefix:
+            raise TopicError("a prefix is without placeholders")
+        check_topic(prefix)
+    except TopicError as error:
+        raise TableError(f"prefix {prefix!r}: {error}", where=where, hint="levels with dots: md.us.bx") from None

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
+from penstock.convert.document import TableChoice
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.formats import DATAGRAM_FORMATS
 from penstock.feed.service.config import ServiceConfig
@@ -158,8 +159,9 @@ class AdapterConfig(Config, frozen=True):
 
     name: Name
     feed: Name
-    table: str
-    """A shipped converter table by name, or the path of one (it ends in .toml)."""
+    table: str | TableChoice
+    """A shipped converter table by name, or the path of one (it ends in .toml); with parameters, a TableChoice:
+    `{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }`."""
 
     streams: tuple[SourceStreamConfig, ...]
     state_directory: str

@@ -43,6 +43,11 @@ class Conversion(Protocol):
     flags: int
 
     @property
+    def plan_number(self) -> int:
+        """The identity of what it converts by; equal numbers, equal messages."""
+        ...
+
+    @property
     def next_source_sequence(self) -> int: ...
     @property
     def state(self) -> State: ...

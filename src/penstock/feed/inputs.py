@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
@@ -74,13 +73,13 @@ class Sources:
         self.lined: list[LinedSource] = []
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
-        plan = load_table(config.table).compile()
+        plan = ConverterTable.find(config.table).compile()
         day = config.trading_day() or date.today()
         interval = config.sync.checkpoint_interval
         try:
             for stream in config.streams:
                 counters = Counters("feed.source", adapter=config.name, stream=stream.name)
-                used = plan if stream.framing != "contribution" else load_table(CONTRIBUTION_TABLE).compile()
+                used = plan if stream.framing != "contribution" else ConverterTable.load(CONTRIBUTION_TABLE).compile()
                 converter = Converter(used, stream.id, trading_date=day, checkpoint_interval=interval)
                 self.converters[stream.id] = converter
                 for each in (counters, converter.counters):
@@ -108,10 +107,6 @@ class Sources:
     def close(self) -> None:
         for source in self.lined:
             source.close()
-
-
-def load_table(name: str) -> ConverterTable:
-    return ConverterTable.read(Path(name)) if name.endswith(".toml") else ConverterTable.load(name)
 
 
 class RepairSocket:

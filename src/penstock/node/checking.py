@@ -42,9 +42,7 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
             Policy.parse(_text(beside / config.policy), where=config.policy)
             _take_place(places, f"tcp {config.host}:{config.port}", config.node)
         case AdapterConfig():
-            table = config.table
-            made = ConverterTable.read(beside / table) if table.endswith(".toml") else ConverterTable.load(table)
-            made.compile()
+            ConverterTable.find(config.table, beside).compile()
             if config.admin.credentials:
                 Credentials.load(beside / config.admin.credentials)
             _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", config.name)

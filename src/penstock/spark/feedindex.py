@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from penstock.base.crc32c import crc32c
-from penstock.convert import ConverterTable, Plan
+from penstock.convert import Plan
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
 from penstock.feed.lines._tape import scan_blocks
 from penstock.feed.lines.events import SourceReady
@@ -112,9 +111,9 @@ def plan_slices(
     slices = _slices(path, options, conversion, frames, directory)
     if conversion is None or plan is None or len(slices) == 1:
         return slices
-    digest = plan_digest(conversion, plan[0], plan[1])
+    told = [plan[1].identity, conversion.stream_id, conversion.trading_date]
     states, directory = store.get_or_make(
-        store.key("states", INDEX_VERSION, size, options, digest), States,
+        store.key("states", INDEX_VERSION, size, options, told), States,
         lambda into: _make_states(slices, plan[1], into, progress),
     )  # fmt: skip
     starts = [None, *(msgspec.structs.replace(each, image=str(directory / each.image)) for each in states.starts)]
@@ -123,19 +122,6 @@ def plan_slices(
 
 def _silent(what: str, done: int, total: int) -> None:
     """Nobody looks."""
-
-
-def plan_digest(conversion: Conversion, table: ConverterTable, plan: Plan) -> str:
-    """Names everything that decides what a conversion remembers."""
-    source = table.format
-    parts = [
-        msgspec.json.encode(table.document),
-        repr([conversion.trading_date, conversion.stream_id, source.name, source.messages, source.type_field]).encode(),
-        repr([(output.name, output.model, bytes(output.blank)) for output in plan.outputs]).encode(),
-        repr(plan.symbology).encode(),
-        *(getattr(call, "__code__", compile("", "", "exec")).co_code for call, _ in plan.program.functions),
-    ]
-    return sha256(b"\0".join(parts)).hexdigest()
 
 
 def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:

@@ -30,6 +30,8 @@ class FeedSourceOptions(Config, frozen=True):
     destinations: tuple[str, ...] = ()
     header: bool = False
     table: str = ""
+    venue: str = ""
+    prefix: str = ""
     date: str = ""
     stream: Annotated[int, msgspec.Meta(ge=0, le=STREAM_MAX)] = 1
     model: str = ""
@@ -43,12 +45,14 @@ class FeedSourceOptions(Config, frozen=True):
 
     @property
     def conversion(self) -> Conversion | None:
-        return Conversion(self.table, self.stream, self.date) if self.table else None
+        if not self.table:
+            return None
+        return Conversion(self.table, self.stream, self.date, venue=self.venue, prefix=self.prefix)
 
     def checked_model(self) -> MessageModel | None:
         """The model of the rows; None: all models, or no conversion at all."""
         if self.rows == "source":
-            for name in ("table", "model", "date", "topics", "condition"):
+            for name in ("table", "venue", "prefix", "model", "date", "topics", "condition"):
                 if getattr(self, name):
                     raise ConfigurationError(
                         "source messages are not converted", where=f"{WHERE}: option {name}", hint="rows=messages is"

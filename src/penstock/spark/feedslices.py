@@ -25,7 +25,7 @@ import msgspec
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockError
 from penstock.capture.rows import MessageRows, rows_of_converted
-from penstock.convert import Converter, ConverterTable, Plan, SourceBatch
+from penstock.convert import Converter, ConverterTable, Plan, SourceBatch, TableChoice
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
@@ -50,17 +50,20 @@ class FeedOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How its messages are to be converted. The table is a shipped one's name, or a TOML file."""
+    """How its messages are to be converted. The table is a shipped one's name, or a TOML file; an empty `venue` or
+    `prefix` keeps the table's own."""
 
     table: str
     stream_id: int = 1
     trading_date: str = ""
+    venue: str = ""
+    prefix: str = ""
 
     def load(self) -> tuple[ConverterTable, Plan]:
         """The table and its plan, which is compiled once in a process."""
         path = Path(self.table)
         changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
-        return _load(self.table, changed_ns)
+        return _load(self.table, self.venue, self.prefix, changed_ns)
 
     def checked(self) -> tuple[ConverterTable, Plan]:
         """The same, if the table has what it needs: a date, where times count from midnight."""
@@ -83,8 +86,8 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @lru_cache(maxsize=16)
-def _load(name: str, changed_ns: int) -> tuple[ConverterTable, Plan]:
-    table = ConverterTable.read(Path(name)) if name.endswith(".toml") else ConverterTable.load(name)
+def _load(name: str, venue: str, prefix: str, changed_ns: int) -> tuple[ConverterTable, Plan]:
+    table = ConverterTable.find(TableChoice(name=name, venue=venue, prefix=prefix))
     return table, table.compile()
 
 

@@ -9,6 +9,7 @@ A StreamState of the active adapter is compared with this adapter's own conversi
     equal digest, already sent           pauses, until the active adapter is ahead (SYNC-4)
     other digest                         the differing units are fetched (SYNC-5); what comes meanwhile is held
     position passed, nothing known       pauses as well
+    another converter plan               never synchronised: other messages would have the same numbers
 """
 
 from penstock.base.clock import NS_PER_MS
@@ -25,6 +26,8 @@ from penstock.wire.term import Term, lineage
 
 STUCK_INTERVALS = 3
 """Times state_interval_ms in which nothing moved, after which what is missing here is not waited for."""
+
+OTHER_PLAN = "the active adapter converts by another table, or with other parameters"
 
 
 class StreamFollower:
@@ -45,6 +48,7 @@ class StreamFollower:
         self._stand_ns = 0
         self._requests = 0
         self._trusts_units = True
+        self._has_other_plan = False
 
     # What the active adapter says
 
@@ -84,6 +88,7 @@ class StreamFollower:
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         """The active adapter of this term says where it is, or was."""
         flow = self.flow
+        self._has_other_plan = False
         mine = flow.session or ""  # a stream without a message yet has none
         is_later = is_later_of_same(state.session, mine)
         if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or self.announced is None:
@@ -92,6 +97,17 @@ class StreamFollower:
             return []
         instructions = self._call_session(state.session) if is_later else []
         return instructions + self._compare(state, now_ns)
+
+    def refuse_plan(self) -> list[SyncInstruction]:
+        """The active adapter converts by another plan: its numbers stand for other messages. Said once."""
+        if self._has_other_plan:
+            return []
+        self._has_other_plan = True
+        self._pending.clear()
+        instructions = self.abandon_repair()
+        told = self.unsynchronise(OTHER_PLAN)
+        self._set_stop()
+        return [*instructions, *(told or [SynchronisationChanged(self.flow.stream_id, False, OTHER_PLAN)])]
 
     def _call_session(self, name: str) -> list[SyncInstruction]:
         """The source has counted anew under one name: the active adapter knows how often, who came later does not."""

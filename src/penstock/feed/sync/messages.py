@@ -69,6 +69,9 @@ class StreamState(msgspec.Struct, tag="stream-state", frozen=True):
     next_source_sequence: Sequence
     next_message_sequence: Sequence
     digest: Digest
+    plan: Digest = 0
+    """Identity of the converter table with its parameters, format, models and functions; 0: not told. Adapters whose
+    plans differ make different messages of the same source, so a backup of another plan is never synchronised."""
 
 
 class ImageRequest(msgspec.Struct, tag="image-request", frozen=True):
@@ -130,6 +133,6 @@ SyncMessage: TypeAlias = (
     AdapterState | Announced | StreamState | ImageRequest | ImageBegin | ImageChunk | ImageRefused | TakeOver
 )
 
-PROTOCOL: ControlProtocol[SyncMessage] = ControlProtocol("feed-sync", Version(1, 0), SyncMessage)
+PROTOCOL: ControlProtocol[SyncMessage] = ControlProtocol("feed-sync", Version(1, 1), SyncMessage)
 
 CONNECTION = ControlConfig(message_size_max=UNIT_DIGESTS_SIZE_MAX + 65_536)

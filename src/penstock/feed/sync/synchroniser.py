@@ -278,6 +278,9 @@ class Synchroniser:
                 follower.announce(message)
             case TakeOver():
                 self._membership.ask_to_take_over(message, now_ns)
+            case StreamState() if message.plan != follower.flow.converter.plan_number:
+                self.counters.add("messages_skipped", cause=Cause.OTHER_PLAN)
+                return follower.refuse_plan()
             case StreamState():
                 is_usable = self._is_online() and self._membership.persisted >= self.term
                 return follower.compare(message, now_ns) if is_usable else []
@@ -312,7 +315,15 @@ class Synchroniser:
     def _stream_state(self, flow: StreamFlow, checkpoint: Position | None = None) -> StreamState:
         at = checkpoint or flow.converter.checkpoint_now()
         position = checkpoint.next_source_sequence if checkpoint else flow.position
-        return StreamState(self.term, flow.stream_id, flow.session or "", position, at.next_message_sequence, at.digest)
+        return StreamState(
+            self.term,
+            flow.stream_id,
+            flow.session or "",
+            position,
+            at.next_message_sequence,
+            at.digest,
+            flow.converter.plan_number,
+        )
 
     def _checkpointed(self, flow: StreamFlow) -> list[SyncInstruction]:
         states = [self._stream_state(flow, checkpoint) for checkpoint in flow.fresh_checkpoints()]

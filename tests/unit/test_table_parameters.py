@@ -1,0 +1,159 @@
+"""One table for several venues: its venue and topic prefix are parameters."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from command_here import run_here
+from feed_slices_kit import DAY, blocks_of, write_day
+from penstock.base.errors import ConfigurationError, TableError
+from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice, converter_function, shipped_tables
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.node.checking import check_files
+from penstock.node.plant import Plant
+
+BX = TableChoice(name="itch", venue="XBOS", prefix="md.us.bx")
+
+
+def _made(choice: str | TableChoice, tmp_path: Path) -> list[tuple[str, str, bytes]]:
+    data = write_day(tmp_path / "day.itch", 500)
+    converter = Converter(ConverterTable.find(choice).compile(), 1, trading_date=date.fromisoformat(DAY))
+    models = {output.model.id: output.model for output in converter.plan.outputs}
+    made = []
+    for number, message in enumerate(blocks_of(data), start=1):
+        for topic, _, model_id, record in converter.convert(SourceBatch.from_messages([message], number)):
+            made.append((topic, models[model_id].view(record).venue, bytes(record)))
+    return made
+
+
+@pytest.mark.spec("DAY-10")
+def test_a_venue_and_a_prefix_take_the_place_of_the_tables_own(tmp_path: Path) -> None:
+    nasdaq, bx = _made("itch", tmp_path), _made(BX, tmp_path)
+    assert len(bx) == len(nasdaq) > 100
+    assert {venue for _, venue, _ in nasdaq} == {"XNAS"}
+    assert {venue for _, venue, _ in bx} == {"XBOS"}
+    assert [topic.replace("md.us.eq.", "md.us.bx.", 1) for topic, _, _ in nasdaq] == [topic for topic, _, _ in bx]
+    assert all(topic.startswith("md.us.bx.") for topic, _, _ in bx)
+
+
+@pytest.mark.spec("DAY-10")
+@pytest.mark.parametrize("name", sorted(set(shipped_tables()) - {"contribution"}))
+def test_every_shipped_table_takes_them(name: str) -> None:
+    plan = ConverterTable.find(TableChoice(name=name, venue="XTST", prefix="a.b")).compile()
+    assert all(topic.startswith("a.b.") for topic in plan.topics)
+    assert plan.venue == "XTST"
+    assert all(output.model.view(output.blank).venue == "XTST" for output in plan.outputs)
+
+
+@pytest.mark.spec("DAY-10", "SYNC-2")
+def test_plans_with_other_parameters_have_other_identities() -> None:
+    own = ConverterTable.find("itch").compile()
+    assert own.identity == ConverterTable.find(TableChoice(name="itch")).compile().identity
+    assert own.identity == ConverterTable.find(TableChoice(name="itch", venue="XNAS")).compile().identity
+    others = [TableChoice(name="itch", venue="XBOS"), TableChoice(name="itch", prefix="md.us.bx"), BX]
+    identities = {ConverterTable.find(each).compile().identity for each in others}
+    assert len(identities | {own.identity}) == 4
+
+
+@pytest.mark.spec("DAY-10")
+def test_a_function_with_another_constant_is_another_plan() -> None:
+    text = """
+name = "probe"
+format = "csv_ticks"
+[output.out]
+model = "trade"
+topic = "probe"
+[[message.trade]]
+emit = "out"
+quantity = "quantity | number | parameterised_dozens"
+"""
+    identities = set()
+    for body in ("value // 12", "value // 13"):
+        namespace: dict[str, object] = {}
+        exec(f"def parameterised_dozens(value): return {body}", namespace)
+        converter_function("parameterised_dozens", gives="number")(namespace["parameterised_dozens"])  # type: ignore[type-var]
+        identities.add(ConverterTable.parse(text).compile().identity)
+    assert len(identities) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (TableChoice(name="contribution", venue="XBOS"), "does not use venue 'XBOS'"),
+        (TableChoice(name="contribution", prefix="a"), "does not use prefix 'a'"),
+        (TableChoice(name="itch", prefix="md..bx"), "prefix 'md..bx'"),
+        (TableChoice(name="itch", prefix="md.{symbol}"), "without placeholders"),
+        (TableChoice(name="itch", prefix="md.>"), "prefix 'md.>'"),
+    ],
+)
+def test_a_parameter_that_would_change_nothing_or_is_no_topic_is_refused(choice: TableChoice, said: str) -> None:
+    with pytest.raises(TableError) as refused:
+        ConverterTable.find(choice)
+    assert said in str(refused.value)
+    assert choice.name in str(refused.value)
+
+
+def test_a_table_that_uses_a_parameter_must_have_it() -> None:
+    text = """
+name = "t"
+format = "csv_ticks"
+[output.o]
+model = "trade"
+topic = "{prefix}.x"
+[[message.trade]]
+emit = "o"
+"""
+    with pytest.raises(TableError, match="prefix"):
+        ConverterTable.parse(text).compile()
+    assert ConverterTable.parse(text).with_parameters(prefix="here").compile().topics == ("here.x",)
+
+
+def test_a_venue_of_more_than_four_characters_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="venue"):
+        TableChoice(name="itch", venue="NASDAQ")
+
+
+PLANT = """
+name = "example"
+[[feed]]
+name = "bx"
+table = {table}
+service.open = true
+streams = [{{ id = 1, name = "bx", lines = [{{ port = 7000 }}] }}]
+[[feed.adapter]]
+name = "bx-a"
+"""
+
+
+@pytest.mark.spec("DAY-10")
+def test_a_plant_names_the_parameters_beside_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    path.write_text(PLANT.format(table='{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }'))
+    plant = Plant.load(path)
+    config = plant.node("bx-a")
+    assert isinstance(config, AdapterConfig)
+    assert config.table == BX
+    check_files(plant)
+    path.write_text(PLANT.format(table='{ name = "itch", prefix = "md..bx" }'))
+    with pytest.raises(TableError, match=r"md\.\.bx"):
+        check_files(Plant.load(path))
+    path.write_text(PLANT.format(table='{ name = "itch", venu = "XBOS" }'))
+    with pytest.raises(ConfigurationError, match="venu"):
+        Plant.load(path)
+
+
+@pytest.mark.spec("DAY-10")
+def test_the_command_takes_them(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.csv"
+    path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
+    ran = run_here("convert", "run", "csv-ticks", path, "--venue", "XTST", "--prefix", "md.test")
+    assert ran.returncode == 0, ran.stderr
+    first = json.loads(ran.stdout.splitlines()[0])
+    assert first["topic"] == "md.test.AAPL.trade"
+    assert first["message"]["venue"] == "XTST"
+    checked = run_here("convert", "check", "itch", "--prefix", "md.us.psx", "--venue", "XPSX")
+    assert "emit trade on md.us.psx.{symbol}.trade" in checked.stdout
+    refused = run_here("convert", "check", "contribution", "--prefix", "md.us.psx")
+    assert refused.returncode != 0
