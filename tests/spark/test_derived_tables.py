@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.base.errors import ConfigurationError
 from penstock.spark.pipeline.derive import BestBidOffer, Day, TimeBars, TradeQuote, as_of, tick_bars, volume_bars
 from spark.derive_kit import cut, generated, of_file, run
 
@@ -316,9 +317,102 @@ def is_of(quote: dict[str, Any], trade: dict[str, Any]) -> bool:
     return all(quote[name] == trade[name] for name in ("stream", "symbol", "venue"))
 
 
+def is_earlier(quote: dict[str, Any], trade: dict[str, Any]) -> bool:
+    is_own = quote["stream"] == trade["stream"] and quote["seq"] < trade["seq"]
+    return quote["event_time"] < trade["event_time"] or (quote["event_time"] == trade["event_time"] and is_own)
+
+
 def newest_quote(quotes: list[dict[str, Any]], trade: dict[str, Any]) -> tuple[int | None, int | None]:
-    before = [q for q in quotes if q["symbol"] == trade["symbol"] and q["event_time"] <= trade["event_time"]]
+    before = [quote for quote in quotes if quote["symbol"] == trade["symbol"] and is_earlier(quote, trade)]
     if not before:
         return None, None
     last = max(before, key=lambda quote: (quote["event_time"], quote["stream"], quote["seq"]))
     return last["stream"], last["seq"]
+
+
+# Sessions
+
+HOUR_NS = 3_600 * 10**9
+MONDAY_NS = 1_704_100_000_000_000_000
+TUESDAY_NS = MONDAY_NS + 24 * HOUR_NS
+
+
+def quote(seq: int, time_ns: int, bid: Any, ask: Any, **values: Any) -> dict[str, Any]:
+    row = {"stream": 1, "seq": seq, "term": 0, "origin": 8, "symbol": "A", "venue": "X", "event_time": time_ns}
+    sides = {"bid_price": bid, "bid_size": int(bid is not None), "ask_price": ask, "ask_size": int(ask is not None)}
+    return row | {name: Decimal(v) if "price" in name and v is not None else v for name, v in sides.items()} | values
+
+
+def trade(seq: int, time_ns: int, **values: Any) -> dict[str, Any]:
+    row = {"stream": 1, "seq": seq, "term": 0, "origin": 8, "symbol": "A", "venue": "X", "event_time": time_ns}
+    row |= {"trade_id": seq, "action": "trade", "price": Decimal(1), "quantity": 1, "conditions": 0}
+    return row | values
+
+
+def quotes_table(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), QUOTES.append(pa.field("origin", pa.int32())))
+
+
+def joined_at(spark: Any, trades: pa.Table, quotes: pa.Table, **how: Any) -> dict[int, int | None]:
+    """By the number of each trade, that of its quote."""
+    rows = as_of(spark.createDataFrame(trades), spark.createDataFrame(quotes), **how).collect()
+    return {row.seq: row.quote_seq for row in rows}
+
+
+@pytest.mark.spec("DAY-5")
+def test_a_quote_that_the_trade_caused_is_not_taken_for_the_one_before_it(spark: Any) -> None:
+    quotes = quotes_table(
+        quote(1, MONDAY_NS - 5, 10, 12),
+        quote(2, MONDAY_NS, 10, 11),
+        quote(4, MONDAY_NS, 10, 13),  # what is left when the trade has taken the offer of 11
+        quote(9, MONDAY_NS, 9, 14, stream=2, venue="Y"),  # nobody knows whether it came before the trade
+    )
+    trades = pa.Table.from_pylist([trade(3, MONDAY_NS), trade(10, MONDAY_NS + 1)], SCHEMA)
+    assert joined_at(spark, trades, quotes) == {3: 2, 10: 9}
+
+
+@pytest.mark.spec("DAY-5")
+def test_quotes_of_another_session_are_used_by_nothing_unless_asked_for(spark: Any) -> None:
+    quotes = quotes_table(
+        quote(1, MONDAY_NS, 191, None),
+        quote(5, TUESDAY_NS, None, Decimal("180.10"), origin=16),
+        quote(6, TUESDAY_NS + 10, 180, Decimal("180.10"), origin=16),
+    )
+    sold = [trade(2, MONDAY_NS + 2), trade(4, TUESDAY_NS - 3, origin=16), trade(7, TUESDAY_NS + 20, origin=16)]
+    tables = {"quote": quotes, "trade": pa.Table.from_pylist(sold, SCHEMA)}
+    for cuts in ([tables], cut(tables, [4]), cut(tables, [3, 6])):
+        best = [(row["seq"], row["bid_price"], row["ask_price"]) for row in run(spark, BestBidOffer(), cuts)["bbo"]]
+        assert sorted(best) == [(1, 191, None), (5, None, Decimal("180.10")), (6, 180, Decimal("180.10"))]
+        found = {row["seq"]: row["quote_seq"] for row in run(spark, TradeQuote(), cuts)["trade_quote"]}
+        assert found == {2: 1, 4: None, 7: 6}
+    assert joined_at(spark, tables["trade"], quotes) == {2: 1, 4: None, 7: 6}
+    two_days = {"age_max_ns": 48 * HOUR_NS}
+    assert joined_at(spark, tables["trade"], quotes, **two_days) == {2: 1, 4: None, 7: 6}
+    assert joined_at(spark, tables["trade"], quotes, **two_days, is_across_sessions=True) == {2: 1, 4: 1, 7: 6}
+    assert joined_at(spark, tables["trade"], quotes, age_max_ns=1) == {2: None, 4: None, 7: None}
+    with pytest.raises(ConfigurationError, match="0 ns"):
+        joined_at(spark, tables["trade"], quotes, age_max_ns=0)
+
+
+@pytest.mark.spec("DAY-5", "DAY-6")
+def test_quotes_of_a_file_do_not_outlast_its_day(spark: Any) -> None:
+    """Each day of two venues is a file, and so a stream of its own: no session of the same stream ever follows."""
+    quotes = quotes_table(
+        quote(1, MONDAY_NS, 191, 192, stream=1),
+        quote(1, MONDAY_NS + 1, 190, 193, stream=2, venue="Y"),
+        quote(1, TUESDAY_NS, 179, 181, stream=3),
+        quote(2, TUESDAY_NS + 5, 178, 182, stream=3),
+        quote(1, TUESDAY_NS + 7, 178, 182, stream=4, venue="Y"),
+    )
+    best = {
+        (row["stream"], row["seq"]): (row["bid_price"], row["bid_venues"], row["ask_price"])
+        for row in run(spark, BestBidOffer(), [{"quote": quotes}])["bbo"]
+    }
+    assert best == {(1, 1): (191, 1, 192), (3, 1): (179, 1, 181), (3, 2): (178, 1, 182), (4, 1): (178, 2, 182)}
+    sold = [trade(2, MONDAY_NS + 3, stream=2, venue="Y"), trade(2, TUESDAY_NS - 1, stream=4, venue="Y")]
+    trades = pa.Table.from_pylist([*sold, trade(3, TUESDAY_NS + 6, stream=4, venue="Y")], SCHEMA)
+    found = {
+        (row.stream, row.seq): (row.quote_stream, row.quote_seq)
+        for row in as_of(spark.createDataFrame(trades), spark.createDataFrame(quotes)).collect()
+    }
+    assert found == {(2, 2): (2, 1), (4, 2): (None, None), (4, 3): (3, 2)}

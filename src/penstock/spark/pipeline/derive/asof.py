@@ -1,7 +1,9 @@
 """Trades with the quote that was valid when they happened.
 
-`TradeQuote` takes the quotes of the trade's own stream, by their numbers: the last quote of the instrument with a lower
-number. Clocks do not matter. `as_of` takes quotes of any streams, by time: the last one that is not later.
+`TradeQuote` takes the quotes of the trade's own stream and session, by their numbers: the last quote of the instrument
+with a lower number. Clocks do not matter. `as_of` takes quotes of any streams, by time: the last earlier one that still
+stands. Of the quotes with the trade's own time, only those with a lower number in the trade's own stream are earlier:
+a quote with a higher number may be what the trade itself caused, and numbers of other streams cannot be compared.
 """
 
 import re
@@ -9,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import ConfigurationError
 from penstock.spark.pipeline.derive import trades as t
+from penstock.spark.pipeline.derive.lifetimes import with_lifetimes
 from penstock.spark.pipeline.derive.protocol import CARRIED, Output, Step
 
 if TYPE_CHECKING:
@@ -22,7 +27,12 @@ TRADE_VALUES = """stream INT, seq BIGINT, event_time BIGINT, symbol STRING, venu
 QUOTE_NAMES = re.findall(r"(\w+) [A-Z]", QUOTE_VALUES)
 TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_VALUES)
 TRADE_QUOTE_COLUMNS = f"{TRADE_VALUES}, {QUOTE_VALUES}, quote_stream INT"
-LAST_COLUMNS = f"stream INT, symbol STRING, venue STRING, {QUOTE_VALUES}"
+LAST_COLUMNS = f"stream INT, symbol STRING, venue STRING, session INT, {QUOTE_VALUES}"
+OWN = (*t.INSTRUMENT, "session")
+"""What a trade and the quote of its own stream have in common."""
+
+AGE_MAX_NS = 6 * 3_600 * NS_PER_SECOND
+"""How old a quote may be at the time of the trade, unless as_of() is told otherwise."""
 
 
 class TradeQuote(msgspec.Struct, frozen=True):
@@ -39,57 +49,94 @@ class TradeQuote(msgspec.Struct, frozen=True):
         quotes = _quotes(step.new["quote"])
         if step.carried is not None:
             carried = step.carried.select(
-                *t.INSTRUMENT, f.lit(-1).cast("bigint").alias("place"), f.struct(*QUOTE_NAMES, "stream").alias("quote")
+                *OWN, f.lit(-1).cast("bigint").alias("place"), f.struct(*QUOTE_NAMES, "stream").alias("quote")
             )
             quotes = quotes.union(carried)
-        joined = _valid(_trades(step.new["trade"]), quotes, [*t.INSTRUMENT], ["place"])
+        joined = _last_before(_trades(step.new["trade"]), quotes)
         outputs = [Output({self.name: TRADE_QUOTE_COLUMNS}, joined)]
         if step.is_final:
             return outputs
-        newest = Window.partitionBy(*t.INSTRUMENT).orderBy(f.desc("place"))
+        newest = Window.partitionBy(*OWN).orderBy(f.desc("place"))
         last = quotes.withColumn("rank", f.row_number().over(newest)).where("rank = 1")
-        last = last.select(*t.INSTRUMENT, *(f.col(f"quote.{name}").alias(name) for name in QUOTE_NAMES))
+        last = last.select(*OWN, *(f.col(f"quote.{name}").alias(name) for name in QUOTE_NAMES))
         return [*outputs, Output({CARRIED: LAST_COLUMNS}, last)]
 
 
-def as_of(trades: "DataFrame", quotes: "DataFrame") -> "DataFrame":
-    """Rows of the table `trade` with the last quote of their symbol, of any stream, whose time is not later.
+def as_of(
+    trades: "DataFrame", quotes: "DataFrame", *, age_max_ns: int = AGE_MAX_NS, is_across_sessions: bool = False
+) -> "DataFrame":
+    """Rows of the table `trade` with the last quote of their symbol, of any stream and venue, that is earlier.
 
-    Of quotes of the same time, the one of the higher stream counts, then the one of the higher number.
+    A quote of the trade's own time is earlier if it has a lower number in the same stream. A quote is used while its
+    session lasts (lifetimes.py), and no longer than `age_max_ns`; `is_across_sessions` leaves out the first bound. Of
+    quotes with the same time, the one of the higher stream counts, then the one with the higher number.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    timed = _quotes(quotes).withColumn("at", f.col("quote.quote_time")).drop("venue")
-    return _valid(_trades(trades).withColumn("at", f.col("event_time")), timed, ["symbol"], ["at", "stream", "place"])
+    if age_max_ns <= 0:
+        raise ConfigurationError(f"a quote cannot be {age_max_ns} ns old at most", hint="age_max_ns is above 0")
+    timed, slots = with_lifetimes(quotes)
+    if is_across_sessions:
+        timed, slots = timed.withColumns({"slot": f.lit(0), "until": f.lit(t.NEVER)}), 1
+    timed = timed.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time")})
+    order = (f.col(name) for name in ("quote_time", "stream", "place"))  # of candidates: the greatest is taken
+    said = f.struct(*order, "session", "until", *(name for name in QUOTE_NAMES if name != "quote_time"))
+    timed = timed.select(
+        "symbol", "stream", "session", "place", "slot", f.col("event_time").alias("at"), said.alias("quote")
+    )
+    sold = _trades(trades).withColumns({"session": f.col("session").cast("bigint"), "at": f.col("event_time")})
+    both = sold.withColumn("is_quote", f.lit(0)).unionByName(
+        timed.withColumn("is_quote", f.lit(1)), allowMissingColumns=True
+    )
+    by_time = Window.partitionBy("symbol").orderBy("at", "is_quote", "stream", "place")
+    before = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    others = [
+        f.last(f.when(f.col("slot") == slot, f.col("quote")), ignorenulls=True).over(before) for slot in range(slots)
+    ]
+    own_keys = ["symbol", "stream"] if is_across_sessions else ["symbol", "stream", "session"]
+    own_order = Window.partitionBy(*own_keys).orderBy("at", "place", f.desc("is_quote"))
+    own = f.last("quote", ignorenulls=True).over(own_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    found = both.withColumns({"own": own, "others": f.array(*others) if others else f.array(own)}).where("is_quote = 0")
+    standing = f.filter("others", lambda quote: quote["until"] > f.col("at"))
+    candidates = f.filter(
+        f.concat(standing, f.array("own")), lambda quote: quote["quote_time"] >= f.col("at") - age_max_ns
+    )
+    return _with_quote(found.withColumn("valid", f.array_max(candidates)))
 
 
 def _trades(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
-    return rows.withColumns({"place": t.place(rows), "conditions": f.col("conditions").cast("int")}).select(
-        *TRADE_NAMES, "place"
-    )
+    known = {"place": t.place(rows), "session": t.session(rows), "conditions": f.col("conditions").cast("int")}
+    return rows.withColumns(known).select(*TRADE_NAMES, "session", "place")
 
 
 def _quotes(rows: "DataFrame") -> "DataFrame":
-    """Instrument, place, and what the quote says."""
+    """Instrument and session, place, and what the quote says."""
     from pyspark.sql import functions as f
 
-    named = rows.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time"), "place": t.place(rows)})
-    return named.select(*t.INSTRUMENT, "place", f.struct(*QUOTE_NAMES, "stream").alias("quote"))
+    named = {"quote_seq": f.col("seq"), "quote_time": f.col("event_time")}
+    known = rows.withColumns({**named, "place": t.place(rows), "session": t.session(rows)})
+    return known.select(*OWN, "place", f.struct(*QUOTE_NAMES, "stream").alias("quote"))
 
 
-def _valid(trades: "DataFrame", quotes: "DataFrame", keys: list[str], order: list[str]) -> "DataFrame":
-    """Each trade with the last quote that is not behind it; at the same place in the order, quotes are first."""
+def _last_before(trades: "DataFrame", quotes: "DataFrame") -> "DataFrame":
+    """Each trade with the last quote of its instrument and session that has a lower place."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     both = trades.withColumn("is_trade", f.lit(1)).unionByName(
         quotes.withColumn("is_trade", f.lit(0)), allowMissingColumns=True
     )
-    first, *others = order
-    before = Window.partitionBy(*keys).orderBy(first, "is_trade", *others)
-    last = f.last("quote", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
-    valid = both.withColumn("valid", last).where("is_trade = 1")
+    before = Window.partitionBy(*OWN).orderBy("place").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    last = f.last("quote", ignorenulls=True).over(before)
+    return _with_quote(both.withColumn("valid", last).where("is_trade = 1"))
+
+
+def _with_quote(trades: "DataFrame") -> "DataFrame":
+    """The columns of TRADE_QUOTE_COLUMNS; `valid` is the quote, or null."""
+    from pyspark.sql import functions as f
+
     values = [f.col(f"valid.{name}").alias(name) for name in QUOTE_NAMES]
-    return valid.select(*TRADE_NAMES, *values, f.col("valid.stream").alias("quote_stream"))
+    return trades.select(*TRADE_NAMES, *values, f.col("valid.stream").alias("quote_stream"))

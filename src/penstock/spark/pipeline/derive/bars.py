@@ -23,7 +23,6 @@ BAR_NAMES = re.findall(r"(\w+) [A-Z]", BAR_COLUMNS)
 NEWEST_COLUMNS = "stream INT, newest BIGINT"
 OPEN_COLUMNS = f"{t.TRADE_COLUMNS}, total BIGINT"
 BAR = (*t.INSTRUMENT, "session", "bar")
-NEVER = 2**62
 
 
 class TimeBars(msgspec.Struct, frozen=True):
@@ -72,7 +71,7 @@ class TimeBars(msgspec.Struct, frozen=True):
         trades = trades.join(f.broadcast(newest), "stream")
         trades = trades.where(f.lit(is_final) | (self._done() <= f.col("newest"))).drop("newest")
         if newest_before is not None:
-            was = f.coalesce(f.col("newest"), f.lit(-NEVER))
+            was = f.coalesce(f.col("newest"), f.lit(-t.NEVER))
             trades = trades.join(f.broadcast(newest_before), "stream", "left").where(self._done() > was)
         completed = f.broadcast(self._completed(rows))
         made = bars_of(trades.join(completed, ["stream", "bar"], "left"))
@@ -188,7 +187,7 @@ def bars_of(trades: "DataFrame") -> "DataFrame":
     """Bars of trades, of which each has its alterations, its `bar`, and the place that completed the bar, or null."""
     from pyspark.sql import functions as f
 
-    completed = f.coalesce("completed", f.lit(NEVER))
+    completed = f.coalesce("completed", f.lit(t.NEVER))
     ours = f.filter("alterations", lambda said: said["event_time"] >= f.col("event_time"))
     known = trades.withColumn("alterations", ours).withColumns(
         {

@@ -1,7 +1,8 @@
 """The best bid and offer across venues: a row whenever it changes, when the day ends.
 
-Quotes of all streams are taken in the order of their times; of equal times, by stream and number. A venue bids until it
-quotes again. Of venues with the same price the one with the larger size is named, then the first by name.
+Quotes of all streams are taken in the order of their times; of equal times, by stream and number. A quote stands until
+its venue quotes again or its session ends (lifetimes.py). Of venues with the same price the one with the larger size is
+named, then the first by name.
 """
 
 from functools import reduce
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.spark.pipeline.derive import trades as t
+from penstock.spark.pipeline.derive.lifetimes import with_lifetimes
 from penstock.spark.pipeline.derive.protocol import Output, Step
 
 if TYPE_CHECKING:
@@ -38,14 +39,13 @@ def best(quotes: "DataFrame") -> "DataFrame":
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    in_order = Window.partitionBy("symbol").orderBy("event_time", "stream", "place")
+    in_order = Window.partitionBy("symbol", "day").orderBy("event_time", "stream", "place")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
-    sources = [tuple(row) for row in quotes.select("stream", "venue").distinct().orderBy("stream", "venue").collect()]
-    rows = quotes.withColumn("place", t.place(quotes))
+    rows, slots = with_lifetimes(quotes)
     columns = {}
     for side in SIDES:
-        said = f.struct(f"{side}_price", f"{side}_size", "venue")
-        last = [f.last(f.when(_is_of(source), said), ignorenulls=True).over(so_far) for source in sources]
+        said = f.struct(f"{side}_price", f"{side}_size", "venue", "until")
+        last = [f.last(f.when(f.col("slot") == slot, said), ignorenulls=True).over(so_far) for slot in range(slots)]
         columns[f"{side}_all"] = f.array(*last) if last else f.array(f.lit(None).cast(_SAID.format(side=side)))
     found = rows.withColumns(columns).withColumns({side: _best(side) for side in SIDES})
     values = [f.col(f"{side}.{what}").alias(f"{side}_{what}") for side in SIDES for what in _WHAT]
@@ -55,14 +55,8 @@ def best(quotes: "DataFrame") -> "DataFrame":
     return kept.select("stream", "seq", "event_time", "symbol", *values)
 
 
-_SAID = "struct<{side}_price: decimal(18,8), {side}_size: bigint, venue: string>"
+_SAID = "struct<{side}_price: decimal(18,8), {side}_size: bigint, venue: string, until: bigint>"
 _WHAT = ("price", "size", "venue", "venues")
-
-
-def _is_of(source: tuple[int, str]) -> "Column":
-    from pyspark.sql import functions as f
-
-    return (f.col("stream") == source[0]) & f.col("venue").eqNullSafe(f.lit(source[1]))
 
 
 def _has_changed(side: str, in_order: "WindowSpec") -> "Column":
@@ -76,7 +70,7 @@ def _best(side: str) -> "Column":
     from pyspark.sql import functions as f
 
     price, size = f"{side}_price", f"{side}_size"
-    there = f.filter(f"{side}_all", lambda said: said.isNotNull() & said[price].isNotNull())
+    there = f.filter(f"{side}_all", lambda said: (said["until"] > f.col("event_time")) & said[price].isNotNull())
     pick = f.array_max if side == "bid" else f.array_min
     top = pick(f.transform(there, lambda said: said[price]))
     at_top = f.filter(there, lambda said: said[price] == top)

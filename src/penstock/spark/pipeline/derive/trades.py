@@ -19,6 +19,9 @@ TRADE_COLUMNS = """stream INT, symbol STRING, venue STRING, session INT, place B
     trade_id BIGINT, action STRING, price DECIMAL(18,8), quantity BIGINT, conditions INT"""
 TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_COLUMNS)
 
+NEVER = 2**62
+"""A time or place that no row has."""
+
 SEQ_BITS = 40
 """A message's place in its stream is one number: its lineage, and below that its sequence number."""
 
@@ -38,6 +41,15 @@ def place(rows: "DataFrame") -> "Column":
     return f.shiftleft(f.shiftright(f.col("term"), LINEAGE_SHIFT), SEQ_BITS) + f.col("seq")
 
 
+def session(rows: "DataFrame") -> "Column":
+    """The tag of the source's session, from the ORIGIN flags; 0 for rows without them."""
+    from pyspark.sql import functions as f
+
+    if "origin" not in rows.columns:
+        return f.lit(0)
+    return f.shiftright(f.coalesce(f.col("origin"), f.lit(0)).bitwiseAND(0xFFFF), SESSION_TAG_SHIFT).cast("int")
+
+
 def seq_of(column: "Column") -> "Column":
     return column.bitwiseAND(2**SEQ_BITS - 1)
 
@@ -46,10 +58,7 @@ def narrow(rows: "DataFrame") -> "DataFrame":
     """Rows of the table `trade` with just the columns that are needed."""
     from pyspark.sql import functions as f
 
-    session = (
-        f.shiftright(f.col("origin").bitwiseAND(0xFFFF), SESSION_TAG_SHIFT) if "origin" in rows.columns else f.lit(0)
-    )
-    known = rows.withColumns({"session": session.cast("int"), "place": place(rows)})
+    known = rows.withColumns({"session": session(rows), "place": place(rows)})
     return known.select(
         *(name for name in TRADE_NAMES if name not in ("price", "conditions")),
         f.col("price").cast("decimal(18,8)").alias("price"),
