@@ -22,6 +22,7 @@ from penstock.spark.pipeline.derive import DERIVATIONS, Books, Day, Derivation
 from penstock.spark.pipeline.runner import run
 from spark.conftest import SMALL
 from spark.pipeline_kit import DAY, Silent, capture_of, converted, write_feed, write_journal
+from unit.test_feed_files import frame, pcap
 from waiting import wait_until
 
 DRIVER = Path(__file__).with_name("pipeline_driver.py")
@@ -205,6 +206,25 @@ def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Pat
     assert Archive.open(archive).catalogue.account.is_balanced
 
 
+def test_a_run_that_could_convert_nothing_is_no_success(tmp_path: Path) -> None:
+    tcp = bytearray(frame(b"x"))
+    tcp[14 + 9] = 6
+    (tmp_path / "soup.pcap").write_bytes(pcap([bytes(tcp)]))
+    archive = tmp_path / "archive"
+    status, out, errors = end(
+        start(
+            "run", str(tmp_path / "soup.pcap"), "--archive", str(archive), "--table", "itch",
+            "--date", DAY.isoformat(), "--master", "local[1]", "--no-derive", **small(tmp_path),
+        )
+    )  # fmt: skip
+    assert status == 1, errors
+    assert "1 damaged places" in out
+    assert "nothing could be read or converted" in errors
+    (file,) = Archive.open(archive).files("quarantine")
+    (reason,) = pq.read_table(archive / file.path).column("reason").to_pylist()
+    assert reason == "the capture has no UDP datagram; of 1 frames: 1 TCP, not UDP"
+
+
 def _last(path: Path) -> int:
     if not (path / "_archive.json").exists():
         return 0
@@ -225,6 +245,7 @@ def _last(path: Path) -> int:
             ("run", "day.itch", "--archive", "day.itch", "--table", "itch", "--date", "2024-01-02"),
             "an archive is a directory",
         ),
+        (("run", "day.dbn", "--archive", "a", "--table", "itch", "--date", "2024-01-02"), "DBN version 3"),
         (("replay", "nowhere"), "is not there"),
         (("replay", "."), "holds neither an archive (_archive.json) nor a journal (*.journal)"),
         (("tables", "nowhere"), "holds no archive"),
@@ -235,9 +256,10 @@ def test_what_is_wrong_is_said_before_spark_is_started(
     tmp_path: Path, arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "day.itch").write_bytes(b"\x00\x01S")
+    (tmp_path / "day.dbn").write_bytes(b"DBN\x03" + bytes(20))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline_run, "session", None)
     done = run_here("pipeline", *arguments)
     assert done.returncode == 1
     assert says in done.stderr
-    assert os.listdir(tmp_path) == ["day.itch"], "no empty archive is left"
+    assert sorted(os.listdir(tmp_path)) == ["day.dbn", "day.itch"], "no empty archive is left"

@@ -150,7 +150,7 @@ def test_what_is_no_datagram_is_counted_or_told() -> None:
     data = pcap([bytes(tcp), bytes(fragment), bytes(lying), arp, b"short", frame(b"good")])
     found, reader = read(data)
     assert [content for _, content in found] == [b"good"]
-    assert reader.skipped == {"not UDP": 1, "a fragment of a datagram": 1, "not IP": 1}
+    assert reader.skipped == {"TCP, not UDP": 1, "a fragment of a datagram": 1, "not IP": 1}
     assert reader.damages.total == 2
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.base.counters import Cause
+from penstock.cli.file_options import FormatOption
 from penstock.cli.table_options import PrefixOption, VenueOption
 from penstock.convert import Converted, Converter, ConverterTable, TableChoice
 from penstock.convert.explain import explain
@@ -39,13 +41,17 @@ def run(
     ] = None,
     venue: VenueOption = "",
     prefix: PrefixOption = "",
+    file_format: FormatOption = None,
 ) -> None:
-    """Convert the messages of a file and print what comes out, one JSON object per line."""
+    """Convert the messages of a file and print what comes out, one JSON object per line.
+
+    The exit status is 1 when the file is damaged, or when none of its messages could be converted.
+    """
     day = trading_date.date() if trading_date is not None else None
     chosen = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))
     converter = Converter(chosen.compile(), 1, trading_date=day)
     models = {output.model.id: output.model for output in converter.plan.outputs}
-    with open_source(file) as source:
+    with open_source(file, file_format=file_format) as source:
         for event in source:
             follow(converter, event, models)
     for damage in source.damages:
@@ -53,6 +59,14 @@ def run(
     for name, cause, count in sorted(converter.counters):
         if name in ("source_messages_malformed", "source_messages_unmatched"):
             typer.echo(f"{name} {cause}: {count}", err=True)
+    taken = sum(converter.counters.by_cause("source_messages").values())
+    malformed = converter.counters.by_cause("source_messages_malformed")
+    converted = taken - sum(count for cause, count in malformed.items() if cause != Cause.KIND)
+    if not converted:
+        what = f"all {sum(malformed.values()):,} messages are malformed" if malformed else "the file has no message"
+        typer.echo(f"nothing was converted: {what}", err=True)
+    if source.damages.total or not converted:
+        raise typer.Exit(1)
 
 
 def follow(converter: Converter, event: LineInstruction, models: dict[int, MessageModel]) -> None:

@@ -19,6 +19,7 @@ from penstock.cli.clock import parse_address
 from penstock.cli.feedlisten import listen_mold, listen_soup
 from penstock.cli.feedreport import report_text
 from penstock.cli.feedsoup import play_soup
+from penstock.cli.file_options import FormatOption
 from penstock.cli.interrupt import interruptible
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import MoldUDP64
@@ -147,19 +148,22 @@ def _sent() -> Progress:
 
 @app.command("info")
 def info(
-    file: Annotated[Path, typer.Argument(help="ITCH messages, text, or a capture (pcap, pcapng); compressed or not.")],
+    file: Annotated[
+        Path, typer.Argument(help="ITCH messages, text, a capture (pcap, pcapng); gzip, zstd, zip or plain.")
+    ],
     has_header: Annotated[bool, typer.Option("--header", help="The first line of a text names its columns.")] = False,
+    file_format: FormatOption = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Say what is in a file: messages by type, sessions, gaps, repetitions, and what is damaged and where.
 
-    The exit status is 1 when something is damaged.
+    The exit status is 1 when something is damaged, or when nothing in the file could be read as a feed.
     """
     with open_file(file) as opened:
         stream = ByteStream(opened)
-        report = inspect(stream, guess_format(file, stream), has_header=has_header)
+        report = inspect(stream, file_format or guess_format(file, stream), has_header=has_header)
     typer.echo(msgspec.json.encode(report) if json else report_text(report))
-    if report.damages_total:
+    if report.damages_total or not report.is_readable:
         raise typer.Exit(1)
 
 

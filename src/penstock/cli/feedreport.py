@@ -5,22 +5,44 @@ from datetime import UTC, datetime
 from penstock.cli.readable import printable
 from penstock.feed.lines.inspect import FileReport, StreamReport
 
-NAMES = {"itch": "ITCH messages", "csv": "text, a message per line", "capture": "a capture"}
+NAMES = {"csv": "text, a message per line", "capture": "a capture"}
 
 
 def report_text(report: FileReport) -> str:
-    lines = [f"{NAMES[report.format]}, {report.bytes_read:,} bytes after any decompression"]
+    packed = f" after decompression ({report.compression})" if report.compression else ""
+    lines = [f"{_name(report)}, {report.bytes_read:,} bytes{packed}"]
     if report.columns:
         lines.append("columns: " + printable(", ".join(report.columns)))
+    if report.column_counts is not None:
+        least, most = report.column_counts
+        lines.append(f"{least} columns in every line" if least == most else f"{least} to {most} columns in a line")
     for stream in report.streams:
         lines += _stream_lines(stream)
     lines += [f"skipped: {count:,} frames, {what}" for what, count in report.skipped.items()]
+    if (first := report.first_unknown) is not None:
+        lines.append(f"the first of those datagrams, to {first.what} (at {first.offset:,}), begins {first.excerpt}")
     lines += [f"damaged {damage}" for damage in report.damages]
     if report.damages_total > len(report.damages):
         lines.append(f"… and {report.damages_total - len(report.damages):,} more places")
-    if not report.damages_total:
-        lines.append("nothing is damaged")
+    lines += _verdict(report)
     return "\n".join(lines)
+
+
+def _name(report: FileReport) -> str:
+    if report.format != "itch":
+        return NAMES[report.format]
+    return "ITCH messages" if report.is_itch else "messages with their sizes before them, none of a type of ITCH 5.0"
+
+
+def _verdict(report: FileReport) -> list[str]:
+    """Nothing is called sound that was not read."""
+    if not report.is_readable:
+        return ["nothing in it could be read as a feed"]
+    if report.damages_total:
+        return []
+    if report.skipped:
+        return [f"nothing is damaged of what was read; {sum(report.skipped.values()):,} frames were skipped"]
+    return ["nothing is damaged"]
 
 
 def _stream_lines(stream: StreamReport) -> list[str]:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
-from penstock.spark.feedslices import Conversion
+from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of
 from penstock.spark.pipeline.commits import Account
@@ -80,6 +80,7 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
                 options.table, options.stream, options.trading_date, venue=options.venue, prefix=options.prefix
             )
             conversion.checked()
+            open_as_told(Path(text), FeedOptions()).close()
             found.append(FeedSource(Path(text), conversion, cores=cores))
     return found
 
@@ -133,6 +134,10 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
     if report.delays_s:
         typical = statistics.median(report.delays_s)
         typer.echo(f"committed {typical:.1f} s after the capture (median), {max(report.delays_s):.1f} s at most")
+    source = report.account.source
+    if (source.taken or source.damages) and not source.used and not source.repeated:
+        typer.echo("nothing could be read or converted; the table quarantine says why", err=True)
+        raise typer.Exit(1)
     if not report.is_complete and not options.is_following:
         typer.echo("ended early; the same command goes on", err=True)
         raise typer.Exit(INTERRUPTED)

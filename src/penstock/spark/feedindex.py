@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.convert import Plan
-from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
+from penstock.feed.formats.stream import ByteStream, Damage, Damages, compression_of, excerpt
 from penstock.feed.lines._tape import scan_blocks
 from penstock.feed.lines.events import SourceReady
 from penstock.feed.lines.sources import guess_format, open_file
@@ -100,6 +100,7 @@ def plan_slices(
     progress = progress or _silent
     size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
     plan = conversion.checked() if conversion is not None else None
+    open_as_told(path, options).close()  # a file that cannot be read is refused here, not by every worker
     if size is None:
         return [FeedSlice(str(path), 0, options, conversion=conversion)]
     store = FeedCache(cache, path)
@@ -138,7 +139,7 @@ def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:
 
 
 def _is_compressed(file: BinaryIO) -> bool:
-    return os.pread(file.fileno(), 2, 0) == b"\x1f\x8b"
+    return bool(compression_of(os.pread(file.fileno(), 4, 0)))
 
 
 def _is_plain_itch(path: Path, options: FeedOptions) -> bool:

@@ -11,6 +11,7 @@ ETHERTYPE_IPV6 = 0x86DD
 VLAN_TAGS = {0x8100, 0x88A8, 0x9100}
 VLANS_MAX = 4
 UDP = 17
+TCP = 6
 
 LINK_NULL = 0
 LINK_ETHERNET = 1
@@ -26,6 +27,7 @@ class Unusable(StrEnum):
     LINK = "a kind of link that is not known"
     NOT_IP = "not IP"
     NOT_UDP = "not UDP"
+    TCP = "TCP, not UDP"
     FRAGMENT = "a fragment of a datagram"
     DAMAGED = "damaged"
 
@@ -82,7 +84,7 @@ def _ipv4(frame: bytes, at: int) -> Datagram | Unusable:
     if fragment & 0x3FFF:
         return Unusable.FRAGMENT
     if protocol != UDP:
-        return Unusable.NOT_UDP
+        return Unusable.TCP if protocol == TCP else Unusable.NOT_UDP
     end = at + size if size else len(frame)  # a size of 0 is left by network cards that cut large sends
     return _udp(frame, at + header_size, end, source, destination)
 
@@ -92,7 +94,7 @@ def _ipv6(frame: bytes, at: int) -> Datagram | Unusable:
     if first >> 28 != 6:
         return Unusable.DAMAGED
     if following != UDP:
-        return Unusable.NOT_UDP
+        return Unusable.TCP if following == TCP else Unusable.NOT_UDP
     return _udp(frame, at + 40, at + 40 + size, source, destination)
 
 

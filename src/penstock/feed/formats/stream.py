@@ -1,16 +1,26 @@
-"""Bytes of a file, plain or compressed with gzip, and what was wrong with them."""
+"""Bytes of a file, plain or compressed (gzip, Zstandard, a zip archive of one file), and what was wrong with them."""
 
+import io
+import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
 CHUNK_SIZE = 256 * 1024
 EXCERPT_SIZE = 24
 DAMAGES_MAX = 100
-GZIP_MAGIC = b"\x1f\x8b"
 GZIP_BITS = 31
+
+COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd", "zip": b"PK\x03\x04"}
+"""The first bytes of each."""
+
+ZSTD_READ_SIZE = 16 * 1024
+"""Bytes that are decompressed at a time; a file that is cut off loses at most so many before its end."""
+
+UNPACK_ERRORS = (OSError, EOFError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile)
+"""What libraries raise for archives that are damaged, encrypted or packed in an unknown way."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -59,8 +69,14 @@ class Readable(Protocol):
     def readinto(self, room: memoryview, /) -> int | None: ...
 
 
+def compression_of(start: bytes) -> str:
+    """The name of the compression that a file with this start has; empty for none."""
+    return next((name for name, magic in COMPRESSIONS.items() if start.startswith(magic)), "")
+
+
 class ByteStream:
-    """Reads a file from its start; compressed content is recognised and decompressed piece by piece.
+    """Reads a file from its start; compressed content is recognised and decompressed piece by piece. `name` is that of
+    the file in a zip archive.
 
     When the file is cut off or damaged, everything before that is given out, then the stream ends and `damage` says
     what was wrong.
@@ -70,12 +86,14 @@ class ByteStream:
         self._file = file
         self._buffer = bytearray()
         self._raw = file.read(CHUNK_SIZE)
-        self._unpacker = zlib.decompressobj(GZIP_BITS) if self._raw.startswith(GZIP_MAGIC) else None
-        self._is_compressed = self._unpacker is not None
+        self.compression = compression_of(self._raw)
+        self._unpacker = zlib.decompressobj(GZIP_BITS) if self.compression == "gzip" else None
         self.offset = 0
         """Of the next byte that read() gives."""
 
         self.damage: Damage | None = None
+        self.name = ""
+        self._unpacked = self._open_unpacked()
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
@@ -93,7 +111,7 @@ class ByteStream:
 
     def read_into(self, room: memoryview) -> int:
         """The next bytes, as many as there are at once, to memory that is used again; 0 at the end."""
-        if self._is_compressed or self._buffer or self._raw:
+        if self.compression or self._buffer or self._raw:
             data = self.read(len(room))
             room[: len(data)] = data
             return len(data)
@@ -109,9 +127,11 @@ class ByteStream:
         return data
 
     def _more(self) -> bytes:
-        if not self._is_compressed:
+        if not self.compression:
             raw, self._raw = self._raw, b""
             return raw or self._file.read(CHUNK_SIZE)
+        if self.compression != "gzip":
+            return self._more_unpacked()
         while self.damage is None:
             self._raw = self._raw or self._file.read(CHUNK_SIZE)
             if self._unpacker is None and self._raw:
@@ -137,5 +157,58 @@ class ByteStream:
             self._raw = self._raw.lstrip(b"\0")  # padding between members, or after the last
         return unpacked
 
+    def _open_unpacked(self) -> Readable | None:
+        try:
+            if self.compression == "zstd":
+                from pyarrow import CompressedInputStream, PythonFile
+
+                whole = PythonFile(io.BufferedReader(_Rejoined(self._raw, self._file)), mode="r")
+                return cast(Readable, CompressedInputStream(whole, "zstd"))
+            if self.compression == "zip":
+                return self._open_member(zipfile.ZipFile(cast(BinaryIO, self._file)))
+        except UNPACK_ERRORS as error:
+            self._give_up(f"the {self.compression} file is damaged ({error})")
+        return None
+
+    def _open_member(self, archive: zipfile.ZipFile) -> Readable | None:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            names = ", ".join(member.filename for member in members[:3])
+            self._give_up(f"the zip file has {len(members)} files, not one: {names}")
+            return None
+        self.name = members[0].filename
+        return cast(Readable, archive.open(members[0]))
+
+    def _more_unpacked(self) -> bytes:
+        if self._unpacked is None or self.damage is not None:
+            return b""
+        try:
+            return self._unpacked.read(ZSTD_READ_SIZE if self.compression == "zstd" else CHUNK_SIZE)
+        except UNPACK_ERRORS as error:
+            self._give_up(f"the {self.compression} file is cut off or damaged ({error})")
+            return b""
+
     def _give_up(self, what: str) -> None:
         self.damage = Damage(what, self.offset + len(self._buffer))
+
+
+class _Rejoined(io.RawIOBase):
+    """A file whose first bytes were read already, from its start."""
+
+    def __init__(self, start: bytes, file: Readable) -> None:
+        super().__init__()
+        self._start = memoryview(start)
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: "memoryview | bytearray") -> int:  # type: ignore[override]
+        if self._start:
+            size = min(len(room), len(self._start))
+            room[:size] = self._start[:size]
+            self._start = self._start[size:]
+            return size
+        data = self._file.read(len(room))
+        room[: len(data)] = data
+        return len(data)

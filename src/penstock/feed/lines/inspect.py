@@ -13,6 +13,9 @@ from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
 from penstock.feed.lines.sources import FileFormat, guess_framing
 
+ITCH_TYPES = frozenset("SRHYLVWKJhAFECXDUPQBINO")
+"""Of the messages of ITCH 5.0."""
+
 GAPS_MAX = 20
 STREAMS_MAX = 1_000
 
@@ -53,9 +56,28 @@ class FileReport(msgspec.Struct):
     skipped: dict[str, int] = {}
     """Frames of a capture that are no datagrams of a known format, by what they are."""
 
+    first_unknown: Damage | None = None
+    """The first datagram of no known format: its destination, its place, how it begins."""
+
     columns: list[str] = []
+    column_counts: tuple[int, int] | None = None
+    """The least and the greatest number of columns in the lines of a text."""
+
+    compression: str = ""
+    """gzip, zstd or zip."""
+
     damages: list[Damage] = []
     damages_total: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is anything of a feed in it."""
+        return any(stream.messages or stream.datagrams for stream in self.streams)
+
+    @property
+    def is_itch(self) -> bool:
+        """Whether a file of messages has any type of ITCH 5.0."""
+        return any(kind in ITCH_TYPES for stream in self.streams for kind in stream.types)
 
 
 def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = False) -> FileReport:
@@ -64,22 +86,30 @@ def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = F
         return _inspect_capture(stream)
     file = CsvTicks(stream, has_header=has_header) if file_format == "csv" else ItchFile(stream)
     types: Counter[str] = Counter()
+    counts: set[int] = set()
     for batch in file:
         if file_format == "itch":
             types.update({_letter(kind): count for kind, count in count_types(batch).items()})
+        else:
+            counts |= {line.count(b",") + 1 for _, line in batch}
     messages = file.next_sequence - 1
     report = StreamReport(
         "", file_format, "", 1, file.next_sequence, messages=messages, types=dict(sorted(types.items()))
     )
     columns = file.columns if isinstance(file, CsvTicks) else []
-    return _report(file_format, stream, [report], file.damages, columns=columns)
+    found = _report(file_format, stream, [report], file.damages)
+    found.columns = columns
+    found.column_counts = (min(counts), max(counts)) if counts else None
+    return found
 
 
 def _inspect_capture(stream: ByteStream) -> FileReport:
     capture = CaptureReader(stream)
     streams: dict[tuple[str, str], StreamReport] = {}
     framing: DatagramFormat | None = None
+    first_unknown: Damage | None = None
     for captured in capture:
+        destination = f"{captured.destination[0]}:{captured.destination[1]}"
         framing = framing or guess_framing(captured.data)
         try:
             segment = framing.decode(captured.data) if framing else None
@@ -89,8 +119,8 @@ def _inspect_capture(stream: ByteStream) -> FileReport:
         if segment is None:
             what = "datagrams of no format that is known"
             capture.skipped[what] = capture.skipped.get(what, 0) + 1
+            first_unknown = first_unknown or Damage(destination, captured.offset, excerpt(captured.data))
             continue
-        destination = f"{captured.destination[0]}:{captured.destination[1]}"
         key = (destination, segment.session)
         if key not in streams and len(streams) == STREAMS_MAX:
             capture.damages.note(Damage(f"more than {STREAMS_MAX} streams", captured.offset))
@@ -99,7 +129,9 @@ def _inspect_capture(stream: ByteStream) -> FileReport:
         _count(streams.setdefault(key, StreamReport(destination, name, segment.session)), segment, captured, capture)
     for each in streams.values():
         each.types = dict(sorted(each.types.items()))
-    return _report("capture", stream, list(streams.values()), capture.damages, skipped=capture.skipped)
+    report = _report("capture", stream, list(streams.values()), capture.damages)
+    report.skipped, report.first_unknown = capture.skipped, first_unknown
+    return report
 
 
 def _count(report: StreamReport, segment: Segment, captured: CapturedDatagram, capture: CaptureReader) -> None:
@@ -128,17 +160,15 @@ def _count(report: StreamReport, segment: Segment, captured: CapturedDatagram, c
     report.next_sequence = max(report.next_sequence, segment.next_sequence)
 
 
-def _report(
-    file_format: FileFormat,
-    stream: ByteStream,
-    streams: list[StreamReport],
-    damages: Damages,
-    *,
-    skipped: dict[str, int] | None = None,
-    columns: list[str] | None = None,
-) -> FileReport:
-    found = list(damages)
-    return FileReport(file_format, stream.offset, streams, skipped or {}, columns or [], found, damages.total)
+def _report(file_format: FileFormat, stream: ByteStream, streams: list[StreamReport], damages: Damages) -> FileReport:
+    return FileReport(
+        file_format,
+        stream.offset,
+        streams,
+        compression=stream.compression,
+        damages=list(damages),
+        damages_total=damages.total,
+    )
 
 
 def _letter(kind: int) -> str:

@@ -16,9 +16,10 @@ from penstock.base.errors import ConfigurationError, PacketError
 from penstock.convert import SourceBatch
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import DATAGRAM_FORMATS, DatagramFormat, datagram_format
+from penstock.feed.formats.content import LOOK_SIZE, described, foreign, is_blocks, is_capture, is_text
 from penstock.feed.formats.csvticks import CsvTicks
 from penstock.feed.formats.itchfile import ItchFile
-from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader, is_capture
+from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
 from penstock.feed.lines.arbiter import LineArbiter
 from penstock.feed.lines.events import LineDatagram, LineInstruction, SessionEnded, SessionStarted, SourceReady
@@ -28,6 +29,7 @@ CAPTURE_LINES_MAX = 7
 CAPTURE_CONFIG = LineConfig(request_attempts_max=0, jump_wait_ms=0, silent_ms=3_600_000)
 RESET_MESSAGES_MIN = 1_000
 TEXT_SUFFIXES = {".csv", ".txt"}
+READ = "files of ITCH messages, captures (pcap, pcapng) and .csv are read; compressed with gzip, zstd or zip, or not"
 
 
 class _Numbered(Protocol):
@@ -111,9 +113,25 @@ def open_file(path: Path) -> FileIO:
 
 
 def guess_format(path: Path, stream: ByteStream) -> FileFormat:
-    if is_capture(stream.peek(4)):
+    """What a file is, by its content; text counts as such if the name ends in .csv or .txt, as does an empty file.
+
+    Anything else is an error that says what was seen.
+    """
+    start = stream.peek(LOOK_SIZE)
+    is_named_text = bool(TEXT_SUFFIXES & {*path.suffixes, *Path(stream.name).suffixes})
+    if not start and stream.damage is not None:
+        raise ConfigurationError(f"cannot be read: {stream.damage.what}", where=str(path))
+    if is_capture(start):
         return "capture"
-    return "csv" if TEXT_SUFFIXES & set(path.suffixes) else "itch"
+    if what := foreign(start):
+        within = f" (in {stream.compression})" if stream.compression else ""
+        raise ConfigurationError(f"this is {what}{within}, which cannot be read as a feed", where=str(path), hint=READ)
+    if is_named_text and (is_text(start) or not start):
+        return "csv"
+    if is_blocks(start) or not start:
+        return "itch"
+    hint = "name it .csv, or tell the format csv" if is_text(start) else READ
+    raise ConfigurationError(f"this is {described(start)}", where=str(path), hint=hint)
 
 
 def guess_framing(data: bytes) -> DatagramFormat | None:
@@ -142,9 +160,11 @@ def _capture_events(
     Time is the capture's own, so that the same file always gives the same.
     """
     lines: _CapturedLines | None = None
+    is_wanted = False
     for captured in capture:
         if destinations and f"{captured.destination[0]}:{captured.destination[1]}" not in destinations:
             continue
+        is_wanted = True
         chosen = chosen or guess_framing(captured.data)
         if chosen is None:
             _note(capture, captured, "is in no format of datagrams that is known")
@@ -153,6 +173,15 @@ def _capture_events(
         yield from lines.take(captured)
     if lines is not None:
         yield from lines.arbiter.restart()
+    elif not is_wanted:
+        capture.damages.note(Damage(_nothing_in(capture, destinations), 0))
+
+
+def _nothing_in(capture: CaptureReader, destinations: set[str]) -> str:
+    """Why a capture has no message; those with datagrams of no known format have a damage for each."""
+    skipped = ", ".join(f"{count:,} {what}" for what, count in capture.skipped.items())
+    wanted = f" to {', '.join(sorted(destinations))}" if destinations else ""
+    return f"the capture has no UDP datagram{wanted}; of {capture.frames:,} frames: {skipped or 'none is another kind'}"
 
 
 class _CapturedLines:

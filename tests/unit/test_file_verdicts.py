@@ -1,0 +1,193 @@
+"""What a file is called: nothing is taken for a feed that is none, and nothing is called sound that was not read."""
+
+import gzip
+import io
+import random
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from command_here import run_here
+from feed_slices_kit import write_day
+from penstock.base.errors import ConfigurationError
+from penstock.feed.formats.mold import encode_packet
+from penstock.feed.formats.stream import ZSTD_READ_SIZE, ByteStream
+from penstock.feed.lines.sources import guess_format, open_source
+from penstock.spark.feedindex import plan_slices
+from unit.test_feed_files import frame, pcap
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+def zipped(data: bytes, *names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names or ("content",):
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def tcp(data: bytes = b"x") -> bytes:
+    made = bytearray(frame(data))
+    made[14 + 9] = 6
+    return bytes(made)
+
+
+DBN = b"DBN\x02\x40\0\0\0GLBX.MDP3\0\0\0\0\0\0\0" + bytes(60)
+DBZ = b"\x51\x2a\x4d\x18\x40\0\0\0DBZ\x01" + bytes(60)
+
+FOREIGN = {
+    "a.dbn": (DBN, "DBN version 2) of GLBX.MDP3"),
+    "a.dbn.zst": (zstd(DBN), "DBN version 2) of GLBX.MDP3 (in zstd)"),
+    "a.dbz": (DBZ, "DBZ"),
+    "a.json": (b'{"stream": "depth", "u": 1}\n', "JSON"),
+    "a.jsonl": (b'1723161256172216566 {"stream":"btcusdt@trade"}\n', "JSON"),
+    "a.csv": (b'[{"price": 1}]', "JSON"),
+    "a.parquet": (b"PAR1" + bytes(40), "Parquet"),
+    "a.bz2": (b"BZh91AY&SY" + bytes(40), "bzip2"),
+    "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed once more, with gzip"),
+    "readme.md": (b"# Readme\n\nSome words.\n", "begins '# Readme'"),
+    "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary, and in no known format; it begins 20 20"),
+    "noise": (random.Random(7).randbytes(5_000), "binary, and in no known format"),
+    "two.zip": (zipped(b"1,2\n", "a.csv", "b.csv"), "has 2 files, not one: a.csv, b.csv"),
+    "cut.zip": (zipped(b"1,2\n", "a.csv")[:-30], "the zip file is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_no_feed_is_an_error_that_says_what_was_seen(tmp_path: Path, name: str) -> None:
+    data, said = FOREIGN[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    for command in (("feed", "info", path), ("convert", "run", "itch", path)):
+        done = run_here(*command)
+        assert done.returncode == 1
+        assert "ITCH messages" not in done.stdout
+        assert "nothing is damaged" not in done.stdout
+        assert said in done.stderr
+        assert name in done.stderr
+    with pytest.raises(ConfigurationError):
+        open_source(path)
+    with pytest.raises(ConfigurationError):
+        plan_slices(path)  # in the driver, before any worker
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd, zipped], ids=["plain", "gzip", "zstd", "zip"])
+def test_what_is_compressed_is_read_as_what_it_is(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    data = write_day(tmp_path / "plain", 20_000)
+    path = tmp_path / "day"
+    path.write_bytes(pack(data))
+    with open_source(path) as source, open_source(tmp_path / "plain") as plain:
+        read = [message for batch in source.batches() for _, message in batch]
+        assert read == [message for batch in plain.batches() for _, message in batch]
+    assert len(read) > 10_000
+    assert source.damages.total == 0
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("ITCH messages")
+    assert f"{len(data):,} bytes" in shown.stdout
+
+
+def test_a_table_in_a_zip_archive_is_text_by_the_name_within(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.zip"
+    path.write_bytes(zipped(b"trade,1700000000000000000,AAPL,190.25,100,1\n", "ticks.csv"))
+    assert '"topic": "md.ticks.AAPL.trade"' in run_here("convert", "run", "csv-ticks", path).stdout
+
+
+@pytest.mark.parametrize("pack", [zstd, zipped], ids=["zstd", "zip"])
+def test_a_compressed_file_that_is_cut_off_or_damaged_is_told(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    data = random.Random(3).randbytes(300_000)
+    packed = pack(data)
+    for size in (40, 1_000, len(packed) // 2, len(packed) - 5):
+        stream = ByteStream(io.BytesIO(packed[:size]))
+        got = stream.read(len(data))
+        assert data.startswith(got)
+        assert stream.damage is not None
+        if pack is zstd:
+            assert len(got) >= size - 200_000 - ZSTD_READ_SIZE
+    broken = bytearray(packed)
+    broken[len(broken) // 2] ^= 0xFF
+    stream = ByteStream(io.BytesIO(bytes(broken)))
+    got = stream.read(len(data))
+    assert stream.damage is not None or got != data
+
+
+def test_zstd_in_several_frames_is_read_whole() -> None:
+    stream = ByteStream(io.BytesIO(zstd(b"one") + zstd(b"two")))
+    assert stream.read(100) == b"onetwo"
+    assert stream.damage is None
+
+
+def test_a_capture_of_tcp_is_not_called_sound(tmp_path: Path) -> None:
+    path = tmp_path / "soup.pcap"
+    path.write_bytes(pcap([tcp(), tcp()]))
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 1
+    assert "skipped: 2 frames, TCP, not UDP" in shown.stdout
+    assert shown.stdout.endswith("nothing in it could be read as a feed\n")
+    ran = run_here("convert", "run", "itch", path)
+    assert ran.returncode == 1
+    assert "the capture has no UDP datagram; of 2 frames: 2 TCP, not UDP" in ran.stderr
+    assert "nothing was converted" in ran.stderr
+
+
+def test_a_capture_of_an_unknown_protocol_says_how_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "other.pcap"
+    path.write_bytes(pcap([frame(b"\x1f\xd2\x26\x01other")]))
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 1
+    assert "the first of those datagrams, to 239.1.2.3:5000 (at 24), begins 1f d2 26 01" in shown.stdout
+    assert "nothing is damaged" not in shown.stdout
+    assert run_here("convert", "run", "itch", path).returncode == 1
+
+
+def test_what_was_skipped_is_not_forgotten_in_the_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.pcap"
+    path.write_bytes(pcap([frame(encode_packet("s", 1, [b"A"])), tcp()]))
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 0
+    assert shown.stdout.endswith("nothing is damaged of what was read; 1 frames were skipped\n")
+
+
+@pytest.mark.parametrize("name", ["empty.itch", "empty.csv"])
+def test_an_empty_file_has_nothing_to_convert(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.touch()
+    assert run_here("feed", "info", path).returncode == 1
+    ran = run_here("convert", "run", "itch", path)
+    assert ran.returncode == 1
+    assert "the file has no message" in ran.stderr
+
+
+def test_a_file_of_which_every_message_is_malformed_is_no_success(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.csv"
+    path.write_bytes(b"nonsense,1\ntrade,x,AAPL,190.25,100,1\n")
+    ran = run_here("convert", "run", "csv-ticks", path)
+    assert ran.returncode == 1
+    assert "nothing was converted: all 2 messages are malformed" in ran.stderr
+    path.write_bytes(b"nonsense,1\ntrade,1700000000000000000,AAPL,190.25,100,1\n")
+    assert run_here("convert", "run", "csv-ticks", path).returncode == 0
+
+
+def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "lamps.bin"
+    path.write_bytes(b"".join(struct.pack(">H", 21) + b"\x01" + bytes(20) for _ in range(5)))
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("messages with their sizes before them, none of a type of ITCH 5.0")
+
+
+def test_the_format_can_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "ticks"
+    path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
+    assert "or tell the format csv" in run_here("feed", "info", path).stderr
+    assert run_here("feed", "info", path, "--format", "csv").returncode == 0
+    assert '"AAPL"' in run_here("convert", "run", "csv-ticks", path, "--format", "csv").stdout
+    with path.open("rb") as file, pytest.raises(ConfigurationError):
+        guess_format(path, ByteStream(file))
