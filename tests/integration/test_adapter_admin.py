@@ -2,16 +2,22 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
 from admin_kit import config, credentials, credentials_file
 from integration.feed_kit import Feed, running_feed
+from integration.relay import Relay
 from integration.test_adapter import contents, until
 from integration.test_admin_processes import document, serving
-from penstock.bench.adapters import wait_for
+from penstock.admin import AdminLimits
+from penstock.admin.driver import AdminServer
+from penstock.base.errors import SealKeyError
+from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import AdminConfig
 from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import DeliverBatch
@@ -26,9 +32,9 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.security import Opener, StreamKeyRing
+from penstock.security import Opener, StreamKey, StreamKeyRing
 from penstock.security.client import AdminClient
-from penstock.wire import Extension, MessageFlag, decode_origin, decode_seal
+from penstock.wire import Extension, MessageFlag, PacketMessage, decode_origin, decode_seal
 
 TOPICS = ("md.us.eq.>",)
 
@@ -110,37 +116,112 @@ def test_an_adapter_goes_on_when_the_server_is_gone_and_so_do_new_streams(tmp_pa
         assert contents(asyncio.run(subscribe()))
 
 
+class Listener:
+    """Somebody on the segment who holds some keys, and counts what they open."""
+
+    def __init__(self, receiver: MulticastReceiver, keys: list[StreamKey]) -> None:
+        self._receiver = receiver
+        self._opener = Opener(StreamKeyRing(keys))
+        self.opened = 0
+        self.unopened = 0
+
+    def listen(self, seconds: float) -> bool:
+        """Whether messages came within that time."""
+        before = self.opened + self.unopened
+        for each in self._receiver.receive(seconds):
+            if not isinstance(each, DeliverBatch):
+                continue
+            epoch = int(each.messages.packets[0]["epoch"])
+            for message in each.messages:
+                assert message.flags & MessageFlag.SEALED
+                try:
+                    content = open_sealed(self._opener, message, epoch)
+                except SealKeyError:
+                    self.unopened += 1
+                else:
+                    assert content != bytes(message.payload)
+                    self.opened += 1
+        return self.opened + self.unopened > before
+
+    def has_heard_all(self) -> bool:
+        """Whether nothing is left in the receiver and in the buffer of its socket."""
+        heard = [self.listen(0.1) for _ in range(10)]
+        return not any(heard)
+
+
+def open_sealed(opener: Opener, message: PacketMessage, epoch: int) -> bytes:
+    return opener.open(
+        bytes(message.payload),
+        decode_seal(message.extensions[Extension.SEAL]),
+        publisher_id=message.publisher_id,
+        epoch=epoch,
+        topic=message.topic.encode(),
+        model_id=message.model_id,
+        model_version=message.model_version,
+        origin=decode_origin(message.extensions[Extension.ORIGIN]),
+    )
+
+
+def counted(adapter: AdapterProcess, name: str) -> int:
+    """A counter on the adapter's page, summed over its labels."""
+    found = re.findall(
+        rb"^penstock_" + name.encode() + rb"(?:_total)?\{[^}]*\} ([0-9.e+]+)$", adapter.page("/metrics"), re.MULTILINE
+    )
+    return sum(int(float(each)) for each in found)
+
+
+@pytest.mark.spec("AUTH-6", "ADM-7")
+def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut_off_has_ended(tmp_path: Path) -> None:
+    limits = AdminLimits(key_grace_s=0.0, heartbeat_s=0.2, key_lease_s=3.0)
+    with AdminServer(config(tmp_path, limits=limits)) as server, Relay(server.port) as relay:
+        admin = AdminConfig(
+            url=f"penstock://127.0.0.1:{relay.port}",
+            credentials=str(credentials_file(tmp_path, "feed")),
+            topics=TOPICS,
+            contributions=("derived.>",),
+        )
+        options = {"admin": admin, "service": ServiceConfig(), "publish": {"sealed": True}}
+        with (
+            running_feed(tmp_path, 1, rate=500, **options) as feed,
+            MulticastReceiver(feed.channels) as receiver,
+            AdminClient.connect(server.url, credentials("root")) as root,
+            AdminClient.connect(server.url, credentials("bob")) as bob,
+            AdminClient.connect(server.url, credentials("alice")) as alice,
+        ):
+            (adapter,) = feed.adapters
+            wait_for(lambda: adapter.status().is_registered, "the adapter is registered")
+            revoked = Listener(receiver, alice.subscribe(["md.us.eq.>"]).streams[0].keys)
+            bob.subscribe(["md.us.eq.>"])
+            wait_for(lambda: revoked.listen(1) and revoked.opened > 100, "messages that alice can read")
+            relay.cut()
+            root.revoke("alice", "left the firm")
+            wait_for(lambda: "sealing ends in" in adapter.status().sealing_trouble, "the warning")
+            wait_for(lambda: adapter.status().sealing_lease_s == 0, "the end of the lease")
+            assert "sealing has ended" in adapter.status().sealing_trouble
+            with pytest.raises(HTTPError) as unwell:
+                adapter.page("/health")
+            assert b"sealing has ended" in unwell.value.read()
+            wait_for(revoked.has_heard_all, "the last of what was on its way")
+            opened, published = revoked.opened, counted(adapter, "messages_published")
+            unsealed = counted(adapter, "messages_unsealed")
+            wait_for(lambda: counted(adapter, "messages_unsealed") > unsealed + 100, "messages that are not sent")
+            wait_for(revoked.has_heard_all, "silence")
+            assert (revoked.opened, counted(adapter, "messages_published")) == (opened, published)
+
+            relay.heal()
+            wait_for(lambda: adapter.status().sealing_trouble == "", "another lease")
+            entitled = Listener(receiver, bob.subscribe(["md.us.eq.>"]).streams[0].keys)
+            wait_for(lambda: entitled.listen(1) and entitled.opened > 100, "messages that bob can read")
+            wait_for(lambda: revoked.listen(1) and revoked.unopened > 100, "messages that alice cannot read")
+            assert revoked.opened == opened
+
+
 @pytest.mark.spec("ADM-7")
 def test_a_sealed_feed_is_open_only_to_who_holds_the_key(tmp_path: Path) -> None:
     with plant(tmp_path, sealed=True) as (feed, url, _):
         with AdminClient.connect(url, credentials("alice")) as alice:
             brokered = alice.subscribe(["md.us.eq.>"])
-        opener = Opener(StreamKeyRing(brokered.streams[0].keys))
-        opened = 0
         with MulticastReceiver(feed.channels) as receiver:
-            while opened < 100:
-                for each in receiver.receive(10):
-                    if not isinstance(each, DeliverBatch):
-                        continue
-                    epoch = int(each.messages.packets[0]["epoch"])
-                    for message in each.messages:
-                        assert message.flags & MessageFlag.SEALED
-                        content = opener.open(
-                            bytes(message.payload),
-                            decode_seal(message.extensions[Extension.SEAL]),
-                            publisher_id=message.publisher_id,
-                            epoch=epoch,
-                            topic=message.topic.encode(),
-                            model_id=message.model_id,
-                            model_version=message.model_version,
-                            origin=decode_origin(message.extensions[Extension.ORIGIN]),
-                        )
-                        assert content != bytes(message.payload)
-                        opened += 1
-
-        async def subscribe() -> list[UnicastMessage]:
-            async with await connected(feed, brokered.token) as connection:
-                return await until(connection, lambda each: isinstance(each, Packets))
-
-        said = asyncio.run(subscribe())  # over TCP it comes open: the stream is this subscriber's alone
-        assert contents(said)
+            alice_hears = Listener(receiver, brokered.streams[0].keys)
+            wait_for(lambda: alice_hears.listen(10) and alice_hears.opened >= 100, "messages that alice can read")
+            assert alice_hears.unopened == 0

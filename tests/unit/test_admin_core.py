@@ -488,6 +488,19 @@ def test_a_silent_adapter_does_not_keep_a_key_from_being_used() -> None:
     assert len(plant.core.feeds.keys("itch")) == plant.limits.keys_kept
 
 
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_revocations_that_follow_each_other_do_not_put_off_the_new_key() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    seconds = 0
+    while plant.core.feeds.active_key("itch").key_id == 1:  # type: ignore[union-attr]
+        plant.core.feeds.rotate("itch", [], plant.now_ns)
+        plant.wait(1)
+        seconds += 1
+        assert seconds <= plant.limits.key_rotation_s + 1
+    assert seconds > 1
+
+
 @pytest.mark.spec("ADM-7")
 def test_a_key_that_a_revoked_client_may_have_is_never_used() -> None:
     plant = Plant()

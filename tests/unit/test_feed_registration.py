@@ -33,6 +33,7 @@ def registered(generation: int = 1, revoked: Iterable[Revoked] = ()) -> Register
         token_keys=[KEY.public.text],
         keys=[],
         active_key_id=0,
+        key_lease_s=60.0,
         heartbeat_s=0.01,
         events_after=0,
         revoked=list(revoked),
@@ -108,7 +109,7 @@ class Server:
         return registered(self.generation)
 
     def heartbeat(self, heartbeat: AdapterHeartbeat) -> HeartbeatAnswer:
-        return HeartbeatAnswer(generation=self.generation, active_key_id=0, heartbeat_s=0.01)
+        return HeartbeatAnswer(generation=self.generation, active_key_id=0, key_lease_s=60.0, heartbeat_s=0.01)
 
     def events(self, after: int, *, wait_s: float) -> Events:
         self._is_closed.wait(wait_s)
@@ -122,11 +123,21 @@ class Server:
 def test_an_adapter_registers_with_the_server_that_took_over() -> None:
     server: Any = Server()
     beat = AdapterHeartbeat(feed="itch", adapter="a", term=0)
-    registration = Registration(server, lambda: server, lambda: beat, lambda _: None, lambda _: None)
+    beats: list[int] = []
+    registration = Registration(
+        server,
+        lambda: server,
+        lambda: beat,
+        lambda _, __: None,
+        lambda answer, asked_ns: beats.append(asked_ns),
+        lambda _: None,
+        now_ns=lambda: 7,
+    )
     registration.start()
     try:
         wait_until(lambda: server.registrations == [1], "the first registration")
         server.generation = 2
         wait_until(lambda: server.registrations == [1, 2], "another registration")
+        wait_until(lambda: beats[:1] == [7], "an answer with the time of its request")
     finally:
         registration.stop()

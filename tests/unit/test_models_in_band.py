@@ -144,6 +144,7 @@ def test_on_a_sealed_feed_models_wait_for_the_key_and_are_sealed() -> None:
     assert (len(out.cursor.kept), len(out.open_store)) == (0, 0)
     assert out.next_deadline_ns() == silence_ns  # the data thread does not turn round and round meanwhile
     out.seal_with(Sealer(KEY, 7, 1))
+    out.lease.renew(out.lease.now_ns(), 3_600.0)
     out.tick(2)
     (sealed,) = received(packets_in(out.cursor.kept))
     models = Models(nobody)

@@ -65,6 +65,10 @@ class AdminLimits(Config, frozen=True):
     key_rotation_s: Seconds = 10.0
     """A new stream key is used after this time even if an adapter has not said that it has it."""
 
+    key_lease_s: Seconds = 600.0
+    """How long an adapter that cannot reach a server goes on sealing with the stream key it has; as long as tokens are
+    good there. Longer than two heartbeats."""
+
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
     """Stream keys of a feed that are handed out, old ones included."""
 
@@ -78,6 +82,15 @@ class AdminLimits(Config, frozen=True):
     body_size_max: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
     body_s: Seconds = 10.0
     """How long a request's body may take to come."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.key_lease_s <= 2 * self.heartbeat_s:
+            raise ConfigurationError(
+                f"key_lease_s is {self.key_lease_s:g}, not longer than two heartbeats ({2 * self.heartbeat_s:g} s)",
+                where="limits",
+                hint="one lost heartbeat would stop sealed feeds; raise key_lease_s or lower heartbeat_s",
+            )
 
 
 class PeerConfig(Config, frozen=True):

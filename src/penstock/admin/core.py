@@ -173,6 +173,7 @@ class StreamAdministration:
             token_keys=[self._signer.public.text],
             keys=self.feeds.hand_out(caller.client, request.feed) if request.sealed else [],
             active_key_id=key.key_id if key is not None and request.sealed else 0,
+            key_lease_s=self._limits.key_lease_s,
             heartbeat_s=self._limits.heartbeat_s,
             events_after=meta.event_number,
             revoked=list(self.state.revoked.values()),
@@ -189,6 +190,7 @@ class StreamAdministration:
         return b.HeartbeatAnswer(
             generation=self.state.meta.generation,
             active_key_id=key.key_id if key is not None else 0,
+            key_lease_s=self._limits.key_lease_s,
             heartbeat_s=self._limits.heartbeat_s,
         )
 

@@ -214,12 +214,16 @@ class Feeds:
         return next(each for each in reversed(self.keys(feed)) if each.state != "old")
 
     def rotate(self, feed: str, holders: list[str], now_ns: int) -> None:
-        """Make a new key and give it to the adapters and to these holders; it is used when the adapters have it."""
+        """Make a new key and give it to the adapters and to these holders; it is used when the adapters have it. A key
+        that replaces one which was never used is due when that one was: revocations that follow each other do not put
+        off the end of the key in use."""
+        since_ns = now_ns
         for each in self.keys(feed):
             if each.state == "pending":  # whoever lost the right may have this one, too
+                since_ns = min(since_ns, each.created_ns)
                 self._put_key(msgspec.structs.replace(each, state="old"))
         given = sorted({*self.clients(feed), *holders})
-        made = self._make_key(feed, "pending", tuple(given), now_ns)
+        made = self._make_key(feed, "pending", tuple(given), since_ns)
         active = self.active_key(feed)
         event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
         for client in given:

@@ -35,6 +35,8 @@ class Cause(StrEnum):
     # messages of redundant streams that are not to be used
     FENCED = "fenced"
     UNSYNCHRONISED = "unsynchronised"
+    # a sealed feed without a stream key that may be used
+    NO_KEY = "no_key"
     # what a receiver had to give up
     GONE = "gone"
     NO_ANSWER = "no_answer"
@@ -110,6 +112,7 @@ CATALOGUE = {
     "repairs_suppressed": "Repairs not sent, because the same one had just been sent",
     "repairs_unavailable": "Packets asked for that are no longer kept",
     "datagrams_unsent": "Datagrams that the operating system would not send, by its error",
+    "messages_unsealed": "Messages of a sealed feed that were not sent, because there was no key that may be used",
     "datagrams_overflowed": "Datagrams that the kernel threw away because a socket's buffer was full",
     "datagrams_discarded": "Datagrams thrown away on purpose, to show what loss does",
     "streams_started": "Streams (publisher, group, epoch) met for the first time",

@@ -40,6 +40,9 @@ class AdapterStatus(msgspec.Struct, frozen=True):
     health: Health
     score: int
     journal_trouble: str
+    sealing_lease_s: float | None
+    """Of a sealed feed: for how long the adapter may seal if no administration server answers; None: not sealed."""
+    sealing_trouble: str
     latency_us: dict[str, float]
     """From a datagram's arrival in the process to the moment its messages were sent, by percentile."""
 
@@ -52,6 +55,7 @@ def gauges_of(status: AdapterStatus) -> dict[str, float]:
     """The status in numbers, for metrics."""
     health = status.health
     latencies = {f"latency_{name.replace('.', '_')}_us": value for name, value in status.latency_us.items()}
+    lease = {} if status.sealing_lease_s is None else {"adapter_sealing_lease_seconds": status.sealing_lease_s}
     return {
         "adapter_is_active": float(status.role == "active"),
         "adapter_term": float(status.term),
@@ -66,4 +70,5 @@ def gauges_of(status: AdapterStatus) -> dict[str, float]:
         "adapter_transmission_ratio": health.transmission,
         "adapter_lag_seconds": health.lag_ns / 1e9,
         **{f"adapter_{name}": value for name, value in latencies.items()},
+        **lease,
     }

@@ -1,6 +1,7 @@
 """What the administration server means to a live adapter: who may be served, and with which keys a feed is sealed."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from penstock.security.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     EventBody,
+    HeartbeatAnswer,
     KeysChanged,
     ModelReference,
     Registered,
@@ -55,11 +57,21 @@ class Administration:
         self._revoke = revoke
         self._loop = asyncio.get_running_loop()
         self._keys: dict[int, StreamKey] = {}
+        self._active_key_id = 0
+        self._keys_lock = threading.Lock()
         self._service_port = 0
         self.gate = TokenGate(Path(config.state_directory) / "tokens.json")
         self.term = 0
         client = AdminClient.connect(config.admin.url, config.admin.credentials)
-        self._registration = Registration(client, self._describe, self._heartbeat, self._on_registered, self._on_events)
+        self._registration = Registration(
+            client,
+            self._describe,
+            self._heartbeat,
+            self._on_registered,
+            self._on_heartbeat,
+            self._on_events,
+            now_ns=outbound.lease.now_ns,
+        )
 
     def start(self, service_port: int) -> None:
         self._service_port = service_port
@@ -106,11 +118,23 @@ class Administration:
             feed=self._config.feed, adapter=self._config.name, term=self.term, key_ids=sorted(self._keys)[-64:]
         )
 
-    def _on_registered(self, registered: Registered) -> None:
+    def _on_registered(self, registered: Registered, asked_ns: int) -> None:
         self.gate.renew(registered)
         self._hold(registered.keys, registered.active_key_id)
+        self._outbound.lease.renew(asked_ns, registered.key_lease_s)
         for each in registered.revoked:
             self._loop.call_soon_threadsafe(self._revoke, each)
+
+    def _on_heartbeat(self, answer: HeartbeatAnswer, asked_ns: int) -> None:
+        """The lease is for the key that the server says is in use. An answer that was overtaken by a newer key, told as
+        an event, renews nothing."""
+        if answer.active_key_id > self._active_key_id:
+            self._hold([], answer.active_key_id)
+        if answer.active_key_id > self._active_key_id:
+            log.warning("key_missed", key_id=answer.active_key_id)
+            self._registration.register_again()
+        elif answer.active_key_id == self._active_key_id:
+            self._outbound.lease.renew(asked_ns, answer.key_lease_s)
 
     def _on_events(self, events: Iterable[EventBody]) -> None:
         for event in events:
@@ -132,11 +156,16 @@ class Administration:
                     log.debug("event", kind=type(event).__name__)
 
     def _hold(self, keys: Iterable[StreamKey], active_key_id: int) -> None:
-        self._keys.update({key.key_id: key for key in keys})
-        active = self._keys.get(active_key_id)
+        """In either thread of the registration."""
+        if not self._config.publish.sealed:
+            return
         publisher = self._outbound.publisher
-        if active is not None and self._config.publish.sealed and active_key_id != self._outbound.key_id:
-            sealer = Sealer(active, publisher.publisher_id, publisher.epoch)
-            self._post(lambda: self._outbound.seal_with(sealer))
-        for key_id in sorted(self._keys)[:-64]:
-            del self._keys[key_id]
+        with self._keys_lock:
+            self._keys.update({key.key_id: key for key in keys})
+            active = self._keys.get(active_key_id)
+            if active is not None and active_key_id != self._active_key_id:
+                self._active_key_id = active_key_id
+                sealer = Sealer(active, publisher.publisher_id, publisher.epoch)
+                self._post(lambda: self._outbound.seal_with(sealer))
+            for key_id in sorted(self._keys)[:-64]:
+                del self._keys[key_id]

@@ -208,6 +208,8 @@ class LiveAdapter:
             health=self._health,
             score=self._health.score(),
             journal_trouble="" if self._recorder is None else self._recorder.trouble,
+            sealing_lease_s=self._outbound.lease.left_s if self._outbound.is_sealed else None,
+            sealing_trouble=self._outbound.lease.trouble if self._outbound.is_sealed else "",
             latency_us=shown_latency({q: latencies.percentile(q) for q in PERCENTILES}),
         )
 
@@ -319,6 +321,8 @@ class LiveAdapter:
             due = sent + self._outbound.messages_unsent
             self._health = self._meter.measure(Totals(errors, sent, due, self._data.lag_ns))
             self._data.give(HealthMeasured(self._health))
+            if self._outbound.is_sealed:
+                self._outbound.lease.tell(self.config.name)
             await asyncio.sleep(HEALTH_SECONDS)
 
     def _revoke(self, event: Revoked) -> None:
@@ -329,8 +333,11 @@ class LiveAdapter:
         troubles = [] if not status.journal_trouble else [f"not recording: {status.journal_trouble}"]
         if not status.is_online:
             troubles.append("off-line")
+        if status.sealing_trouble:
+            troubles.append(status.sealing_trouble)
+        may_send = status.sealing_lease_s is None or status.sealing_lease_s > 0
         detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
-        return EndpointHealth(not self._life.has_failed and status.is_online, detail)
+        return EndpointHealth(not self._life.has_failed and status.is_online and may_send, detail)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -14,10 +14,11 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.core import Tick
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.feed._tap import Tap
 from penstock.feed.inband import ModelsInBand
 from penstock.feed.sealed import seal_batch, seal_message
+from penstock.feed.sealing_lease import SealingLease
 from penstock.feed.service.published import cut
 from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
@@ -62,6 +63,7 @@ class Outbound:
         self.cursor = publisher.stream(self.group, now_ns)
         self.is_sealed = is_sealed
         self.models = models or ModelsInBand()
+        self.lease = SealingLease()
         self._sealer: Sealer | None = None
         self._sealers: dict[int, Sealer] = {}
         config = publisher.config
@@ -93,10 +95,11 @@ class Outbound:
                 self._carry_out(self.publisher.handle(PublishBatch(self.group, part), now_ns))
                 continue
             self._keep_open(part)
-            if self._sealer is None:
-                self.messages_unsent += len(part)  # no key yet: nothing leaves open
+            sealer = self._usable_sealer()
+            if sealer is None:
+                self._note_unsealed(len(part))  # nothing leaves open
             else:
-                sealed = seal_batch(part, self._sealer)
+                sealed = seal_batch(part, sealer)
                 self._carry_out(self.publisher.handle(PublishBatch(self.group, sealed), now_ns))
         self.announce()
 
@@ -105,8 +108,11 @@ class Outbound:
             self._carry_out(self.publisher.handle(Publish(self.group, (message,)), now_ns))
         else:
             self._keep_message_open(message)
-            if self._sealer is not None:
-                sealed = seal_message(message, self._sealer)
+            sealer = self._usable_sealer()
+            if sealer is None:
+                self._note_unsealed(1)
+            else:
+                sealed = seal_message(message, sealer)
                 self._carry_out(self.publisher.handle(Publish(self.group, (sealed,)), now_ns))
         self.announce()
 
@@ -142,7 +148,15 @@ class Outbound:
     @property
     def _may_leave(self) -> bool:
         """Whether there is a key if one is needed: a model waits for it, because nothing is lost by that."""
-        return not self.is_sealed or self._sealer is not None
+        return not self.is_sealed or self._usable_sealer() is not None
+
+    def _usable_sealer(self) -> Sealer | None:
+        """None: there is no key, or the lease to use it has ended."""
+        return self._sealer if self._sealer is not None and self.lease.is_valid else None
+
+    def _note_unsealed(self, count: int) -> None:
+        self.messages_unsent += count
+        self.counters.add("messages_unsealed", count, cause=Cause.NO_KEY)
 
     def _keep_message_open(self, message: OutgoingMessage) -> None:
         publisher, store = self.publisher, self.open_store

@@ -1,8 +1,8 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
-Two threads make the blocking calls. Nothing that is running depends on them: when no server answers, the adapter goes
-on with the token keys, revocations and stream keys it knows, and registers again when one does, or when another server
-has taken over. What tokens are checked with is kept (security/gate.py), so that this is true after a restart as well.
+Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
+knows, seals with its stream key until its lease ends (sealing_lease.py), and registers again when a server answers, or
+when another server has taken over. What tokens are checked with is kept (security/gate.py), also over a restart.
 """
 
 import threading
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.base.errors import NotFoundError, PenstockError
 from penstock.base.log import logger
-from penstock.security.brokering import AdapterHeartbeat, AdapterRegistration, EventBody, Registered
+from penstock.security.brokering import AdapterHeartbeat, AdapterRegistration, EventBody, HeartbeatAnswer, Registered
 from penstock.security.client import AdminClient
 
 RETRY_SECONDS = 0.5
@@ -20,20 +20,26 @@ log = logger("feed.registration")
 
 
 class Registration:
-    """Keeps the adapter registered. `on_registered` and `on_events` are called in its threads."""
+    """Keeps the adapter registered. `on_registered`, `on_heartbeat` and `on_events` are called in its threads, the
+    first two with the time of `now_ns` before the request was sent."""
 
     def __init__(
         self,
         client: AdminClient,
         describe: Callable[[], AdapterRegistration],
         heartbeat: Callable[[], AdapterHeartbeat],
-        on_registered: Callable[[Registered], None],
+        on_registered: Callable[[Registered, int], None],
+        on_heartbeat: Callable[[HeartbeatAnswer, int], None],
         on_events: Callable[[Iterable[EventBody]], None],
+        *,
+        now_ns: Callable[[], int],
     ) -> None:
         self._client = client
         self._describe = describe
         self._heartbeat = heartbeat
         self._on_registered = on_registered
+        self._on_heartbeat = on_heartbeat
+        self._now_ns = now_ns
         self._on_events = on_events
         self._is_stopped = threading.Event()
         self._wants_beat = threading.Event()
@@ -63,17 +69,25 @@ class Registration:
         """Something in the heartbeat has changed: say it now."""
         self._wants_beat.set()
 
+    def register_again(self) -> None:
+        """Something that the server told before is missing: ask for all of it."""
+        self._forget()
+        self._wants_beat.set()
+
     def _beat(self) -> None:
         while not self._is_stopped.is_set():
             wait_seconds = RETRY_SECONDS
             try:
                 registered = self._register()
                 wait_seconds = registered.heartbeat_s
+                asked_ns = self._now_ns()
                 answer = self._client.heartbeat(self._heartbeat())
                 if answer.generation != registered.generation:
                     log.warning("another_server", generation=answer.generation)
                     self._forget()  # what it knows may differ from what the one before told
                     wait_seconds = RETRY_SECONDS
+                else:
+                    self._on_heartbeat(answer, asked_ns)
             except NotFoundError:
                 self._forget()  # the server does not know us any more
             except PenstockError as error:
@@ -85,8 +99,9 @@ class Registration:
     def _register(self) -> Registered:
         with self._lock:
             if self._registered is None:
+                asked_ns = self._now_ns()
                 registered = self._client.register(self._describe())
-                self._on_registered(registered)
+                self._on_registered(registered, asked_ns)
                 self._registered = registered
                 log.info("registered", generation=registered.generation, subscriptions=len(registered.subscriptions))
             return self._registered
@@ -112,7 +127,6 @@ class Registration:
                 self._is_stopped.wait(RETRY_SECONDS)
                 continue
             if not answer.is_complete:
-                self._forget()  # something was missed: the whole state comes with a registration
-                self._wants_beat.set()
+                self.register_again()  # something was missed
             self._on_events([event.body for event in answer.events])
             after = answer.next_after

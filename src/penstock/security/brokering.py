@@ -280,6 +280,9 @@ class AdapterHeartbeat(Document, frozen=True, kw_only=True):
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
     generation: int
     active_key_id: int
+    """The stream key to seal with; 0 if the feed is not sealed."""
+    key_lease_s: float
+    """From the request on, the adapter may seal with that key for this time."""
     heartbeat_s: float
 
 
@@ -291,6 +294,8 @@ class Registered(Answer, frozen=True, kw_only=True):
     keys: list[StreamKey]
     active_key_id: int
     """The stream key to seal with; 0 if the feed is not sealed."""
+    key_lease_s: float
+    """From the request on, the adapter may seal with that key for this time; each heartbeat extends it."""
     heartbeat_s: float
     events_after: int
     revoked: list[Revoked]

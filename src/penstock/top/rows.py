@@ -142,6 +142,7 @@ class NodeView:
             streams.append(self._stream(each.name, state, each.next_message_sequence - 1, last))
             taken.append(self.rate(each.next_source_sequence, None if was is None else was.next_source_sequence))
         troubles = [f"not recording: {now.journal_trouble}"] if now.journal_trouble else []
+        troubles += [now.sealing_trouble] if now.sealing_trouble else []
         if now.role != "active" and not now.is_synchronised:
             troubles.append("not synchronised")
         accounts = {} if before is None else {_account(each): each for each in before.subscribers}

@@ -1,0 +1,97 @@
+"""How long an adapter that cannot reach the administration server seals with its stream key (AUTH-6)."""
+
+import pytest
+
+from penstock.admin import AdminLimits
+from penstock.base.clock import NS_PER_SECOND, BootClock
+from penstock.base.counters import Counters
+from penstock.base.errors import ConfigurationError
+from penstock.feed.outbound import Outbound
+from penstock.feed.sealing_lease import SealingLease
+from penstock.middleware import Publisher, PublisherConfig
+from penstock.middleware.events import OutgoingMessage
+from penstock.net.udp import Channel
+from penstock.security import Sealer, StreamKey
+
+KEY = StreamKey("itch", 3, bytes(32))
+
+pytestmark = pytest.mark.spec("AUTH-6")
+
+
+class SetClock(BootClock):
+    def __init__(self) -> None:
+        self.ns = 1_000 * NS_PER_SECOND
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def advance(self, seconds: float) -> None:
+        self.ns += int(seconds * NS_PER_SECOND)
+
+
+def test_a_lease_counts_from_the_request_and_is_never_shortened() -> None:
+    clock = SetClock()
+    lease = SealingLease(clock)
+    assert not lease.is_valid
+    assert "has not begun" in lease.trouble
+    asked_ns = lease.now_ns()
+    clock.advance(4)  # the answer took its time
+    lease.renew(asked_ns, 10.0)
+    assert lease.left_s == 6
+    lease.renew(asked_ns - 3 * NS_PER_SECOND, 10.0)  # an answer that was overtaken
+    assert lease.left_s == 6
+    clock.advance(5.999)
+    assert lease.is_valid
+    clock.advance(0.001)
+    assert not lease.is_valid
+    assert lease.left_s == 0
+
+
+def test_it_is_said_before_sealing_ends_and_when_it_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    clock = SetClock()
+    lease = SealingLease(clock)
+    lease.tell("a")
+    lease.renew(clock.ns, 10.0)
+    lease.tell("a")
+    assert (lease.trouble, caplog.records) == ("", [])
+    clock.advance(6)
+    for _ in range(3):
+        lease.tell("a")
+    assert lease.trouble == "sealing ends in 4 s unless an administration server answers"
+    clock.advance(4)
+    for _ in range(3):
+        lease.tell("a")
+    assert lease.trouble == "sealing has ended: no administration server has answered for 10 s"
+    lease.renew(clock.ns, 10.0)
+    lease.tell("a")
+    assert caplog.messages == ["sealing_lease_ends_soon", "sealing_lease_ended", "sealing_lease_renewed"]
+
+
+def test_nothing_is_sent_without_a_lease_and_nothing_leaves_open() -> None:
+    clock = SetClock()
+    counters = Counters("publisher")
+    publisher = Publisher(7, 1, PublisherConfig(), counters)
+    out = Outbound(publisher, Channel(), None, now_ns=0, is_sealed=True)
+    out.lease = SealingLease(clock)
+    out.seal_with(Sealer(KEY, 7, 1))
+    message = OutgoingMessage("md.x", b"1", 1, 1)
+    out.publish_message(message, 1)
+    assert (len(out.cursor.kept), out.messages_unsent, counters["messages_unsealed"]) == (0, 1, 1)
+    before = out.cursor.kept.next_sequence
+    out.lease.renew(clock.ns, 5.0)
+    out.publish_message(message, 2)
+    sent = out.cursor.kept.next_sequence
+    assert sent == before + 1
+    clock.advance(5)
+    out.publish_message(message, 3)
+    assert (out.cursor.kept.next_sequence, out.messages_unsent) == (sent, 2)
+    assert out.open_store.next_sequence == 4, "those who are served one by one, by their tokens, still get it"
+    out.lease.renew(clock.ns, 5.0)
+    out.publish_message(message, 4)
+    assert out.cursor.kept.next_sequence > sent
+
+
+def test_a_lease_is_longer_than_two_heartbeats() -> None:
+    with pytest.raises(ConfigurationError, match="two heartbeats"):
+        AdminLimits(heartbeat_s=5.0, key_lease_s=10.0)
