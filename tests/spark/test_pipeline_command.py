@@ -13,6 +13,7 @@ import pytest
 
 from children import child_environment
 from command_here import run_here
+from own_feed_kit import write_own_feed
 from penstock.cli import pipeline_run
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
@@ -204,6 +205,22 @@ def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Pat
     assert status == 0, errors
     assert "committed" in out
     assert Archive.open(archive).catalogue.account.is_balanced
+
+
+@pytest.mark.spec("DAY-10")
+def test_workers_load_a_feed_of_ones_own(tmp_path: Path) -> None:
+    write_own_feed(tmp_path)
+    archive = tmp_path / "archive"
+    status, out, errors = end(
+        start(
+            "run", str(tmp_path / "toy.pcap"), "--archive", str(archive), "--table", str(tmp_path / "toy.toml"),
+            "--module", str(tmp_path / "toy.py"), "--master", "local[2]", "--no-derive", **small(tmp_path),
+        )
+    )  # fmt: skip
+    assert status == 0, errors
+    assert "3 source messages = 3 converted" in out
+    (file,) = Archive.open(archive).files("trade")
+    assert sorted(pq.ParquetFile(archive / file.path).read().column("quantity").to_pylist()) == [50, 300]
 
 
 def test_a_run_that_could_convert_nothing_is_no_success(tmp_path: Path) -> None:

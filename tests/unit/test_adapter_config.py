@@ -16,9 +16,9 @@ class Toy(MoldUDP64):
 def test_a_framing_of_ones_own_is_named_like_any_other() -> None:
     lines = (LineAddress(port=7_000),)
     with pytest.raises(ConfigurationError, match="'toy'") as refused:
-        SourceStreamConfig(id=1, name="s", framing="toy", lines=lines)
+        SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).check_framing()
     assert "moldudp64, iextp, soupbintcp, file, contribution" in str(refused.value)
     register_datagram_format(Toy())
-    assert SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).framing == "toy"
+    SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).check_framing()
     with pytest.raises(ConfigurationError, match="does not go with"):
         SourceStreamConfig(id=1, name="s", framing="toy")

@@ -22,15 +22,16 @@ DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 @pytest.mark.usefixtures("own_formats")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of one document build on each other; a TOML block that begins with a file's name is that file. Ports
-    are exchanged for free ones, so that nobody else on this machine is heard."""
+    """The blocks of one document build on each other; a block that begins with a file's name is that file. Ports are
+    exchanged for free ones, so that nobody else on this machine is heard."""
     monkeypatch.chdir(tmp_path)
-    for name, block in re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", path.read_text(), flags=re.DOTALL):
+    named = r"```(?:toml|python)\n# (\S+\.(?:toml|py))\n(.*?)```"
+    for name, block in re.findall(named, path.read_text(), flags=re.DOTALL):
         (tmp_path / name).write_text(block)
     namespace: dict[str, object] = {}
     written = sorted(set(re.findall(r"port=(\d+)", path.read_text())))
     ports = dict(zip(written, map(str, free_ports(len(written))), strict=True))
-    for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
+    for block in re.findall(r"```python\n(?!# \S+\.py\n)(.*?)```", path.read_text(), flags=re.DOTALL):
         block = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block)
         exec(compile(block, path.name, "exec"), namespace)
 

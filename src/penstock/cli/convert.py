@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.base.counters import Cause
+from penstock.base.extensions import load_modules
 from penstock.cli.file_options import FormatOption
-from penstock.cli.table_options import PrefixOption, VenueOption
+from penstock.cli.table_options import ModulesOption, PrefixOption, VenueOption
 from penstock.convert import Converted, Converter, ConverterTable, TableChoice
 from penstock.convert.explain import explain
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
@@ -24,8 +25,11 @@ TableArgument = Annotated[
 
 
 @app.command()
-def check(table: TableArgument, venue: VenueOption = "", prefix: PrefixOption = "") -> None:
+def check(
+    table: TableArgument, venue: VenueOption = "", prefix: PrefixOption = "", module: ModulesOption = None
+) -> None:
     """Say what a table does with each source message, or where it is wrong."""
+    load_modules(module or ())
     for line in explain(ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))):
         typer.echo(line)
 
@@ -41,12 +45,14 @@ def run(
     ] = None,
     venue: VenueOption = "",
     prefix: PrefixOption = "",
+    module: ModulesOption = None,
     file_format: FormatOption = None,
 ) -> None:
     """Convert the messages of a file and print what comes out, one JSON object per line.
 
     The exit status is 1 when the file is damaged, or when none of its messages could be converted.
     """
+    load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
     chosen = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))
     converter = Converter(chosen.compile(), 1, trading_date=day)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.extensions import load_modules
 from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption
 from penstock.cli.clock import parse_address
 from penstock.cli.feedlisten import listen_mold, listen_soup
@@ -21,8 +22,9 @@ from penstock.cli.feedreport import report_text
 from penstock.cli.feedsoup import play_soup
 from penstock.cli.file_options import FormatOption
 from penstock.cli.interrupt import interruptible
+from penstock.cli.table_options import ModulesOption
 from penstock.feed.config import LineConfig
-from penstock.feed.formats import MoldUDP64
+from penstock.feed.formats import datagram_format
 from penstock.feed.formats.stream import ByteStream
 from penstock.feed.lines.inspect import inspect
 from penstock.feed.lines.soup_client import SoupClientConfig
@@ -153,12 +155,14 @@ def info(
     ],
     has_header: Annotated[bool, typer.Option("--header", help="The first line of a text names its columns.")] = False,
     file_format: FormatOption = None,
+    module: ModulesOption = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Say what is in a file: messages by type, sessions, gaps, repetitions, and what is damaged and where.
 
     The exit status is 1 when something is damaged, or when nothing in the file could be read as a feed.
     """
+    load_modules(module or ())
     with open_file(file) as opened:
         stream = ByteStream(opened)
         report = inspect(stream, file_format or guess_format(file, stream), has_header=has_header)
@@ -170,7 +174,7 @@ def info(
 @app.command("listen")
 def listen(
     lines: Annotated[
-        list[str] | None, typer.Argument(help="GROUP:PORT of each line of MoldUDP64; none for SoupBinTCP.")
+        list[str] | None, typer.Argument(help="GROUP:PORT of each line of datagrams; none for SoupBinTCP.")
     ] = None,
     interface: InterfaceOption = INTERFACE,
     server: Annotated[str, typer.Option(help="HOST:PORT where requests are answered, or logins.")] = "",
@@ -179,14 +183,17 @@ def listen(
         str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; better in the environment.")
     ] = "",
     from_start: FromStartOption = False,
+    framing: Annotated[str, typer.Option(help="The format of the datagrams.")] = "moldudp64",
+    module: ModulesOption = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, with the session.")] = inf,
 ) -> None:
     """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for."""
+    load_modules(module or ())
     address = parse_address(server) if server else None
     if lines:
         channels = [Channel.parse(line, interface=interface) for line in lines]
         config = LineConfig(join="start" if from_start else "live")
-        listen_mold(channels, MoldUDP64(), address, config, seconds)
+        listen_mold(channels, datagram_format(framing), address, config, seconds)
     elif address is None:
         raise ConfigurationError("nothing to listen to", hint="name the lines, or a SoupBinTCP server by --server")
     else:

@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.extensions import absolute_modules
 from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
-from penstock.cli.table_options import PrefixOption, VenueOption
+from penstock.cli.table_options import ModulesOption, PrefixOption, VenueOption
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def run(
     table: Annotated[str, typer.Option(help="The converter table of the feeds: itch, iex-deep, …, or a file.")] = "",
     venue: VenueOption = "",
     prefix: PrefixOption = "",
+    module: ModulesOption = None,
     day: Annotated[
         str, typer.Option("--date", help="The feeds' trading date (YYYY-MM-DD), if they send no dates.")
     ] = "",
@@ -69,6 +71,7 @@ def run(
             table=table,
             venue=venue,
             prefix=prefix,
+            modules=absolute_modules(module or ()),
             trading_date=_date(day).isoformat() if day else "",
             stream=stream,
             is_following=follow,

@@ -28,6 +28,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     table: str
     venue: str
     prefix: str
+    modules: tuple[str, ...]
     trading_date: str
     stream: int
     is_following: bool
@@ -77,11 +78,17 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
             )
         else:
             conversion = Conversion(
-                options.table, options.stream, options.trading_date, venue=options.venue, prefix=options.prefix
+                options.table,
+                options.stream,
+                options.trading_date,
+                venue=options.venue,
+                prefix=options.prefix,
+                modules=options.modules,
             )
+            reading = FeedOptions(modules=options.modules)
             conversion.checked()
-            open_as_told(Path(text), FeedOptions()).close()
-            found.append(FeedSource(Path(text), conversion, cores=cores))
+            open_as_told(Path(text), reading).close()
+            found.append(FeedSource(Path(text), conversion, reading, cores=cores))
     return found
 
 

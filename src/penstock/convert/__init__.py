@@ -14,7 +14,7 @@ from penstock.convert.format import SourceFormat
 from penstock.convert.functions import converter_function
 from penstock.convert.plan import Plan
 from penstock.convert.state import ConversionState, StateImage, StateLimits
-from penstock.convert.table import ConverterTable, shipped_tables
+from penstock.convert.table import ConverterTable, register_table, shipped_tables
 
 __all__ = [
     "Checkpoint",
@@ -29,5 +29,6 @@ __all__ = [
     "StateLimits",
     "TableChoice",
     "converter_function",
+    "register_table",
     "shipped_tables",
 ]

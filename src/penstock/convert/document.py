@@ -60,6 +60,9 @@ class TableDocument(Config, frozen=True):
     format: Name
     message: dict[str, list[Step]]
     description: str = ""
+    modules: list[str] = msgspec.field(default_factory=list)
+    """Python files beside the table, or modules by their dotted names, that are loaded before the table is compiled."""
+
     venue: Venue = ""
     prefix: Prefix = ""
     """Takes the place of {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice replaces them."""

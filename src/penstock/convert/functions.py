@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from penstock.base.errors import TableError
+from penstock.base.extensions import load_entry_points
 from penstock.convert import _program as c
 from penstock.convert.names import guess
 from penstock.convert.registers import NUMBER_MAX, NUMBER_MIN, Code, Value, op, pack
@@ -74,6 +75,8 @@ def converter_function(
 def apply_function(site: Site, value: Value, name: str, arguments: tuple[str, ...]) -> Value:
     if name in BUILTINS:
         return BUILTINS[name](site, value, arguments)
+    if name not in _USER:
+        load_entry_points()
     if name in _USER:
         return _call(site, value, _USER[name], arguments)
     raise site.refuse(f"there is no function {name!r}", hint=guess(name, [*BUILTINS, *_USER]))

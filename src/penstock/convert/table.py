@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.base.config import load_toml, parse_toml
 from penstock.base.errors import TableError, TopicError
+from penstock.base.extensions import load_entry_points, load_modules
 from penstock.convert.document import TableChoice, TableDocument
 from penstock.convert.format import SourceFormat
 from penstock.convert.names import guess
@@ -28,8 +29,18 @@ from penstock.topics import check_topic
 DIRECTORY = Path(__file__).parent / "tables"
 
 
+_registered: dict[str, Path] = {}
+
+
 def shipped_tables() -> list[str]:
     return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
+
+
+def register_table(path: Path) -> None:
+    """Make a table of one's own known by the name of its file, without the suffix."""
+    if path.stem in shipped_tables() or _registered.get(path.stem, path) != path:
+        raise TableError(f"there is a table called {path.stem!r} already", where=str(path))
+    _registered[path.stem] = path
 
 
 class ConverterTable:
@@ -55,10 +66,15 @@ class ConverterTable:
 
     @staticmethod
     def load(name: str) -> ConverterTable:
-        """A table that comes with Penstock, by its name."""
-        if name not in shipped_tables():
-            raise TableError(f"no table {name!r} is shipped", hint=guess(name, shipped_tables()))
-        return ConverterTable.read(DIRECTORY / f"{name}.toml")
+        """A table that comes with Penstock, or that a loaded module or an installed package registered, by its name."""
+        if name in shipped_tables():
+            return ConverterTable.read(DIRECTORY / f"{name}.toml")
+        if name not in _registered:
+            load_entry_points()
+        if name not in _registered:
+            hint = guess(name, [*shipped_tables(), *_registered])
+            raise TableError(f"no table {name!r} is shipped or registered", hint=hint)
+        return ConverterTable.read(_registered[name])
 
     @staticmethod
     def read(path: Path) -> ConverterTable:
@@ -104,6 +120,7 @@ class ConverterTable:
 
     def compile(self) -> Plan:
         """The plan, or a TableError that says what is wrong with the table and where."""
+        load_modules(self.document.modules, self._directory)
         return compile_plan(self.document, self.format, self.where, self._directory)
 
 

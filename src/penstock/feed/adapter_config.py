@@ -1,13 +1,15 @@
 """What one feed adapter is told: its sources, where it publishes, its peers, its journal and its stream service."""
 
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.convert.document import TableChoice
+from penstock.base.extensions import load_entry_points, load_modules
+from penstock.convert import ConverterTable, Plan, TableChoice
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.formats import DATAGRAM_FORMATS
 from penstock.feed.service.config import ServiceConfig
@@ -63,21 +65,30 @@ class SourceStreamConfig(Config, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_lined = self.framing in DATAGRAM_FORMATS
+        is_served = self.framing == "soupbintcp"
+        is_given = (bool(self.lines), self.server is not None, bool(self.url))
+        if is_given != (self.is_lined, is_served, self.framing == "file"):
+            raise ConfigurationError(
+                f"framing {self.framing} does not go with what else is given",
+                where=f"stream {self.name}",
+                hint="formats of datagrams have lines, soupbintcp a server, file a url, contribution none of these",
+            )
+
+    @property
+    def is_lined(self) -> bool:
+        """Whether it comes as datagrams, over lines."""
+        return self.framing not in UNLINED
+
+    def check_framing(self) -> None:
+        """Refuse a framing that nobody made known; modules are loaded before that."""
+        if self.is_lined and self.framing not in DATAGRAM_FORMATS:
+            load_entry_points()
         known = (*DATAGRAM_FORMATS, *UNLINED)
         if self.framing not in known:
             raise ConfigurationError(
                 f"no framing is called {self.framing!r}",
                 where=f"stream {self.name}",
-                hint=f"there are {', '.join(known)}; register_datagram_format() makes others known",
-            )
-        is_served = self.framing == "soupbintcp"
-        is_given = (bool(self.lines), self.server is not None, bool(self.url))
-        if is_given != (is_lined, is_served, self.framing == "file"):
-            raise ConfigurationError(
-                f"framing {self.framing} does not go with what else is given",
-                where=f"stream {self.name}",
-                hint="formats of datagrams have lines, soupbintcp a server, file a url, contribution none of these",
+                hint=f"there are {', '.join(known)}; the adapter's modules make others known",
             )
 
 
@@ -167,6 +178,9 @@ class AdapterConfig(Config, frozen=True):
     state_directory: str
     """Where terms and epochs are kept, so that none is used twice."""
 
+    modules: tuple[str, ...] = ()
+    """Python files or modules with feeds of one's own: framings and converter functions."""
+
     index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     trading_date: str = ""
     """The day, as 2026-01-30, for feeds whose messages tell no date. Empty: today, by the clock at the start."""
@@ -200,6 +214,14 @@ class AdapterConfig(Config, frozen=True):
             )
         if self.publish.sealed and not self.admin.url:
             raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")
+
+    def load(self, beside: Path = Path()) -> Plan:
+        """Load the modules, compile the table and find the framings, so that nothing of these is missing later."""
+        load_modules(self.modules, beside)
+        plan = ConverterTable.find(self.table, beside).compile()
+        for stream in self.streams:
+            stream.check_framing()
+        return plan
 
     def sync_config(self) -> SynchroniserConfig:
         """With this adapter's index."""

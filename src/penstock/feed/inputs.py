@@ -73,7 +73,7 @@ class Sources:
         self.lined: list[LinedSource] = []
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
-        plan = ConverterTable.find(config.table).compile()
+        plan = config.load()
         day = config.trading_day() or date.today()
         interval = config.sync.checkpoint_interval
         try:

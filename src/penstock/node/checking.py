@@ -6,7 +6,6 @@ from penstock.admin.config import AdminConfig
 from penstock.assured.node import RouterNodeConfig
 from penstock.assured.witnessing import WitnessConfig
 from penstock.base.errors import ConfigurationError
-from penstock.convert import ConverterTable
 from penstock.engine import ClassMap
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
@@ -42,7 +41,7 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
             Policy.parse(_text(beside / config.policy), where=config.policy)
             _take_place(places, f"tcp {config.host}:{config.port}", config.node)
         case AdapterConfig():
-            ConverterTable.find(config.table, beside).compile()
+            config.load(beside)
             if config.admin.credentials:
                 Credentials.load(beside / config.admin.credentials)
             _take_place(places, f"tcp {config.peers.host}:{config.peers.port}", config.name)

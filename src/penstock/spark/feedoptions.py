@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
+from penstock.base.extensions import absolute_modules
 from penstock.feed.lines.sources import FileFormat
 from penstock.model import MessageModel
 from penstock.spark.feedindex import Progress, plan_slices
@@ -32,6 +33,7 @@ class FeedSourceOptions(Config, frozen=True):
     table: str = ""
     venue: str = ""
     prefix: str = ""
+    modules: tuple[str, ...] = ()
     date: str = ""
     stream: Annotated[int, msgspec.Meta(ge=0, le=STREAM_MAX)] = 1
     model: str = ""
@@ -47,7 +49,14 @@ class FeedSourceOptions(Config, frozen=True):
     def conversion(self) -> Conversion | None:
         if not self.table:
             return None
-        return Conversion(self.table, self.stream, self.date, venue=self.venue, prefix=self.prefix)
+        return Conversion(
+            self.table,
+            self.stream,
+            self.date,
+            venue=self.venue,
+            prefix=self.prefix,
+            modules=absolute_modules(self.modules),
+        )
 
     def checked_model(self) -> MessageModel | None:
         """The model of the rows; None: all models, or no conversion at all."""
@@ -85,7 +94,8 @@ class FeedSourceOptions(Config, frozen=True):
     def slices(self, progress: Progress | None = None) -> list[FeedSlice]:
         """Of all files, each a source stream of its own; indexes are made where they are missing."""
         conversion = None if self.rows == "source" else self.conversion
-        reading = FeedOptions(self.format, self.framing, self.destinations, self.header)
+        modules = absolute_modules(self.modules)
+        reading = FeedOptions(self.format, self.framing, self.destinations, self.header, modules)
         return [
             piece
             for path in self.files()

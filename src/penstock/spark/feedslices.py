@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockError
+from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, SourceBatch, TableChoice
 from penstock.feed.formats._framing import Blocks
@@ -47,6 +48,8 @@ class FeedOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     framing: str = ""
     destinations: tuple[str, ...] = ()
     has_header: bool = False
+    modules: tuple[str, ...] = ()
+    """With framings of one's own: files that every worker can read, or modules that it can import."""
 
 
 class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,9 +61,12 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     trading_date: str = ""
     venue: str = ""
     prefix: str = ""
+    modules: tuple[str, ...] = ()
+    """With converter functions or tables of one's own, besides those that the table names."""
 
     def load(self) -> tuple[ConverterTable, Plan]:
         """The table and its plan, which is compiled once in a process."""
+        load_modules(self.modules)
         path = Path(self.table)
         changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
         return _load(self.table, self.venue, self.prefix, changed_ns)
@@ -229,6 +235,7 @@ REMAKE = "the index is made again when its directory is deleted"
 
 
 def open_as_told(path: Path, options: FeedOptions) -> Any:
+    load_modules(options.modules)
     return open_source(
         path,
         file_format=options.file_format,

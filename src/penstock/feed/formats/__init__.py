@@ -5,6 +5,7 @@ has to know; docs/write-your-own-feed.md makes one.
 """
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.extensions import load_entry_points
 from penstock.feed.formats.datagram import DatagramFormat, Segment
 from penstock.feed.formats.iextp import IexTp
 from penstock.feed.formats.mold import MoldUDP64
@@ -14,11 +15,22 @@ DATAGRAM_FORMATS: dict[str, DatagramFormat] = {each.name: each for each in (Mold
 
 def datagram_format(name: str) -> DatagramFormat:
     """A format by the name that configurations use."""
+    if name not in DATAGRAM_FORMATS:
+        load_entry_points()
     try:
         return DATAGRAM_FORMATS[name]
     except KeyError:
         known = ", ".join(DATAGRAM_FORMATS)
-        raise ConfigurationError(f"no format of datagrams is called {name!r}", hint=f"there are: {known}") from None
+        raise ConfigurationError(
+            f"no format of datagrams is called {name!r}",
+            hint=f"there are: {known}; modules and entry points add others",
+        ) from None
+
+
+def known_formats() -> list[DatagramFormat]:
+    """All formats, those of installed packages among them; the ones that were added last come first."""
+    load_entry_points()
+    return list(reversed(DATAGRAM_FORMATS.values()))
 
 
 def register_datagram_format(framing: DatagramFormat) -> None:
@@ -35,5 +47,6 @@ __all__ = [
     "MoldUDP64",
     "Segment",
     "datagram_format",
+    "known_formats",
     "register_datagram_format",
 ]

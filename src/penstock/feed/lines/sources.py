@@ -15,7 +15,7 @@ from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError, PacketError
 from penstock.convert import SourceBatch
 from penstock.feed.config import LineConfig
-from penstock.feed.formats import DATAGRAM_FORMATS, DatagramFormat, datagram_format
+from penstock.feed.formats import DatagramFormat, datagram_format, known_formats
 from penstock.feed.formats.content import LOOK_SIZE, described, foreign, is_blocks, is_capture, is_text
 from penstock.feed.formats.csvticks import CsvTicks
 from penstock.feed.formats.itchfile import ItchFile
@@ -136,7 +136,7 @@ def guess_format(path: Path, stream: ByteStream) -> FileFormat:
 
 def guess_framing(data: bytes) -> DatagramFormat | None:
     """The format that this datagram is in."""
-    for each in reversed(DATAGRAM_FORMATS.values()):
+    for each in known_formats():
         try:
             each.decode(data)
         except PacketError:
