@@ -27,3 +27,12 @@ def main(path: str, action: str, wanted: str, count: str) -> None:
     commits.reached = compaction.reached = Killer(wanted, int(count))
     with Archive.writing(path) as archive:
         {"append": step, "compact": compact_all, "retain": drop_old, "open": lambda archive: None}[action](archive)
+
+
+def fill_and_compact(path: str, steps: int) -> None:
+    """Append, and compact after every second step."""
+    with Archive.writing(path) as archive:
+        for number in range(steps):
+            step(archive)
+            if number % 2:
+                compact_all(archive)

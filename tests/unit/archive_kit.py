@@ -68,6 +68,11 @@ def check_whole(path: Path, first: int = 1) -> int:
         files = archive.catalogue.files.get(table, {})
         assert sum(file.rows for file in files.values()) == last + 1 - first
         assert {str(each.relative_to(path)) for each in (path / table).rglob("*.parquet")} == set(files)
+        read = pq.read_table(archive.paths(table)) if files else pa.table({"seq": []})
+        assert sorted(read.column("seq").to_pylist()) == list(range(first, last + 1)), table
+    kept = {str(each.relative_to(path / "_files")) for each in (path / "_files").rglob("*.parquet")}
+    named = {file for files in archive.catalogue.files.values() for file in files}
+    assert kept == named | set(archive.catalogue.replaced)
     assert not list((path / "_staging").iterdir())
     assert archive.catalogue.account.is_balanced
     return last

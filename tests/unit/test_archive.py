@@ -3,8 +3,11 @@
 import errno
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -47,6 +50,7 @@ def test_what_was_never_committed_is_removed(path: Path) -> None:
         step(archive)
         staging = archive.begin()
         stage(staging, "trade", "2024-01-02", 0, [11, 12])
+    Archive.writing(path).close()
     assert check_whole(path) == 10
 
 
@@ -68,23 +72,63 @@ def test_a_second_writer_is_refused_with_a_name(path: Path) -> None:
 def test_a_number_is_taken_once_even_without_the_lock(path: Path) -> None:
     with Archive.writing(path) as archive:
         first = step(archive)
-        with pytest.raises(ArchiveError, match="somebody else"):
+        with pytest.raises(ArchiveError, match="another process has made"):
             CommitLog(path / "_commits").append(first)
     assert check_whole(path) == 10
 
 
-def test_a_reader_does_not_see_what_is_not_yet_in_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_sees_a_commit_from_its_commit_point_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def look(reached: str) -> None:
-        if reached in ("staged", "committed", "file-placed", "settled"):
-            seen.append((reached, Archive.open(path).catalogue.number))
+        if reached in ("staged", "synced", "committed", "file-placed", "settled"):
+            reader = Archive.open(path)
+            seen.append((reached, len(pq.read_table(reader.paths("trade")))))
 
     with Archive.writing(path) as archive:
         step(archive)
         monkeypatch.setattr(commits, "reached", look)
         step(archive)
-    assert seen == [("staged", 1), ("committed", 1), *[("file-placed", 1)] * 4, ("settled", 2)]
+    assert seen == [("staged", 10), ("synced", 10), ("committed", 20), *[("file-placed", 20)] * 4, ("settled", 20)]
+
+
+def tree_of(path: Path) -> dict[str, tuple[int, int]]:
+    return {str(each): (each.stat().st_ino, each.stat().st_mtime_ns) for each in path.rglob("*")}
+
+
+def test_a_reader_changes_nothing_whatever_a_writer_has_left(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        stage(archive.begin(), "trade", "2024-01-02", 0, [11, 12])
+        before = tree_of(path)
+        assert Archive.open(path).catalogue.number == 1
+        assert tree_of(path) == before
+    reader = Archive.open(path)  # nobody holds the lock
+    assert sorted(pq.read_table(reader.paths("trade")).column("seq").to_pylist()) == list(range(1, 11))
+    assert tree_of(path) == before
+
+
+@pytest.mark.parametrize("change", [compact_all, drop_old])
+def test_replaced_files_stay_for_the_grace_period(path: Path, change: Callable[[Archive], object]) -> None:
+    with Archive.writing(path) as archive:
+        for date in ("2024-01-01", "2024-01-02", "2024-01-01"):
+            step(archive, date)
+        reader = Archive.open(path)
+        before = reader.paths("trade")
+        change(archive)
+        step(archive)
+        assert sorted(pq.read_table(before).column("seq").to_pylist()) == list(range(1, 31))
+        assert pq.read_table(before).column_names == ["seq", "topic", "date", "stream"]
+        assert Archive.open(path).paths("trade") != before
+        assert not archive.expired(time.time_ns())
+    with Archive.writing(path, grace_seconds=0.0) as archive:
+        assert archive.catalogue.replaced
+        step(archive)
+        assert not archive.catalogue.replaced
+    assert not any(Path(each).exists() for each in before if "2024-01-01" in each)
+    check_whole(path) if change is compact_all else None
+    with pytest.raises(FileNotFoundError):
+        pq.read_table(before)
 
 
 def test_a_table_without_streams_goes_when_its_last_date_does(path: Path) -> None:
@@ -193,12 +237,15 @@ def test_wrong_directories_and_newer_archives_are_refused(path: Path) -> None:
             archive.files("bond")
         assert "quote, trade" in caught.value.hint
     document = path / "_commits" / commit_name(1)
-    document.write_bytes(document.read_bytes().replace(b'{"version":1', b'{"version":2', 1))
-    with pytest.raises(ArchiveError, match="has version 2"):
+    document.write_bytes(document.read_bytes().replace(b'{"version":2', b'{"version":3', 1))
+    with pytest.raises(ArchiveError, match="has version 3"):
         Archive.open(path)
     (path / "_archive.json").write_text(json.dumps({"format": "penstock archive", "version": 9}))
     with pytest.raises(ArchiveError, match="has version 9"):
         Archive.writing(path)
+    (path / "_archive.json").write_text(json.dumps({"format": "penstock archive", "version": 1}))
+    with pytest.raises(ArchiveError, match=r"has version 1.*reads version 2"):
+        Archive.open(path)
 
 
 def test_a_disk_that_fills_while_committing_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

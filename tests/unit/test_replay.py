@@ -92,7 +92,7 @@ def test_an_archive_that_cannot_be_played_says_so(day: Day, tmp_path: Path) -> N
         list(plays_of_archive(Archive.open(tmp_path / "empty"), Chosen()))
     write_archive(tmp_path / "archive", [day])
     archive = Archive.open(tmp_path / "archive")
-    victim = archive.path / archive.files("trade")[0].path
+    victim = Path(archive.paths("trade")[0])
     data = bytearray(victim.read_bytes())
     victim.write_bytes(data[: len(data) // 2])
     with pytest.raises(ArchiveCorruptError, match="part-"):

@@ -158,6 +158,12 @@ class ArchiveLockedError(ArchiveError):
     code = "archive-locked"
 
 
+class ArchiveUnsettledError(ArchiveError):
+    """A commit counts, or may count, and was not finished; opening the archive for writing finishes it."""
+
+    code = "archive-unsettled"
+
+
 class TaskError(PenstockError):
     """A task of a Spark job failed, again and again if Spark is told to; nothing came of the job."""
 

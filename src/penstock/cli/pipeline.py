@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args_is_help=True)
 
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
+GraceOption = Annotated[
+    int,
+    typer.Option(
+        "--grace", min=0, metavar="MINUTES", help="Keep replaced files this long, for queries that are running."
+    ),
+]
+GRACE_MINUTES = 60
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
 
 app.command("audit")(pipeline_audit.audit)
@@ -114,13 +121,17 @@ def compact(
     archive: ArchiveArgument,
     table: TablesOption = None,
     megabytes: Annotated[int, typer.Option(min=1, help="Files of this size are big enough.")] = 256,
+    grace: GraceOption = GRACE_MINUTES,
 ) -> None:
-    """Put small files of the same partition together. Every reader sees the old files or the new one, never both."""
+    """Merge small files of the same partition. Every reader sees the old files or the new one, never both.
+
+    The old files stay on the disk for --grace minutes; the first commit after that removes them.
+    """
     from penstock.spark.pipeline.archive import Archive
     from penstock.spark.pipeline.compaction import compact as put_together
     from penstock.spark.pipeline.compaction import small_files
 
-    with Archive.writing(archive) as opened:
+    with Archive.writing(archive, grace_seconds=60.0 * grace) as opened:
         groups = small_files(opened, target_size=megabytes << 20, tables=table or ())
         put_together(opened, groups)
     files = sum(len(group.files) for group in groups)
@@ -133,15 +144,16 @@ def retain(
     days: Annotated[int | None, typer.Option(min=1, help="Keep so many days before today (UTC), and today.")] = None,
     since: Annotated[str, typer.Option(metavar="DATE", help="Keep this date (YYYY-MM-DD) and all after it.")] = "",
     table: TablesOption = None,
+    grace: GraceOption = GRACE_MINUTES,
 ) -> None:
-    """Remove the rows of old dates."""
+    """Remove the rows of old dates. Their files stay on the disk for --grace minutes."""
     from penstock.spark.pipeline.archive import Archive
     from penstock.spark.pipeline.compaction import retain as remove_before
 
     if (days is None) == (not since):
         raise ConfigurationError("what to keep is not said", hint="give --days or --since, one of them")
     first = _date(since) if since else datetime.now(UTC).date() - timedelta(days=days or 0)
-    with Archive.writing(archive) as opened:
+    with Archive.writing(archive, grace_seconds=60.0 * grace) as opened:
         commit = remove_before(opened, before=first.isoformat(), tables=table or ())
         opened.prune_log()
     removed = len(commit.removed) if commit is not None else 0

@@ -92,11 +92,10 @@ def _result(archive: Archive, audit: AuditReport, followed: RunReport, last: Run
 
 def _bars(archive: Archive) -> list[BarLine]:
     """The bars with the most volume, as anybody reads them: with plain Parquet."""
-    paths = [str(archive.path / file.path) for file in archive.catalogue.files.get(BAR_TABLE, {}).values()]
-    if not paths:
+    if not archive.catalogue.files.get(BAR_TABLE):
         return []
     columns = ["symbol", "event_time", "open", "high", "low", "close", "volume", "vwap", "trade_count"]
-    table = pyarrow.dataset.dataset(paths).to_table(columns=columns)
+    table = pyarrow.dataset.dataset(archive.paths(BAR_TABLE)).to_table(columns=columns)
     rows = table.sort_by([("volume", "descending"), ("symbol", "ascending")])[:BARS_SHOWN].to_pylist()
     return [
         BarLine(

@@ -7,9 +7,10 @@
 
     archive = Archive.open(path)                       # a reader: what is committed now
     archive.frame(spark, "trade", dates=["2024-01-02"])
+    pandas.read_parquet(archive.paths("trade"))
 
-One process writes; others are refused. Whatever a killed one left is put right when the archive is opened: what was
-committed is put in its place, what was not is removed. Tables are plain directories: ARCHIVE/<table>/date=…/stream=….
+One process writes; others are refused. A writer first finishes or removes what a killed one left. Readers never write;
+the files of the commit that they opened stay for the grace period. docs/protocol/archive.md describes every file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveLockedError, NotFoundError
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import (
+    ArchiveCorruptError,
+    ArchiveError,
+    ArchiveLockedError,
+    ArchiveUnsettledError,
+    NotFoundError,
+)
 from penstock.base.log import logger
 from penstock.spark.pipeline import commits
 from penstock.spark.pipeline.commits import (
@@ -40,9 +48,9 @@ from penstock.spark.pipeline.commits import (
     FileEntry,
     cannot,
     sync_directory,
-    too_new,
+    wrong_version,
 )
-from penstock.spark.pipeline.placing import make_directories, place, prepare_replacement, sync_staged
+from penstock.spark.pipeline.placing import FILES, discard, keep_files, kept, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +62,10 @@ STAGING = "_staging"
 FORMAT = "penstock archive"
 
 LOCK_SECONDS = 0.5
-"""A reader that puts right what a killed writer left has the lock for a moment; so long a writer waits for it."""
+"""How long a writer waits for the lock: an audit, for one, holds it for a moment only."""
+
+GRACE_SECONDS = 3_600.0
+"""How long the files that a commit replaced or removed stay for those who opened the archive before it."""
 
 log = logger("archive")
 
@@ -96,37 +107,33 @@ class _Mark(msgspec.Struct):
 class Archive:
     """Made by open() to read, by writing() to write. `catalogue` is what was committed when it was opened."""
 
-    def __init__(self, path: Path, lock_fd: int, *, is_new: bool = False) -> None:
+    def __init__(self, path: Path, lock_fd: int, *, is_new: bool = False, grace_seconds: float = GRACE_SECONDS) -> None:
         self.path = path
         self._is_new = is_new
+        self._grace_seconds = grace_seconds
+        self._unsettled = 0
+        """Number of a commit that may count and was not finished."""
         self.catalogue = Catalogue()
         self._lock_fd = lock_fd
         self._log = CommitLog(path / COMMITS)
 
     @staticmethod
     def open(path: str | Path) -> Archive:
-        """To read. What a killed writer left is put right first, unless another one is at work."""
-        root = _checked(Path(path))
-        try:
-            if any((root / STAGING).iterdir()):
-                Archive.writing(root).close()
-        except ArchiveLockedError:
-            log.debug("being_written", path=str(root))
-        except ArchiveCorruptError:
-            raise
-        except ArchiveError as error:
-            log.debug("not_recovered", path=str(root), error=str(error))  # a disk that can only be read
-        archive = Archive(root, -1)
+        """Open to read. Nothing is written, and the lock is not taken."""
+        archive = Archive(_checked(Path(path)), -1)
         archive.refresh()
         return archive
 
     @staticmethod
-    def writing(path: str | Path) -> Archive:
-        """To write, alone; it is made if there is none. What a killed writer left is put right."""
+    def writing(path: str | Path, *, grace_seconds: float = GRACE_SECONDS) -> Archive:
+        """Open to write, alone; a new archive is made if there is none. What a killed writer left is finished.
+
+        Files that commits of this writer replace stay for at least `grace_seconds`.
+        """
         root = Path(path)
         try:
             is_new = _create(root)
-            archive = Archive(_checked(root), _locked(root), is_new=is_new)
+            archive = Archive(_checked(root), _locked(root), is_new=is_new, grace_seconds=grace_seconds)
         except NotADirectoryError:
             raise ArchiveError(
                 "is a file, and an archive is a directory",
@@ -149,14 +156,15 @@ class Archive:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """When what was to be done fails, an archive that was made for it, and got nothing, goes as well."""
-        if kind is not None and self._is_new and not self.catalogue.number:
+        """An archive that was made for something that failed, and that has no commit, is removed."""
+        if kind is not None and self._is_new and not self.catalogue.number and not self._unsettled:
             for name in (MARK, LOCK):
                 (self.path / name).unlink(missing_ok=True)
-            for name in (COMMITS, STAGING):
+            for name in (COMMITS, STAGING, FILES):
                 shutil.rmtree(self.path / name, ignore_errors=True)
-            with contextlib.suppress(OSError):  # somebody else has put something there
-                self.path.rmdir()
+            for each in os.walk(self.path, topdown=False):  # directories of partitions that got no file
+                with contextlib.suppress(OSError):  # somebody else has put something there
+                    os.rmdir(each[0])
         self.close()
 
     def close(self) -> None:
@@ -165,12 +173,8 @@ class Archive:
             self._lock_fd = -1
 
     def refresh(self) -> None:
-        """What is committed now. A commit that its writer is still putting in place is not seen yet."""
-        catalogue = self._log.read()
-        last = self._log.find(catalogue.number) if self._lock_fd < 0 else None
-        if last is not None and (self.path / STAGING / last.run).exists():
-            catalogue = self._log.read(last.number - 1)
-        self.catalogue = catalogue
+        """Read what is committed now."""
+        self.catalogue = self._log.read()
 
     # Reading
 
@@ -191,6 +195,15 @@ class Archive:
             if (dates is None or file.date in dates) and (streams is None or file.stream in streams)
         ]
 
+    def paths(
+        self, table: str, *, dates: Collection[str] | None = None, streams: Collection[int] | None = None
+    ) -> list[str]:
+        """The files of exactly the committed rows, for any reader of Parquet; `date` and `stream` are in the paths.
+
+        The files stay for the grace period after a later commit replaces them, unlike those of the table's directory.
+        """
+        return [str(kept(self.path, file.path)) for file in self.files(table, dates=dates, streams=streams)]
+
     def frame(
         self,
         spark: SparkSession,
@@ -204,7 +217,7 @@ class Archive:
 
     def frame_of(self, spark: SparkSession, table: str, files: Iterable[FileEntry]) -> DataFrame:
         """The rows of some of its files."""
-        return read_frame(spark, self.path, table, files, self.catalogue.schemas[table])
+        return read_frame(spark, self.path / FILES, table, files, self.catalogue.schemas[table])
 
     # Writing
 
@@ -220,8 +233,8 @@ class Archive:
         return staging
 
     def abandon(self, staging: Staging) -> None:
-        """Nothing comes of it."""
-        shutil.rmtree(staging.path, ignore_errors=True)
+        """Remove the files of a commit that is not made."""
+        discard(self.path, staging.path)
 
     def commit(
         self,
@@ -233,38 +246,62 @@ class Archive:
         account: Account | None = None,
         **what: Any,
     ) -> Commit:
-        """From now on the files count; `what` are further keys of a Commit. On an error nothing of it counts."""
+        """Make a commit of these files; `what` are further keys of a Commit.
+
+        After ArchiveUnsettledError the commit counts or may count, and this writer refuses further work; opening the
+        archive again finishes the commit. After any other error nothing of the commit counts, and its files are gone.
+        """
         self._require_lock()
+        made_ns = time.time_ns()
         commit = Commit(
             number=staging.number,
             kind=kind,
             run=staging.run,
-            made_ns=time.time_ns(),
+            made_ns=made_ns,
             files=list(files),
             removed=list(removed),
+            expired=self.expired(made_ns),
             account=account or Account(),
             **what,
         )
         commits.reached("staged")
         try:
-            make_directories(self.path, commit)
-            prepare_replacement(self.path, staging.path, commit)
-            sync_staged(staging.path, commit)
+            keep_files(self.path, staging.path, commit)
         except OSError as error:
             self.abandon(staging)
             raise cannot("commit", self.path, error) from None
         commits.reached("synced")
+        self._unsettled = commit.number
         try:
             self._log.append(commit)
+        except ArchiveUnsettledError:
+            raise
         except ArchiveError:
+            self._unsettled = 0
             self.abandon(staging)
             raise
         commits.reached("committed")
-        place(self.path, staging.path, commit)
+        self._settle(staging.path, commit)
         commits.reached("settled")
+        self._unsettled = 0
         self.catalogue.take(commit)
         self._note_state()
         return commit
+
+    def expired(self, now_ns: int) -> list[str]:
+        """The replaced files whose grace period is over; the next commit removes them."""
+        limit_ns = now_ns - int(self._grace_seconds * NS_PER_SECOND)
+        return [path for path, replaced_ns in self.catalogue.replaced.items() if replaced_ns <= limit_ns]
+
+    def _settle(self, staging: Path, commit: Commit) -> None:
+        try:
+            settle(self.path, staging, commit)
+        except OSError as error:
+            raise ArchiveUnsettledError(
+                f"cannot bring the tables' directories up to commit {commit.number}: {error.strerror or error}",
+                where=str(self.path),
+                hint="the commit counts; the next run finishes it",
+            ) from None
 
     def _note_state(self) -> None:
         try:
@@ -278,22 +315,31 @@ class Archive:
         return self._log.prune()
 
     def _recover(self) -> None:
+        self._log.remove_unfinished()  # first: a link of them that is still on its way to a file server then fails
         self.catalogue = self._log.read()
-        self._log.remove_unfinished()
-        for staging in sorted((self.path / STAGING).iterdir()):
+        left = sorted((self.path / STAGING).iterdir())
+        if left:
+            sync_directory(self._log.path)  # the last writer may have failed to
+        for staging in left:
             number = staging.name.partition("-")[0]
             commit = self._log.find(int(number)) if number.isdecimal() else None
             if commit is not None and commit.run == staging.name:
-                log.info("commit_ended", path=str(self.path), commit=commit.number)
-                place(self.path, staging, commit)
+                log.info("commit_finished", path=str(self.path), commit=commit.number)
+                self._settle(staging, commit)
             else:
-                log.info("unfinished_removed", path=str(self.path), run=staging.name)
-                shutil.rmtree(staging, ignore_errors=True)  # a worker of a killed run may still be writing there
+                log.info("uncommitted_removed", path=str(self.path), run=staging.name)
+                discard(self.path, staging)
         commits.reached("recovered")
 
     def _require_lock(self) -> None:
         if self._lock_fd < 0:
             raise ArchiveError("is open to be read", where=str(self.path), hint="use Archive.writing()")
+        if self._unsettled:
+            raise ArchiveUnsettledError(
+                f"commit {self._unsettled} counts or may count, and was not finished",
+                where=str(self.path),
+                hint="open the archive again, which finishes it",
+            )
 
 
 def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[FileEntry], schema: str) -> DataFrame:
@@ -306,7 +352,8 @@ def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[File
         raise ArchiveCorruptError(
             f"{len(missing)} of the {len(paths)} committed files of {table!r} are missing",
             where=missing[0],
-            hint="restore them from a copy, or open the archive again if it was compacted meanwhile",
+            hint="open the archive again: files that a commit replaces stay for a grace period only; "
+            "if they are missing then, restore them from a copy",
         )
     return spark.read.schema(schema).option("basePath", str(root / table)).parquet(*paths)
 
@@ -333,7 +380,7 @@ def _create(root: Path) -> bool:
         raise ArchiveError(
             f"is no archive, and has other things in it ({min(foreign)})", where=str(root), hint="name a new directory"
         )
-    for name in (COMMITS, STAGING):
+    for name in (COMMITS, STAGING, FILES):
         (root / name).mkdir(parents=True, exist_ok=True)
     new = root / f"{MARK}.{secrets.token_hex(4)}"
     new.write_bytes(msgspec.json.encode(_Mark(FORMAT, VERSION)))
@@ -355,8 +402,8 @@ def _checked(root: Path) -> Path:
         raise ArchiveCorruptError(f"cannot be read: {error}", where=str(root / MARK)) from None
     if mark.format != FORMAT:
         raise ArchiveCorruptError(f"is no mark of an archive, but of a {mark.format!r}", where=str(root / MARK))
-    if mark.version > VERSION:
-        raise too_new(mark.version, root / MARK)
+    if mark.version != VERSION:
+        raise wrong_version(mark.version, root / MARK)
     return root
 
 

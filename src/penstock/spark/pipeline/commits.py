@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.base.crc32c import crc32c
-from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveFullError
+from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveFullError, ArchiveUnsettledError
 
-VERSION = 1
+VERSION = 2
 """Of the archive's layout and documents."""
 
 STATE_INTERVAL = 64
@@ -30,7 +30,10 @@ STATE_INTERVAL = 64
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain"]
+NOT_LINKED = NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTDIR, errno.EXDEV}
+"""Errors of link(2) after which the name does not come into being; after others it still may, on a file server."""
+
+CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain", "replace"]
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,6 +138,9 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     made_ns: int
     files: list[FileEntry] = []
     removed: list[str] = []
+    """Paths that no longer count. Their files are kept until the grace period is over."""
+    expired: list[str] = []
+    """Paths that earlier commits removed; their files are deleted once this commit counts."""
     sources: dict[str, dict[str, Any]] = {}
     """How far each source is read, in the words of whoever reads it."""
     cursors: dict[str, Any] = {}
@@ -158,6 +164,8 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
     number: int = 0
     files: dict[str, dict[str, FileEntry]] = {}
     """By table and path."""
+    replaced: dict[str, int] = {}
+    """Paths that no longer count and whose files are kept for readers of earlier commits, by the time of removal."""
     sources: dict[str, dict[str, Any]] = {}
     cursors: dict[str, Any] = {}
     account: Account = msgspec.field(default_factory=Account)
@@ -175,6 +183,9 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
         """The next commit."""
         for path in commit.removed:
             self.files.get(path.partition("/")[0], {}).pop(path, None)
+            self.replaced[path] = commit.made_ns
+        for path in commit.expired:
+            self.replaced.pop(path, None)
         for file in commit.files:
             self.files.setdefault(file.table, {})[file.path] = file
         self.sources.update(commit.sources)
@@ -250,24 +261,25 @@ class CommitLog:
         return self.commit(number) if (self.path / commit_name(number)).exists() else None
 
     def append(self, commit: Commit) -> None:
-        """Whole and on the disk, or not at all; a number that is taken already is refused."""
-        name = commit_name(commit.number)
-        new = self.path / f"{name}.{commit.run}.new"
+        """Make the commit. After ArchiveUnsettledError it may count; after any other error it does not."""
+        target = self.path / commit_name(commit.number)
+        new = self.path / f"{target.name}.{commit.run}.new"
         try:
             _write(new, commit)
             reached("commit-written")
-            os.link(new, self.path / name)
-            reached("commit-linked")
-            sync_directory(self.path)
-        except FileExistsError:
-            raise ArchiveError(
-                f"commit {commit.number} was made by somebody else", where=str(self.path), hint="open it again"
-            ) from None
         except OSError as error:
-            raise cannot("commit", self.path / name, error) from None
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                new.unlink()
+            _remove(new)
+            raise cannot("commit", target, error) from None
+        try:
+            os.link(new, target)
+        except OSError as error:
+            _check_link(new, target, error)
+        reached("commit-linked")
+        try:
+            sync_directory(self.path)
+        except OSError as error:
+            raise _uncertain(target, error) from None
+        _remove(new)
 
     def note_state(self, catalogue: Catalogue) -> None:
         """The whole state, if it is time for it again. It only saves time: one that fails is written by the next."""
@@ -291,6 +303,8 @@ class CommitLog:
             *(commit_name(number) for number in self._numbers(_COMMIT_NAME) if number <= states[0]),
             *(state_name(number) for number in self._numbers(_STATE_NAME) if number < states[0]),
         ]
+        if old:
+            sync_directory(self.path)  # the states that replace these documents are on the disk
         for name in old:
             (self.path / name).unlink()
         return len(old)
@@ -323,8 +337,8 @@ class CommitLog:
             raise ArchiveCorruptError(f"cannot be read: {error.strerror}", where=str(path)) from None
         try:
             sealed = msgspec.json.decode(data, type=_Sealed)
-            if sealed.version > VERSION:
-                raise too_new(sealed.version, path)
+            if sealed.version != VERSION:
+                raise wrong_version(sealed.version, path)
             if crc32c(bytes(sealed.body)) != sealed.crc32c:
                 raise ArchiveCorruptError("was changed: its checksum is wrong", where=str(path), hint=RESTORE)
             return msgspec.json.decode(sealed.body, type=kind)
@@ -344,10 +358,39 @@ class CommitLog:
 RESTORE = "restore it from a copy; nothing was changed"
 
 
-def too_new(version: int, path: Path) -> ArchiveError:
-    return ArchiveError(
-        f"has version {version}, and this Penstock knows {VERSION}", where=str(path), hint="use a newer Penstock"
+def wrong_version(version: int, path: Path) -> ArchiveError:
+    hint = "use a newer Penstock" if version > VERSION else "archive the sources again, into a new directory"
+    return ArchiveError(f"has version {version}, and this Penstock reads version {VERSION}", where=str(path), hint=hint)
+
+
+def _check_link(new: Path, target: Path, error: OSError) -> None:
+    """Return if the link was made although link(2) failed, as a file server may say after a repeated request."""
+    try:
+        is_linked = os.path.samefile(new, target)
+    except FileNotFoundError:
+        if error.errno not in NOT_LINKED:
+            raise _uncertain(target, error) from None
+        _remove(new)
+        raise cannot("commit", target, error) from None
+    except OSError:
+        raise _uncertain(target, error) from None
+    if not is_linked:
+        _remove(new)
+        raise ArchiveError("another process has made this commit", where=str(target), hint="open the archive again")
+
+
+def _uncertain(target: Path, error: OSError) -> ArchiveUnsettledError:
+    return ArchiveUnsettledError(
+        f"cannot tell whether the commit was made: {error.strerror or error}",
+        where=str(target),
+        hint="nothing was removed; run it again: the archive is then brought to the state before or after the commit",
     )
+
+
+def _remove(path: Path) -> None:
+    """Remove a temporary name; one that stays is removed by the next writer."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def cannot(do: str, path: Path, error: OSError) -> ArchiveError:

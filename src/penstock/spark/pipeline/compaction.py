@@ -4,15 +4,16 @@
     compact(archive, groups)
     retain(archive, before="2024-01-01")
 
-Rows keep their order. A query that is running over the files of a partition when it is exchanged may find them gone; it
-fails, and is asked again.
+Rows keep their order. The files that are replaced stay for the grace period of the archive, where readers of an earlier
+commit find them.
 """
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
 from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
+from penstock.spark.pipeline.placing import kept
 
 TARGET_SIZE = 256 << 20
 """Bytes of a file that is big enough."""
@@ -60,8 +62,8 @@ def _runs(files: Iterable[FileEntry], target_size: int) -> Iterator[list[FileEnt
 
 
 def compact(archive: Archive, groups: list[Group]) -> Commit | None:
-    """Put them together, one group after the other; None when there was nothing to do."""
-    if not groups:
+    """Merge each group into one file; None when there is nothing to do, neither files whose grace period is over."""
+    if not groups and not archive.expired(time.time_ns()):
         return None
     staging = archive.begin()
     try:
@@ -81,7 +83,7 @@ def compact(archive: Archive, groups: list[Group]) -> Commit | None:
 def merge_group(staging: Staging, group: Group) -> FileEntry:
     """One file with the rows of all, in their order; what an older one has no column for is null."""
     first = group.files[0]
-    sources = [os.path.join(staging.root, file.path) for file in group.files]
+    sources = [kept(Path(staging.root), file.path) for file in group.files]
     schema = pa.unify_schemas([pq.read_schema(source) for source in reversed(sources)])
     path = staging.new_file(first.directory)
     target = staging.path / path
@@ -107,7 +109,7 @@ def _bound(pick: Callable[[list[int]], int], group: Group, name: str) -> int | N
     return pick(values) if values else None
 
 
-def _collected(sources: list[str], schema: pa.Schema) -> Iterator[pa.Table]:
+def _collected(sources: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of all, in pieces of a row group."""
     held: list[pa.Table] = []
     count = 0
@@ -132,13 +134,13 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def retain(archive: Archive, *, before: str, tables: Iterable[str] = ()) -> Commit | None:
-    """Remove the partitions of dates before one (ISO); None when there are none."""
+    """Remove the partitions of dates before one (ISO); None when there are none, nor files whose grace is over."""
     removed = [
         file.path
         for table in tables or sorted(archive.catalogue.files)
         for file in archive.files(table)
         if file.date and file.date < before
     ]
-    if not removed:
+    if not removed and not archive.expired(time.time_ns()):
         return None
     return archive.commit(archive.begin(), "retain", removed=removed)

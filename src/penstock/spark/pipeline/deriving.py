@@ -21,7 +21,7 @@ from penstock.spark.pipeline.archive import Archive, Staging, read_frame
 from penstock.spark.pipeline.commits import Commit, FileEntry
 from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
 from penstock.spark.pipeline.failures import Failure, attempt, spark_failures
-from penstock.spark.pipeline.placing import STATES
+from penstock.spark.pipeline.placing import FILES, STATES, kept
 from penstock.spark.pipeline.tables import table_schema
 from penstock.spark.pipeline.work import ignoring_interrupts
 from penstock.spark.pipeline.writer import PartitionedFiles, StateFile, partitioned
@@ -127,7 +127,9 @@ class _ArchiveStep:
         if any(file.table in derivation.needs for file in self.files):
             return {}
         return {
-            table: [str(self._archive.path / file.path) for file in self._committed(table) if file.commit_first > since]
+            table: [
+                str(kept(self._archive.path, file.path)) for file in self._committed(table) if file.commit_first > since
+            ]
             for table in derivation.needs
         }
 
@@ -135,7 +137,7 @@ class _ArchiveStep:
         return self._archive.catalogue.files.get(table, {}).values()
 
     def _frame(self, files: Iterable[FileEntry], table: str, *, is_staged: bool = False) -> DataFrame:
-        root = self._staging.path if is_staged else self._archive.path
+        root = self._staging.path if is_staged else self._archive.path / FILES
         return read_frame(self._spark, root, table, files, self._known[table])
 
     def _carried(self, name: str) -> DataFrame | None:
@@ -143,7 +145,7 @@ class _ArchiveStep:
         if not files:
             return None
         table = f"{STATES}/{name}"
-        return read_frame(self._spark, self._archive.path, table, files, self._known[table])
+        return read_frame(self._spark, self._archive.path / FILES, table, files, self._known[table])
 
 
 def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]:

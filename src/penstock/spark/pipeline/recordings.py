@@ -18,6 +18,7 @@ from penstock.model.recorded import from_spark, record_size_of
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import FileEntry
+from penstock.spark.pipeline.placing import kept
 from penstock.spark.pipeline.playing import (
     BEGINNING_NS,
     END_NS,
@@ -81,7 +82,7 @@ def plays_of_journal(place: JournalPlace, chosen: Chosen) -> Iterator[Play]:
 
 
 def _plays_of_file(root: Path, file: FileEntry, model: MessageModel | None, chosen: Chosen) -> Iterator[Play]:
-    path = root / file.path
+    path = kept(root, file.path)
     try:
         with pq.ParquetFile(path) as opened:
             version = int((opened.schema_arrow.metadata or {}).get(b"penstock.version", b"0"))
@@ -91,7 +92,9 @@ def _plays_of_file(root: Path, file: FileEntry, model: MessageModel | None, chos
                     yield play.in_order()
     except FileNotFoundError:
         raise ArchiveCorruptError(
-            "a committed file is missing", where=str(path), hint="open the archive again if it was compacted meanwhile"
+            "a committed file is missing",
+            where=str(path),
+            hint="begin again: files that a commit replaces stay for a grace period only",
         ) from None
     except (pa.ArrowInvalid, OSError, ModelError) as error:
         raise ArchiveCorruptError(f"cannot be read: {error}", where=str(path)) from None
