@@ -60,7 +60,7 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
         append(spark, archive, source.pieces(archive.catalogue), RunReport())  # and the run is killed here
     with Archive.writing(tmp_path / "steps") as archive:
         run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2)
-        states = list((tmp_path / "steps" / "_state" / "totals").iterdir())
+        states = list((tmp_path / "steps" / "_files" / "_state" / "totals").iterdir())
         assert {each.name for each in states} == {
             Path(file.path).name for file in archive.catalogue.carried["totals"]
         }, "what was carried before is gone"

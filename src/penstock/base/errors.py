@@ -158,6 +158,12 @@ class ArchiveLockedError(ArchiveError):
     code = "archive-locked"
 
 
+class ArchiveSchemaError(ArchiveError):
+    """Rows have a column of another type than their table; nothing of them was committed."""
+
+    code = "archive-schema"
+
+
 class ArchiveUnsettledError(ArchiveError):
     """A commit counts, or may count, and was not finished; opening the archive for writing finishes it."""
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,8 @@ from penstock.spark.pipeline.commits import (
     sync_directory,
     wrong_version,
 )
-from penstock.spark.pipeline.placing import FILES, discard, keep_files, kept, settle
+from penstock.spark.pipeline.placing import FILES, STATES, discard, keep_files, kept, settle
+from penstock.spark.pipeline.schemas import evolved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -244,6 +246,7 @@ class Archive:
         files: Iterable[FileEntry] = (),
         removed: Iterable[str] = (),
         account: Account | None = None,
+        schemas: Mapping[str, str] | None = None,
         **what: Any,
     ) -> Commit:
         """Make a commit of these files; `what` are further keys of a Commit.
@@ -253,6 +256,11 @@ class Archive:
         """
         self._require_lock()
         made_ns = time.time_ns()
+        try:
+            changed = self._changed_schemas(schemas or {})
+        except ArchiveError:
+            self.abandon(staging)
+            raise
         commit = Commit(
             number=staging.number,
             kind=kind,
@@ -262,6 +270,7 @@ class Archive:
             removed=list(removed),
             expired=self.expired(made_ns),
             account=account or Account(),
+            schemas=changed,
             **what,
         )
         commits.reached("staged")
@@ -287,6 +296,15 @@ class Archive:
         self.catalogue.take(commit)
         self._note_state()
         return commit
+
+    def _changed_schemas(self, schemas: Mapping[str, str]) -> dict[str, str]:
+        """Those that are not in the catalogue; a table keeps its columns, also if these rows do not have all."""
+        known = self.catalogue.schemas
+        merged = {
+            table: evolved(table, known[table], ddl) if table in known and not table.startswith(STATES) else ddl
+            for table, ddl in schemas.items()
+        }
+        return {table: ddl for table, ddl in merged.items() if known.get(table) != ddl}
 
     def expired(self, now_ns: int) -> list[str]:
         """The replaced files whose grace period is over; the next commit removes them."""
@@ -355,7 +373,13 @@ def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[File
             hint="open the archive again: files that a commit replaces stay for a grace period only; "
             "if they are missing then, restore them from a copy",
         )
-    return spark.read.schema(schema).option("basePath", str(root / table)).parquet(*paths)
+    base = f"file://{(root / table).absolute()}"
+    return spark.read.schema(schema).option("basePath", base).parquet(*map(_spark_path, paths))
+
+
+def _spark_path(path: str) -> str:
+    """A local path for Spark, which takes a path for a pattern, and one without a scheme for one of fs.defaultFS."""
+    return "file://" + re.sub(r"[][{}*?\\]", r"\\\g<0>", os.path.abspath(path))
 
 
 def _info(name: str, files: Collection[FileEntry]) -> TableInfo:

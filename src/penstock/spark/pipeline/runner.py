@@ -25,6 +25,7 @@ from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive
 from penstock.spark.pipeline.failures import spark_failures
+from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -126,12 +127,11 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         with spark_failures(archive.path):
             results = write_slices(spark, staging, [piece.slice for piece in pieces])
         account = _account(results, pieces)
+        schemas = _schemas(results)
     except BaseException:
         archive.abandon(staging)
         raise
     files = [file for result in results for file in result.files]
-    known = archive.catalogue.schemas
-    schemas = {table: ddl for result in results for table, ddl in result.schemas.items() if known.get(table) != ddl}
     commit = archive.commit(
         staging,
         "append",
@@ -158,6 +158,15 @@ def _account(results: list[SliceResult], pieces: list[Piece]) -> Account:
             )
         whole.add(result.account)
     return whole
+
+
+def _schemas(results: list[SliceResult]) -> dict[str, str]:
+    """The columns of all slices: one may have rows of an older version of a model than another."""
+    merged: dict[str, str] = {}
+    for result in results:
+        for table, ddl in result.schemas.items():
+            merged[table] = evolved(table, merged.get(table, ddl), ddl)
+    return merged
 
 
 def _watermarks(files: list[FileEntry]) -> dict[str, int]:
