@@ -82,7 +82,7 @@ def converted_whole(path: Path, conversion: Conversion = ITCH, options: FeedOpti
     made = []
     with open_as_told(path, options or FeedOptions()) as source:
         for event in source:
-            if (batch := feed.take(event)) is not None:
+            for batch in feed.take(event):
                 made += messages_of(feed.converter.convert(batch))
     return made
 

@@ -209,6 +209,8 @@ class OracleState:
             last = self.statistics(number)[3]
             each.previous_close = each.previous_close if last is None else last
             each.trades = []
+            each.locate, each.round_lot, each.flags, each.status, each.restrictions = None, 0, 0, 0, 0
+            each.reason, each.limits, each.position = "", (None, None), (0, 0)
 
     # Digest
 

@@ -72,6 +72,8 @@ class OracleConverter:
         self.source = source
         self.midnight_ns = midnight_ns
         self.instruments: dict[Any, Instrument] = {}
+        """By the venue's key."""
+        self.by_symbol: dict[str, Instrument] = {}
         self.orders: dict[int, dict[str, Any]] = {}
         self.malformed = self.unmatched = 0
 
@@ -85,6 +87,7 @@ class OracleConverter:
                 for step in found
             ]
             run = _Run(self, message, fields, sequence, receive_ns)
+            run.defines = any(step.get("do") == "define" for step in steps)
             run.check(steps)
             return run.steps(steps)
         except Malformed:
@@ -95,13 +98,9 @@ class OracleConverter:
 
     def define(self, key: Any, symbol: str) -> None:
         """An instrument has one symbol and one key, the newest."""
-        known = {each.symbol: (key, each) for key, each in self.instruments.items()}
-        if symbol in known:
-            old_key, instrument = known[symbol]
-            del self.instruments[old_key]
-            self.instruments[key] = instrument
-        else:
-            self.instruments[key] = Instrument(symbol)
+        instrument = self.by_symbol.setdefault(symbol, Instrument(symbol))
+        self.instruments = {each: found for each, found in self.instruments.items() if found is not instrument}
+        self.instruments[key] = instrument
 
     def _read(self, data: bytes) -> tuple[SourceMessage, dict[str, Any]]:
         columns = data.split(self.source.separator.encode()) if self.source.layout == "csv" else []
@@ -149,6 +148,7 @@ class _Run:
         self.order: dict[str, Any] = {}
         self.trade: dict[str, Any] = {}
         self.changed = False
+        self.defines = False
 
     # Steps
 
@@ -199,7 +199,7 @@ class _Run:
         key = self.fields[section.key]
         if isinstance(key, bytes):
             key = key.strip(b" \0")
-        if key not in self.owner.instruments:
+        if key not in self.owner.instruments or self.defines:
             if section.symbol not in self.fields:
                 raise Unmatched
             symbol = self.fields[section.symbol].strip(b" \0")

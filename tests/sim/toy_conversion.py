@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from datetime import date
 from typing import Any
 
 import numpy
@@ -132,6 +133,10 @@ class ToyConversion:
     def checkpoint_now(self) -> Position:
         return ToyCheckpoint(self.next_source_sequence, self.next_message_sequence, self.state.digest)
 
-    def new_session(self, name: str) -> None:
+    @property
+    def trading_date(self) -> date | None:
+        return None
+
+    def new_session(self, name: str, trading_date: date | None) -> None:
         self.state.units.clear()
         self.next_source_sequence = 0

@@ -143,9 +143,10 @@ def test_turnover_does_not_overflow() -> None:
     assert state.statistics("BRK.A").turnover == 3 * 700_000 * 10**8 * 10**12 - 5 * 2**61
 
 
-@pytest.mark.spec("FEED-9")
-def test_a_new_day_begins_with_the_reference_and_the_close_only(state: ConversionState) -> None:
-    state.refer(0, venue="XNAS", round_lot=100)
+@pytest.mark.spec("FEED-9", "DAY-1")
+def test_a_new_day_begins_with_the_symbol_and_the_close_only(state: ConversionState) -> None:
+    state.refer(0, venue="XNAS", round_lot=100, flags=1, upper_limit=5, lower_limit=4)
+    state.set_position(0, 7, 8)
     state.set_status(0, 4, 1, "LUDP")
     state.add_order(1, 0, Side.BID, 100, 10)
     state.add_trade(0, 1, 100, 10)
@@ -153,10 +154,20 @@ def test_a_new_day_begins_with_the_reference_and_the_close_only(state: Conversio
     assert (state.order_count, state.level_count, state.trade_count) == (0, 0, 0)
     assert state.statistics("AAPL") == Statistics(None, None, None, None, 100, 0, 0, 0, 0)
     reference = state.reference(0)
-    assert (reference.symbol, reference.venue, reference.round_lot, reference.locate) == ("AAPL", "XNAS", 100, 14)
-    assert (reference.status, reference.restrictions, reference.reason) == (4, 1, "LUDP")
+    assert reference == (0, "AAPL", "XNAS", 0, None, 0, 0, 0, "", None, None, 0, 0)
+    assert state.find_locate(14) == -1
+    assert state.instrument("MSFT", 14) == 1, "the key is another instrument's now"
     state.new_day()
     assert state.statistics("AAPL").previous_close == 100, "a day without trades keeps the close"
+
+
+@pytest.mark.spec("DAY-1")
+def test_a_feed_that_restarts_within_its_day_keeps_the_previous_close(state: ConversionState) -> None:
+    state.add_trade(0, 1, 100, 10)
+    state.new_day()
+    state.add_trade(0, 1, 103, 10)
+    state.new_day(is_same_day=True)
+    assert state.statistics("AAPL") == Statistics(None, None, None, None, 100, 0, 0, 0, 0)
 
 
 def test_a_book_is_cleared_with_its_orders(state: ConversionState) -> None:

@@ -180,7 +180,7 @@ def test_two_lines_in_one_capture_fill_each_others_gaps(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "lines.pcap", packets)
     with open_source(path) as source:
         events = [list(each.batch) if isinstance(each, SourceReady) else each for each in source]
-    assert events[0] == SessionStarted("s", 1)
+    assert events[0] == SessionStarted("s", 1, receive_ns=10_000_007_000)
     assert [each for event in events if isinstance(event, list) for each in event] == [
         (1, b"1"), (2, b"2"), (3, b"3"), (6, b"6"),
     ]  # fmt: skip

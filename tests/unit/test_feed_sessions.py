@@ -70,7 +70,7 @@ def test_a_source_that_counts_anew_under_its_name_is_published_as_a_session_of_i
         adapter.hear(encode_packet("day", 1, [source(n) for n in range(1, number + 1)]))
         adapter.wait(500)
     assert set(adapter.published) == {(session_tag("day#2"), number) for number in before if number < 10}
-    assert b'{"reason":"session","lost":[],"session":"day#2"}' in adapter.announced
+    assert b'{"reason":"session","lost":[],"session":"day#2","trading_date":""}' in adapter.announced
 
 
 def test_iex_sessions_of_ten_digits_follow_one_another() -> None:

@@ -55,7 +55,9 @@ def assert_one_content_per_number(*adapters: Adapter) -> None:
 def test_the_lowest_index_begins_and_says_so() -> None:
     table = started(3)
     assert table.active().index == 0
-    assert announcements(table[0]) == [(Term(1, 0, 0, 0), b'{"reason":"start","lost":[],"session":"day 1"}')]
+    assert announcements(table[0]) == [
+        (Term(1, 0, 0, 0), b'{"reason":"start","lost":[],"session":"day 1","trading_date":""}')
+    ]
     assert [each.core.is_synchronised(STREAM) for each in table.adapters.values()] == [True, True, True]
 
 
@@ -305,7 +307,7 @@ def test_an_active_adapter_that_nobody_can_help_announces_what_is_lost_in_a_new_
     table[0].handle(TermPersisted(int(Term(2, 0, 0, 0))))
     assert announcements(table[0])[-1] == (
         Term(2, 0, 0, 0),
-        b'{"reason":"source_gap","lost":[[21,23]],"session":"day 1"}',
+        b'{"reason":"source_gap","lost":[[21,23]],"session":"day 1","trading_date":""}',
     )
     assert table[0].converter.next_source_sequence == 27
 
@@ -319,7 +321,7 @@ def test_a_new_session_is_announced_and_backups_follow_whoever_sees_it_first() -
     table.settle()
     assert announcements(table[0])[-1] == (
         Term(2, 0, 0, 0),
-        b'{"reason":"session","lost":[],"session":"day 2"}',
+        b'{"reason":"session","lost":[],"session":"day 2","trading_date":""}',
     )
     table.feed(1, 20)
     table.wait(100)
@@ -390,7 +392,7 @@ def test_without_a_synchronised_backup_the_policy_decides_and_nothing_is_silent(
     assert table[1].core.role == "active"
     assert announcements(table[1])[-1] == (
         Term(2, 1, 0, 1),
-        b'{"reason":"promotion","lost":[[21,22]],"session":"day 1"}',
+        b'{"reason":"promotion","lost":[[21,22]],"session":"day 1","trading_date":""}',
     )
 
 

@@ -13,8 +13,9 @@ from penstock.cli.file_options import FormatOption
 from penstock.cli.table_options import ModulesOption, PrefixOption, VenueOption
 from penstock.convert import Converted, Converter, ConverterTable, TableChoice
 from penstock.convert.explain import explain
-from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.lines.sources import open_source
+from penstock.feed.recorded import RecordedConversion
+from penstock.feed.sessiondates import SessionDates
 from penstock.model import MessageModel
 
 app = typer.Typer(help="Check converter tables, and try them on a file.", no_args_is_help=True)
@@ -54,12 +55,14 @@ def run(
     """
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
-    chosen = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))
-    converter = Converter(chosen.compile(), 1, trading_date=day)
-    models = {output.model.id: output.model for output in converter.plan.outputs}
+    plan = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix)).compile()
+    converter = Converter(plan, 1, trading_date=day)
+    recorded = RecordedConversion(converter, SessionDates.of_plan(plan, day))
+    models = {output.model.id: output.model for output in plan.outputs}
     with open_source(file, file_format=file_format) as source:
         for event in source:
-            follow(converter, event, models)
+            for batch in recorded.take(event):
+                print_messages(converter.convert(batch), models)
     for damage in source.damages:
         typer.echo(str(damage), err=True)
     for name, cause, count in sorted(converter.counters):
@@ -73,16 +76,6 @@ def run(
         typer.echo(f"nothing was converted: {what}", err=True)
     if source.damages.total or not converted:
         raise typer.Exit(1)
-
-
-def follow(converter: Converter, event: LineInstruction, models: dict[int, MessageModel]) -> None:
-    match event:
-        case SessionStarted(session):
-            converter.new_session(session)
-        case SourceLost(_, last):
-            converter.skip_to(last + 1)
-        case SourceReady(batch):
-            print_messages(converter.convert(batch), models)
 
 
 def print_messages(converted: Converted, models: dict[int, MessageModel]) -> None:

@@ -13,7 +13,7 @@ from penstock.convert._program cimport *
 from penstock.convert._source cimport SourceBatch, SourceRow
 from penstock.convert._state cimport StateKernel
 from penstock.convert._steps cimport run_steps
-from penstock.convert._units cimport LIMIT_INSTRUMENTS
+from penstock.convert._units cimport LIMIT_INSTRUMENTS, LOCATE_NONE
 from penstock.convert._values cimport run_values, split_columns
 from penstock.wire._codec cimport (
     EXTENSION_HEADER_SIZE,
@@ -213,6 +213,8 @@ cdef class ConverterKernel:
         self.frame.registers[REGISTER_CHANGED] = 1
         try:
             for instrument in range(self.frame.state.counts[LIMIT_INSTRUMENTS]):
+                if self.frame.state.instruments[instrument].reference.locate == LOCATE_NONE():
+                    continue # the session has not named it: there is nothing to say of it yet
                 if self.frame.payloads_used + self.program.emitted_size_max > into.payloads_room or (
                     self.frame.row_count + self.program.emitted_max > into.rows_room
                 ):

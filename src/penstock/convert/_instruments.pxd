@@ -27,6 +27,9 @@ cdef void instrument_set_position(
     State *state, uint32_t instrument, int64_t event_ns, uint64_t source_sequence
 ) noexcept nogil
 
+# A new session: keys belong to no instrument until the feed says so again, and round lots, flags, trading states,
+# restrictions, price limits and positions are not known. Symbols, venues and numbers stay.
+cdef void instruments_forget(State *state) noexcept nogil
 cdef void session_set(State *state, const uint8_t *name, int64_t day_ns, uint64_t phase) noexcept nogil
 # For images: the row is new, and is found by what it says; STATE_DUPLICATE when its symbol or key is taken.
 cdef Answer instrument_enter(State *state, uint32_t instrument) noexcept nogil

@@ -8,6 +8,7 @@ from penstock.convert._units cimport (
     Instrument,
     LIMIT_INSTRUMENTS,
     LOCATE_NONE,
+    LocateSlot,
     PRICE_NONE,
     REASON_SIZE,
     STATE_DUPLICATE,
@@ -235,6 +236,27 @@ cdef void instrument_set_position(
     owner.position.event_ns = event_ns
     owner.position.source_sequence = source_sequence
     digest_add(state, &owner.unit, position_mix(instrument, &owner.position) - before)
+
+
+cdef void instruments_forget(State *state) noexcept nogil:
+    cdef ReferenceRow row
+    cdef uint32_t number
+    cdef Instrument *owner
+    memset(state.by_locate, 0, (state.lookup_mask + 1) * sizeof(LocateSlot))
+    for number in range(<uint32_t>state.counts[LIMIT_INSTRUMENTS]):
+        owner = &state.instruments[number]
+        row = owner.reference
+        row.locate = LOCATE_NONE()
+        row.round_lot = 0
+        row.flags = 0
+        row.status = 0
+        row.restrictions = 0
+        memset(row.reason, 0, REASON_SIZE)
+        row.upper_limit = PRICE_NONE()
+        row.lower_limit = PRICE_NONE()
+        reference_put(state, number, &row)
+        if owner.position.event_ns or owner.position.source_sequence:
+            instrument_set_position(state, number, 0, 0)
 
 
 cdef void session_set(State *state, const uint8_t *name, int64_t day_ns, uint64_t phase) noexcept nogil:

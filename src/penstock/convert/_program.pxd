@@ -40,7 +40,7 @@ cpdef enum: # Code
     CODE_CHECK_SIZE         # text a has at most `size` bytes, else the message is malformed
     CODE_CALL               # to = what the user's function x makes of a
     # steps
-    CODE_INSTRUMENT         # the instrument whose key is a; text b has its symbol, if b is not NONE
+    CODE_INSTRUMENT         # the instrument whose key is a; text b has its symbol, if b is not NONE; c = 1 assigns the key again
     CODE_SYMBOL             # text `to` = symbol of the instrument whose key is a, empty if it is not known
     CODE_NEED_INSTRUMENT    # go on only with a known instrument
     CODE_LOAD_BEST          # fill the registers of the best bid and offer

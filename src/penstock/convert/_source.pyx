@@ -87,6 +87,28 @@ cdef class SourceBatch:
             raise IndexError(f"the batch has no message {index}")
         return self.row[index].receive_ns
 
+    def find_received(self, int64_t receive_ns, uint64_t sequence) -> int:
+        """The index of the first message of this number or a higher one that was received at that time or later; -1 if
+        there is none."""
+        cdef Py_ssize_t index
+        for index in range(self.count):
+            if self.row[index].receive_ns >= receive_ns and self.row[index].sequence >= sequence:
+                return index
+        return -1
+
+    def part(self, Py_ssize_t start, Py_ssize_t stop) -> SourceBatch:
+        """The messages from index `start` to before `stop`, over the same memory."""
+        cdef SourceBatch made = SourceBatch()
+        cdef Py_ssize_t index
+        if not 0 <= start <= stop <= self.count:
+            raise LocalProtocolError(f"a batch of {self.count} messages has no part from {start} to {stop}")
+        made.point_at_memory(self.data, self.data_size, self)
+        for index in range(start, stop):
+            made.append_row(
+                self.row[index].sequence, self.row[index].receive_ns, self.row[index].offset, self.row[index].size
+            )
+        return made
+
     cdef int point_at_memory(self, const uint8_t *data, uint64_t size, object owner) except -1:
         if size > UINT32_MAX:
             raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")

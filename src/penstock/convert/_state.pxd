@@ -22,9 +22,11 @@ cdef class StateImage:
     cdef int check(self) except -1
 
 
-# A new trading day: no orders, no levels, statistics and trade logs begin anew (the last price becomes the previous
-# close); references, status and numbers stay. Ends the images under way.
-cdef void state_new_day(State *state) noexcept nogil
+# A new session: no orders, no levels; statistics and trade logs begin anew; venue keys, trading states, restrictions, price
+# limits, round lots and positions are forgotten, because the venue assigns them again. Symbols and instrument numbers stay,
+# so the last price becomes the previous close of the same symbol; on the same trading date (the venue restarts its feed) the
+# previous close stays as it is. Ends the images under way.
+cdef void state_new_day(State *state, bint is_same_day) noexcept nogil
 # No orders and no levels for one instrument, or for all; ends the images under way.
 cdef void state_clear_book(State *state, uint64_t instrument) noexcept nogil
 cdef void state_clear_books(State *state) noexcept nogil

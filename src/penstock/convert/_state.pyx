@@ -24,6 +24,7 @@ from penstock.convert._instruments cimport (
     instrument_refer,
     instrument_set_position,
     instrument_set_status,
+    instruments_forget,
     session_set,
 )
 from penstock.convert._install cimport image_install
@@ -73,9 +74,10 @@ CHUNK_SIZE_MIN = CHUNK_HEADER_SIZE + UNIT_HEADER_SIZE + 64
 """Bytes of a chunk that brings an image forward in any case."""
 
 
-cdef void state_new_day(State *state) noexcept nogil:
+cdef void state_new_day(State *state, bint is_same_day) noexcept nogil:
     state_clear_books(state)
-    trades_roll_over(state)
+    trades_roll_over(state, is_same_day)
+    instruments_forget(state)
 
 
 cdef void state_clear_books(State *state) noexcept nogil:
@@ -326,8 +328,9 @@ cdef class StateKernel:
         trades_between(self.state, self.checked(instrument), from_ns, until_ns, &row)
         return statistics_of(&row)
 
-    def new_day(self) -> None:
-        state_new_day(self.state)
+    def new_day(self, *, bint is_same_day = False) -> None:
+        """Begin a session: see state_new_day() in _state.pxd."""
+        state_new_day(self.state, is_same_day)
 
     # Images
 

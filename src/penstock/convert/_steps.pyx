@@ -132,7 +132,7 @@ cdef int run_verb(Frame *frame, const Op *op) noexcept nogil:
         return run_order(frame, op)
     elif code == CODE_INSTRUMENT:
         frame.instrument = instrument_by_locate(frame.state, <uint64_t>registers[op.a])
-        if frame.instrument < 0 and op.b != NONE:
+        if op.b != NONE and (frame.instrument < 0 or op.c == 1):
             return define_instrument(frame, <uint64_t>registers[op.a], &frame.texts[op.b])
         return FAULT_NONE
     elif code == CODE_SYMBOL:

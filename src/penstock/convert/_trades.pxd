@@ -27,6 +27,6 @@ cdef void trades_between(
 ) noexcept nogil
 # The turnover with so many decimals (0 to 8), or the nearest number of 64 bits.
 cdef int64_t statistics_turnover(const StatisticsRow *row, uint32_t decimals) noexcept nogil
-# A new day: `last` becomes `previous_close`, everything else of the statistics and the log begins anew. Ends the
-# images under way.
-cdef void trades_roll_over(State *state) noexcept nogil
+# A new session: `last` becomes `previous_close`, unless it is of the same trading date; everything else of the statistics
+# and the log begins anew. Ends the images under way.
+cdef void trades_roll_over(State *state, bint is_same_day) noexcept nogil

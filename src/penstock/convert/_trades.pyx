@@ -220,7 +220,7 @@ cdef void trades_between(
         ordinal += 1
 
 
-cdef void trades_roll_over(State *state) noexcept nogil:
+cdef void trades_roll_over(State *state, bint is_same_day) noexcept nogil:
     cdef Instrument *owner
     cdef uint64_t before
     cdef int64_t close
@@ -236,7 +236,9 @@ cdef void trades_roll_over(State *state) noexcept nogil:
         state.digest -= owner.log_unit.digest
         owner.log_unit.digest = 0
         before = statistics_mix(instrument, &owner.statistics)
-        close = owner.statistics.last if owner.statistics.last != PRICE_NONE() else owner.statistics.previous_close
+        close = owner.statistics.previous_close
+        if not is_same_day and owner.statistics.last != PRICE_NONE():
+            close = owner.statistics.last
         statistics_begin(&owner.statistics, close)
         digest_add(state, &owner.unit, statistics_mix(instrument, &owner.statistics) - before)
     state.counts[LIMIT_TRADES] = 0

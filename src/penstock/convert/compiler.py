@@ -64,9 +64,12 @@ class MessageCompiler:
         self._given: set[str] = set() if message is not None else {"order", "trade"}
         self._has_instrument = message is None
         self._loaded: set[int] = set()
+        self._defines = False
+        """Whether the message is the venue's directory: it assigns the key, whoever had the key before."""
 
     def compile(self, steps: list[tuple[str, Step]]) -> Code:
         """`steps` are each with the place they are at, for errors."""
+        self._defines = any(step.get("do") == "define" for _, step in steps)
         for where, step in steps:
             kinds = [key for key in ("do", "emit", "forward") if key in step]
             if len(kinds) != 1:
@@ -184,7 +187,7 @@ class MessageCompiler:
             symbol = self._load_text(self._message.fields[section.symbol]).register
         elif key_field.name == section.symbol:
             symbol = self._load_text(key_field).register
-        self._code.steps.append(op(c.CODE_INSTRUMENT, key.register, symbol))
+        self._code.steps.append(op(c.CODE_INSTRUMENT, key.register, symbol, 1 if self._defines else c.NONE))
         self._code.steps.append(op(c.CODE_NEED_INSTRUMENT))
 
     # Outputs

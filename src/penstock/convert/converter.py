@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.base import log
 from penstock.base.counters import Counters
+from penstock.base.errors import LocalProtocolError
 from penstock.convert import _program as c
 from penstock.convert._converted import Converted
 from penstock.convert._converter import ConverterKernel
@@ -77,17 +78,29 @@ class Converter(ConverterKernel):
         """
         return self.image_of(wanted)
 
-    def new_session(self, name: str, trading_date: date | None = None) -> None:
-        """The day rolls over: books and statistics begin anew, source sequence numbers as well; message numbers go on.
-
-        Without a trading date, times go on counting from the midnight there was. The state has room for 16 bytes of the
-        name; of a longer one it has the beginning of its SHA-256, in hexadecimal.
-        """
+    @property
+    def trading_date(self) -> date | None:
+        """The date of the session, None if it has none."""
         _, day_ns, _ = self.state.session()
-        self.state.new_day()
-        self.state.set_session(
-            _short_name(name), day_ns if trading_date is None else self.plan.midnight_ns(trading_date)
-        )
+        return self.plan.date_of(day_ns) if day_ns else None
+
+    def new_session(self, name: str, trading_date: date | None) -> None:
+        """Begin a session: whatever the venue assigns again is forgotten, source sequence numbers begin anew, message
+        numbers go on. Instruments keep their numbers and, by symbol, their previous close.
+
+        A session of the same trading date leaves the previous close alone, because the venue restarts its feed. None is
+        for converters without dates. The state has room for 16 bytes of the name; of a longer one it has the beginning
+        of its SHA-256, in hexadecimal.
+        """
+        before = self.trading_date
+        if trading_date is None and before is not None:
+            raise LocalProtocolError(
+                f"session {name!r} has no trading date, the one before is of {before.isoformat()}",
+                hint="pass the trading date of the session",
+            )
+        self.state.new_day(is_same_day=trading_date is not None and trading_date == before)
+        self.state.set_session(_short_name(name), 0 if trading_date is None else self.plan.midnight_ns(trading_date))
+        self._enter_references()
         self.skip_to(0)
 
     def _enter_references(self) -> None:

@@ -53,6 +53,10 @@ class Plan:
         midnight = datetime(trading_date.year, trading_date.month, trading_date.day, tzinfo=self.timezone)
         return round(midnight.timestamp()) * 1_000_000_000
 
+    def date_of(self, midnight_ns: int) -> date:
+        """The trading date that midnight_ns() was called with."""
+        return datetime.fromtimestamp(midnight_ns // 1_000_000_000, self.timezone).date()
+
     def topics_of(self, symbol: bytes) -> list[bytes]:
         """One topic per pattern, for an instrument; `symbol` is the state's."""
         level = self.symbology.topic_level(symbol)

@@ -183,7 +183,11 @@ class AdapterConfig(Config, frozen=True):
 
     index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     trading_date: str = ""
-    """The day, as 2026-01-30, for feeds whose messages tell no date. Empty: today, by the clock at the start."""
+    """The trading date of the first session, as 2026-01-30: for replays. Each session of another name is then of the
+    next trading date. Empty: the trading date of the calendar when the session begins."""
+
+    calendar: str = ""
+    """A trading calendar by the name of a shipped one, or the path of a TOML file. Empty: that of the table's venue."""
 
     publish: PublishConfig = PublishConfig()
     peers: PeersConfig = PeersConfig()
@@ -228,7 +232,7 @@ class AdapterConfig(Config, frozen=True):
         return msgspec.structs.replace(self.sync, index=self.index)
 
     def trading_day(self) -> date | None:
-        """None: today."""
+        """The configured trading date; None: the calendar's."""
         if not self.trading_date:
             return None
         try:

@@ -44,6 +44,7 @@ from penstock.feed.lines.events import (
     SourceLost,
     SourceReady,
 )
+from penstock.feed.sessiondates import SessionDates
 from penstock.feed.sync.synchroniser import Synchroniser
 
 
@@ -59,10 +60,11 @@ class FeedAdapter:
         term: int,
         now_ns: int,
         counters: Counters | None = None,
+        dates: Mapping[int, SessionDates] | None = None,
     ) -> None:
         self.arbiters = arbiters
         self.converters = converters
-        self.synchroniser = Synchroniser(config, converters, term=term, now_ns=now_ns, counters=counters)
+        self.synchroniser = Synchroniser(config, converters, term=term, now_ns=now_ns, counters=counters, dates=dates)
 
     def is_flowing(self, stream_id: int) -> bool:
         """Whether the driver may convert and publish by itself what comes in order, and tell LaneAdvanced afterwards.
@@ -70,6 +72,11 @@ class FeedAdapter:
         The answer may change with every event that is handled.
         """
         return self.synchroniser.is_flowing(stream_id)
+
+    def roll_ns(self, stream_id: int) -> int | None:
+        """When the trading day of a source stream ends by the calendar, in nanoseconds since 1970: from then on the
+        driver may not convert by itself."""
+        return self.synchroniser.roll_ns(stream_id)
 
     def handle(self, event: AdapterEvent, now_ns: int) -> list[AdapterInstruction]:
         match event:
@@ -116,8 +123,8 @@ class FeedAdapter:
                     events.append(SourceMessages(stream_id, batch))
                 case SourceLost(first, last):
                     events.append(SourceBroken(stream_id, first, last))
-                case SessionStarted(name, first, is_reset):
-                    events.append(SessionBegan(stream_id, name, first, is_reset))
+                case SessionStarted(name, first, is_reset, receive_ns):
+                    events.append(SessionBegan(stream_id, name, first, is_reset, receive_ns))
                 case RequestRetransmission(session, first, count):
                     instructions.append(RequestSource(stream_id, session, first, count))
                 case LineSilent(line) | LineHeard(line):

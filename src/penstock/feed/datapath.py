@@ -132,11 +132,13 @@ class DataPath:
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.core.handle(Tick(), now_ns))
         self.outbound.tick(now_ns)
-        for source, lane in zip(self._sources, self._lanes, strict=True):
-            lane.is_flowing = self.core.is_flowing(source.stream_id) and not self.outbound.is_sealed
+        rolls_ns = self._rolls_ns()
+        for source, lane, roll_ns in zip(self._sources, self._lanes, rolls_ns, strict=True):
+            is_flowing = self.core.is_flowing(source.stream_id) and not self.outbound.is_sealed
+            lane.is_flowing = is_flowing and (roll_ns is None or roll_ns > 0)
         if self._mail:
             return
-        why, number = self._lane.run(self._wake_ns(now_ns), self._spin)
+        why, number = self._lane.run(self._wake_ns(now_ns, rolls_ns), self._spin)
         self._note_advances()
         if why == Why.WHY_REPAIR:
             self._repair()
@@ -172,8 +174,16 @@ class DataPath:
             data, line = bytes(batch.datagram(index)), batch.socket(index)
             self.handle(SourceDatagram(source.stream_id, line, data, batch.arrival_ns(index)))
 
-    def _wake_ns(self, now_ns: int) -> int:
-        deadlines = (self.core.next_deadline_ns(), self.outbound.next_deadline_ns(), now_ns + WAKE_NS)
+    def _rolls_ns(self) -> list[int | None]:
+        """For each lined stream, how long its trading day still lasts by the calendar; the lane leaves what comes after
+        that to the core, which compares receive times."""
+        wall_ns = time.time_ns()
+        ends_ns = [self.core.roll_ns(source.stream_id) for source in self._sources]
+        return [None if end_ns is None else end_ns - wall_ns for end_ns in ends_ns]
+
+    def _wake_ns(self, now_ns: int, rolls_ns: list[int | None]) -> int:
+        deadlines = [self.core.next_deadline_ns(), self.outbound.next_deadline_ns(), now_ns + WAKE_NS]
+        deadlines += [now_ns + left_ns for left_ns in rolls_ns if left_ns is not None and left_ns > 0]
         return min(each for each in deadlines if each is not None)
 
     def _carry_out(self, instructions: list[AdapterInstruction]) -> None:

@@ -86,6 +86,7 @@ class LiveAdapter:
             term=self._terms.highest(),
             now_ns=now_ns,
             counters=self._counted("feed"),
+            dates=self._sources.dates,
         )
         self._socket = RepairSocket(config.publish.channel)
         self._outbound = self._make_outbound(now_ns)

@@ -11,6 +11,7 @@ Instructions are carried out in their order. A PublishConverted must have been c
 handled, because its memory is used again.
 """
 
+from datetime import date
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -69,7 +70,13 @@ class SessionBegan(msgspec.Struct, frozen=True):
     name: str
     first: int
     is_reset: bool = False
-    """The source counts anew without having changed its session's name."""
+    """The source counts anew without having changed its session's name, or its day ended by the calendar."""
+
+    receive_ns: int = 0
+    """When its first datagram was received, in nanoseconds since 1970; 0 where that is not known."""
+
+    trading_date: date | None = None
+    """Where the feed itself tells it; else the venue's calendar does (feed/sessiondates.py)."""
 
 
 class LaneAdvanced(msgspec.Struct, frozen=True):

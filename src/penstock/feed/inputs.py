@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterator
-from datetime import date
 
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
@@ -13,6 +12,7 @@ from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.events import RequestSource
 from penstock.feed.formats import datagram_format
 from penstock.feed.lines.arbiter import LineArbiter
+from penstock.feed.sessiondates import SessionDates
 from penstock.middleware.events import Address
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
@@ -74,12 +74,18 @@ class Sources:
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
         plan = config.load()
-        day = config.trading_day() or date.today()
+        dates = SessionDates.of_plan(plan, config.trading_day(), config.calendar)
+        self.dates: dict[int, SessionDates] = {}
+        """Of each source stream with sessions of the venue; contributions have one session that never ends."""
         interval = config.sync.checkpoint_interval
         try:
             for stream in config.streams:
                 counters = Counters("feed.source", adapter=config.name, stream=stream.name)
-                used = plan if stream.framing != "contribution" else ConverterTable.load(CONTRIBUTION_TABLE).compile()
+                is_contributed = stream.framing == "contribution"
+                used = ConverterTable.load(CONTRIBUTION_TABLE).compile() if is_contributed else plan
+                if not is_contributed:
+                    self.dates[stream.id] = dates
+                day = None if is_contributed else dates.configured
                 converter = Converter(used, stream.id, trading_date=day, checkpoint_interval=interval)
                 self.converters[stream.id] = converter
                 for each in (counters, converter.counters):

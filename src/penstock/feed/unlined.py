@@ -100,8 +100,8 @@ def event_of(stream_id: int, instruction: LineInstruction) -> AdapterEvent | Non
             return SourceMessages(stream_id, batch)
         case SourceLost(first, last):
             return SourceBroken(stream_id, first, last)
-        case SessionStarted(name, first, is_reset):
-            return SessionBegan(stream_id, name, first, is_reset)
+        case SessionStarted(name, first, is_reset, receive_ns):
+            return SessionBegan(stream_id, name, first, is_reset, receive_ns)
         case _:
             return None
 

@@ -275,7 +275,8 @@ class Discontinuity(msgspec.Struct, frozen=True):
     """The numbers of a source stream go on with `message_sequence` + 1, its content from `source_sequence` on.
 
     `reason` is what the adapter says (docs/protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
-    the ranges of source messages, first and last, that the adapter never had.
+    the ranges of source messages, first and last, that the adapter never had. `trading_date` is that of the session, as
+    2026-01-30; empty where it is not known.
     """
 
     stream_id: int
@@ -285,6 +286,7 @@ class Discontinuity(msgspec.Struct, frozen=True):
     reason: str
     lost: list[tuple[int, int]] = []
     session: str = ""
+    trading_date: str = ""
 
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick

@@ -50,6 +50,8 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=64)]
     lost: Annotated[list[tuple[Number, Number]], msgspec.Meta(max_length=4_096)] = []
     session: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    trading_date: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z")] = ""
+    """Of the session, as 2026-01-30; empty where it is not known."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -310,7 +312,14 @@ class SourceStream(SourceCursor):
             self._session = note.session
         self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
         return Discontinuity(
-            self.stream_id, origin.term, self.number, origin.source_sequence, note.reason, note.lost, note.session
+            self.stream_id,
+            origin.term,
+            self.number,
+            origin.source_sequence,
+            note.reason,
+            note.lost,
+            note.session,
+            note.trading_date,
         )
 
     def _adopt_unseen(self, term: int) -> Discontinuity:

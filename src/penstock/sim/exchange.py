@@ -1,9 +1,11 @@
 """An exchange: source streams over lossy lines A and B, a request server, sessions; and what everybody should see."""
 
+from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from penstock.base.calendar import TradingCalendar
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.convert import SourceBatch
 from penstock.feed.conversion import Conversion
@@ -18,6 +20,9 @@ LINES = 2
 BURST_MAX = 8
 HEARTBEAT_NS = 30 * NS_PER_MS
 REQUEST_COUNT_MAX = 20
+CALENDAR = TradingCalendar.of_venue("XNAS")
+FIRST_DATE = date(2024, 1, 11)
+"""The first session's; a weekend and a holiday follow soon."""
 
 
 class Market(Protocol):
@@ -59,6 +64,8 @@ class SourceStreamLog:
         self.session = ""
         self.sessions: list[str] = []
         self.next_sequence = 1
+        self.dates: dict[str, date] = {}
+        """The trading date of each session."""
         self._day: list[bytes] = []
         self._said: dict[str, list[bytes]] = {}
         self.made: dict[tuple[str, int], list[Made]] = {}
@@ -68,14 +75,14 @@ class SourceStreamLog:
         self.begin_session()
 
     def begin_session(self) -> None:
-        is_first = not self.session
+        before = self.dates.get(self.session)
         self.session = f"DAY{len(self.sessions) + 1}"
         self.sessions.append(self.session)
+        self.dates[self.session] = FIRST_DATE if before is None else CALENDAR.next_date(before)
         self.next_sequence = 1
         self._day = self._plant.market.day(self._stream_id, self.session)
         self._said[self.session] = []
-        if not is_first:
-            self._converter.new_session(self.session)
+        self._converter.new_session(self.session, self.dates[self.session])
         self.digests[self.session, 1] = self._converter.state.digest
 
     def say(self, count: int) -> tuple[int, list[bytes]]:
@@ -83,7 +90,9 @@ class SourceStreamLog:
         first = self.next_sequence
         messages = self._day[first - 1 : first - 1 + count]
         for sequence, message in enumerate(messages, first):
-            converted = self._converter.convert(SourceBatch.from_messages([message], sequence))
+            converted = self._converter.convert(
+                SourceBatch.from_messages([message], sequence, self.receive_ns(self.session))
+            )
             self.made[self.session, sequence] = [
                 Made(self.session, sequence, origin.message_index, topic, payload)
                 for topic, origin, payload in messages_of(converted)
@@ -92,6 +101,12 @@ class SourceStreamLog:
         self._said[self.session] += messages
         self.next_sequence += len(messages)
         return first, messages
+
+    def receive_ns(self, session: str) -> int:
+        """When messages of a session are received: one moment for all, so that all adapters make equal records."""
+        hours = CALENDAR.hours(self.dates[session])
+        assert hours is not None
+        return hours.open_ns
 
     def said(self, session: str, first: int, count: int) -> list[bytes]:
         return self._said.get(session, [])[first - 1 : first - 1 + count]
@@ -124,7 +139,7 @@ class Exchange:
     def begin_session(self) -> None:
         """The next day, in every source stream."""
         for stream_id, log in self.logs.items():
-            self._send(stream_id, encode_end(log.session, log.next_sequence))
+            self._send(stream_id, encode_end(log.session, log.next_sequence), log.session)
             log.begin_session()
 
     def answer(self, adapter: int, request: RequestSource) -> None:
@@ -135,7 +150,7 @@ class Exchange:
         )
         if faults.answers and messages:
             data = encode_packet(request.session, request.first, messages)
-            self._send_line(adapter, request.stream_id, LINES, data)
+            self._send_line(adapter, request.stream_id, LINES, data, request.session)
 
     def _work(self, stream_id: int) -> None:
         if self._is_resting:
@@ -144,24 +159,24 @@ class Exchange:
         log = self.logs[stream_id]
         first, messages = log.say(count)
         if messages:
-            self._send(stream_id, encode_packet(log.session, first, messages))
+            self._send(stream_id, encode_packet(log.session, first, messages), log.session)
         mean_ns = NS_PER_SECOND * count // self._plant.options.messages_per_s
         self._world.after(self._randomness.below(2 * mean_ns), lambda: self._work(stream_id))
 
     def _beat(self, stream_id: int) -> None:
         log = self.logs[stream_id]
-        self._send(stream_id, encode_packet(log.session, log.next_sequence, []))
+        self._send(stream_id, encode_packet(log.session, log.next_sequence, []), log.session)
         self._world.after(HEARTBEAT_NS, lambda: self._beat(stream_id))
 
-    def _send(self, stream_id: int, data: bytes) -> None:
+    def _send(self, stream_id: int, data: bytes, session: str) -> None:
         for adapter in range(len(self._plant.adapters)):
             for line in range(LINES):
-                self._send_line(adapter, stream_id, line, data)
+                self._send_line(adapter, stream_id, line, data, session)
 
-    def _send_line(self, adapter: int, stream_id: int, line: int, data: bytes) -> None:
+    def _send_line(self, adapter: int, stream_id: int, line: int, data: bytes, session: str) -> None:
         faults = self.faults[adapter]
         if self._randomness.chance(faults.loss):
             return
         node = self._plant.adapters[adapter]
-        event = SourceDatagram(stream_id, line, data, 0)
+        event = SourceDatagram(stream_id, line, data, self.logs[stream_id].receive_ns(session))
         self._world.after(self._randomness.below(faults.delay_max_ns), lambda: node.handle(event))

@@ -26,6 +26,7 @@ from penstock.feed.events import (
 from penstock.feed.formats.mold import MoldUDP64
 from penstock.feed.lines.arbiter import LineArbiter
 from penstock.feed.lines.events import LineDatagram, LineInstruction, SessionStarted, SourceReady
+from penstock.feed.sessiondates import SessionDates
 from penstock.feed.sync.health import Health
 from penstock.middleware import (
     Address,
@@ -48,7 +49,7 @@ from penstock.middleware.batch import Packable
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.events import MergerInstruction, PublisherInstruction
 from penstock.sim.disk import Disk
-from penstock.sim.exchange import LINES
+from penstock.sim.exchange import CALENDAR, LINES
 from penstock.sim.listening import ListeningNode
 from penstock.sim.node import Node
 from penstock.sim.packables import messages_of, origin_in
@@ -186,7 +187,10 @@ class AdapterNode(Node):
         converters = {
             each: self.plant.market.converter(each, config.checkpoint_interval) for each in self.plant.stream_ids
         }
-        feed = FeedAdapter(arbiters, converters, config, term=self.persisted, now_ns=now_ns, counters=self.counters)
+        dates = dict.fromkeys(self.plant.stream_ids, SessionDates(CALENDAR))
+        feed = FeedAdapter(
+            arbiters, converters, config, term=self.persisted, now_ns=now_ns, counters=self.counters, dates=dates
+        )
         publisher = Publisher(self.index + 1, self.incarnation, options.publisher, self.counters)
         self.run(AdapterProcess(self, feed, publisher))
         network, incarnation = self.plant.network, self.incarnation

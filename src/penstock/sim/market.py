@@ -1,7 +1,6 @@
 """What the simulated exchange says: the generator's order flow, converted by the shipped ITCH table."""
 
 import functools
-from datetime import date
 
 from penstock.convert import Converter, ConverterTable, Plan
 from penstock.feed.conversion import Conversion
@@ -9,7 +8,8 @@ from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 
 MESSAGES = 4_000
 SYMBOLS = 6
-DAY = date(2024, 1, 2)
+LOCATE_AT = 1
+"""Where every ITCH message has the locate code of its instrument, two bytes; 0 is no instrument."""
 
 
 @functools.cache
@@ -18,15 +18,25 @@ def _plan() -> Plan:
 
 
 class ItchMarket:
-    """A few symbols, so that books are busy; the same for the same seed."""
+    """A few symbols, so that books are busy; the same for the same seed. Every session assigns locate codes anew."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def day(self, stream_id: int, session: str) -> list[bytes]:
-        seed = self._seed * 1_000 + stream_id * 100 + len(session)
+        number = int(session.removeprefix("DAY"))
+        seed = self._seed * 1_000 + stream_id * 100 + number
         generator = ItchGenerator(GeneratorConfig(seed=seed, symbols=SYMBOLS, messages=MESSAGES))
-        return [message for _, message in generator.take(MESSAGES)]
+        return [_relocated(message, number) for _, message in generator.take(MESSAGES)]
 
     def converter(self, stream_id: int, checkpoint_interval: int) -> Conversion:
-        return Converter(_plan(), stream_id, trading_date=DAY, checkpoint_interval=checkpoint_interval)
+        return Converter(_plan(), stream_id, checkpoint_interval=checkpoint_interval)
+
+
+def _relocated(message: bytes, by: int) -> bytes:
+    """The same message with the locate codes of another day."""
+    locate = int.from_bytes(message[LOCATE_AT : LOCATE_AT + 2], "big")
+    if locate == 0:
+        return message
+    moved = (locate - 1 + by) % SYMBOLS + 1
+    return message[:LOCATE_AT] + moved.to_bytes(2, "big") + message[LOCATE_AT + 2 :]

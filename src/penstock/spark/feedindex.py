@@ -51,7 +51,7 @@ COMPRESSION = 4
 
 SCAN_SIZE = 8 * 1024 * 1024
 CHUNK_SIZE = 4 * 1024 * 1024
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Another one makes indexes of older versions be made again."""
 
 Progress = Callable[[str, int, int], None]
@@ -271,8 +271,7 @@ def _make_states(slices: list[FeedSlice], plan: Plan, into: Making, progress: Pr
         # without a start it is told when its session begins; that of a later slice has begun
         events = SourceEvents(piece if piece.number == 0 else msgspec.structs.replace(piece, start=NO_STATE))
         for event in events:
-            batch = feed.take(event)
-            if batch is not None:
+            for batch in feed.take(event):
                 feed.converter.convert(batch)
                 progress("converting", done + events.position, total)
         done += piece.size

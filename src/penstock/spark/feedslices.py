@@ -26,13 +26,14 @@ from penstock.base.crc32c import crc32c
 from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockError
 from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
-from penstock.convert import Converter, ConverterTable, Plan, SourceBatch, TableChoice
+from penstock.convert import Converter, ConverterTable, Plan, TableChoice
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.lines.sources import FileFormat, open_file, open_source
 from penstock.feed.lines.tape import read_tape
-from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+from penstock.feed.recorded import RecordedConversion
+from penstock.feed.sessiondates import SessionDates
 
 READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
@@ -245,13 +246,13 @@ def open_as_told(path: Path, options: FeedOptions) -> Any:
     )
 
 
-class FeedConverter:
-    """A converter that is told what a source says, as an adapter tells it."""
+class FeedConverter(RecordedConversion):
+    """The conversion of a slice, which begins with the feed or with a state image."""
 
     def __init__(self, plan: Plan, conversion: Conversion, start: StartState | None = None) -> None:
-        self.converter = Converter(plan, conversion.stream_id, trading_date=conversion.day(), seed=secrets.randbits(64))
-        self.session: str | None = None
-        self.lost = 0
+        day = conversion.day()
+        converter = Converter(plan, conversion.stream_id, trading_date=day, seed=secrets.randbits(64))
+        super().__init__(converter, SessionDates.of_plan(plan, day))
         if start is not None:
             self._begin_at(start)
 
@@ -261,27 +262,9 @@ class FeedConverter:
             self.converter.state.install(_chunks(image))
         except PenstockError as error:
             raise FeedIndexError(f"the state image is damaged: {error.what}", where=start.image, hint=REMAKE) from None
-        self._name_session(start.session)
+        self.name_session(start.session)
         self.converter.skip_to(start.next_source)
         self.converter.next_message_sequence = start.next_message
-
-    def take(self, event: LineInstruction) -> SourceBatch | None:
-        """The messages to convert next, if the event has any."""
-        if isinstance(event, SourceReady):
-            return event.batch
-        if isinstance(event, SourceLost):
-            self.lost += event.last - event.first + 1
-            self.converter.skip_to(event.last + 1)
-        elif isinstance(event, SessionStarted):
-            is_new = self.session is not None and (event.is_reset or event.name != self.session)
-            self._name_session(event.name)
-            if is_new:
-                self.converter.new_session(event.name)
-        return None
-
-    def _name_session(self, name: str) -> None:
-        self.session = name
-        self.converter.flags = session_tag(name) << SESSION_TAG_SHIFT
 
 
 class FeedReader:
@@ -307,8 +290,7 @@ class FeedReader:
         converter = self._feed.converter
         first = converter.next_message_sequence
         for event in self._events:
-            batch = self._feed.take(event)
-            if batch is not None and len(batch):
+            for batch in self._feed.take(event):
                 self.account.taken += len(batch)
                 rows = rows_of_converted(converter.convert(batch))
                 if len(rows):

@@ -152,8 +152,8 @@ class LineArbiter:
             return []
         came = self._challenger.take_over()
         instructions = self._end_session() if self.session is not None else []
-        _, segment, data, _ = came[0]
-        instructions += self._begin_session(segment, data, now_ns)
+        _, segment, data, first_ns = came[0]
+        instructions += self._begin_session(segment, data, first_ns, now_ns)
         for line, segment, _, receive_ns in came:
             if segment.session == self.session:
                 instructions += self._take(line, segment, receive_ns, now_ns)
@@ -166,7 +166,7 @@ class LineArbiter:
             self._far_attempts = self._far_again_ns = 0
         self._challenger.drop()
 
-    def _begin_session(self, segment: Segment, data: bytes, now_ns: int) -> list[LineInstruction]:
+    def _begin_session(self, segment: Segment, data: bytes, receive_ns: int, now_ns: int) -> list[LineInstruction]:
         is_from_start = self._has_begun or self.config.join == "start"
         first = 1 if is_from_start else max(segment.first_sequence, 1)
         self.session = segment.session
@@ -178,7 +178,7 @@ class LineArbiter:
         is_reset = name == segment.session
         self._restarted = (segment.session, resets) if is_reset else ("", 0)
         self._title = session_name(name, resets + 1) if is_reset else segment.session
-        return [SessionStarted(self._title, first, is_reset)]
+        return [SessionStarted(self._title, first, is_reset, receive_ns)]
 
     def restart(self) -> list[LineInstruction]:
         """The source is known to begin anew, or to have ended: end the session; the next may have the same name."""

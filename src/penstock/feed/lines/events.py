@@ -57,6 +57,9 @@ class SessionStarted(msgspec.Struct, frozen=True):
     is_reset: bool = False
     """The source counts anew under the name it had; `name` says the how manieth time, as in `day#2`."""
 
+    receive_ns: int = 0
+    """When its first datagram was received, in nanoseconds since 1970; 0 where that is not known."""
+
 
 class SessionEnded(msgspec.Struct, frozen=True):
     """Nothing more comes of this session; `next_sequence` would have been next."""

@@ -4,6 +4,7 @@ A driver: it has the socket.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, TypeAlias
 
@@ -94,7 +95,7 @@ class SoupClient:
             return None
         self._has_begun = True
         self.session, self.next_sequence = accepted.session, accepted.sequence
-        return SessionStarted(accepted.session, accepted.sequence)
+        return SessionStarted(accepted.session, accepted.sequence, receive_ns=time.time_ns())
 
     async def _connect(self) -> SoupStream:
         login = SoupLogin(self.config.user, self.config.password, self.session, self.next_sequence)

@@ -30,8 +30,8 @@ def encode(event: LineInstruction) -> bytes:
     match event:
         case SourceReady(batch):
             return encode_messages(batch)
-        case SessionStarted(name, first, is_reset):
-            return _entry(layout.TAPE_SESSION, first, 0, name, layout.TAPE_RESET if is_reset else 0)
+        case SessionStarted(name, first, is_reset, receive_ns):
+            return _entry(layout.TAPE_SESSION, first, receive_ns, name, layout.TAPE_RESET if is_reset else 0)
         case SourceLost(first, last, cause):
             return _entry(layout.TAPE_LOST, first, last, cause)
         case _:
@@ -65,7 +65,7 @@ def _event(view: memoryview, at: int) -> tuple[SessionStarted | SourceLost, int]
         text = bytes(view[start : start + size]).decode()
         if start + size <= len(view):
             if kind == layout.TAPE_SESSION:
-                return SessionStarted(text, sequence, bool(flags & layout.TAPE_RESET)), start + size
+                return SessionStarted(text, sequence, bool(flags & layout.TAPE_RESET), number), start + size
             if kind == layout.TAPE_LOST:
                 return SourceLost(sequence, number, Cause(text)), start + size
     except ValueError:

@@ -1,16 +1,19 @@
 """One source stream on its way through an adapter: converted at once, or held back while something is put right."""
 
+from datetime import date
 from enum import Enum, auto
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from penstock.base.calendar import every_day
 from penstock.base.clock import NS_PER_MS
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Conversion, Position
 from penstock.feed.events import Paused, PublishConverted, SessionBegan, SyncInstruction
+from penstock.feed.sessiondates import SessionDates, new_day_index
 from penstock.feed.sync.held import HeldMessages
 from penstock.middleware.batch import Packable
 from penstock.wire import OriginFlag
@@ -47,7 +50,9 @@ class Output:
 class StreamFlow:
     """Conversion of one source stream, and what waits for it."""
 
-    def __init__(self, stream_id: int, converter: Conversion, config: SynchroniserConfig) -> None:
+    def __init__(
+        self, stream_id: int, converter: Conversion, config: SynchroniserConfig, dates: SessionDates | None = None
+    ) -> None:
         self.stream_id = stream_id
         self.converter = converter
         self.session: str | None = None
@@ -61,6 +66,9 @@ class StreamFlow:
         """Whether the conversion state lacks what was lost, so that it cannot equal the active adapter's."""
         self.held = HeldMessages(config.held_messages_max, config.held_bytes_max)
         self.resume_ns: int | None = None
+        self.roll_ns: int | None = None
+        """Messages that are received from this time on are of a later trading date, also within the session."""
+        self._dates = dates or SessionDates(every_day("UTC"))
         self._config = config
         self._start = 0
         self._is_synchronised = False
@@ -137,7 +145,7 @@ class StreamFlow:
         return event.is_reset or event.name != self.session
 
     def begin_session(self, event: SessionBegan) -> None:
-        is_new = self.session is not None and self.is_change(event)
+        is_first, is_new = self.session is None, self.is_change(event)
         self.session, self._start = event.name, event.first
         if self.mode is Mode.BROKEN and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
@@ -145,7 +153,27 @@ class StreamFlow:
         self.converter.flags = self.flags
         if is_new:
             self.forget_checkpoints()
-            self.converter.new_session(event.name)
+            self.converter.new_session(event.name, event.trading_date or self._date_of(event, is_first=is_first))
+            self.converter.skip_to(event.first)
+            self._note_date()
+
+    def _date_of(self, event: SessionBegan, *, is_first: bool) -> date | None:
+        return self._dates.date_of(
+            self.converter.trading_date, is_first=is_first, is_reset=event.is_reset, receive_ns=event.receive_ns
+        )
+
+    def _note_date(self) -> None:
+        self.roll_ns = self._dates.roll_ns(self.converter.trading_date)
+
+    @property
+    def trading_date(self) -> str:
+        """Of the session, as 2026-01-30; empty where it is not known."""
+        found = self.converter.trading_date
+        return "" if found is None else found.isoformat()
+
+    def new_day_at(self, batch: SourceBatch) -> int:
+        """The index of the first message of the batch that is of a later trading date; -1 if there is none."""
+        return -1 if self.session is None else new_day_index(batch, self.roll_ns, self.position)
 
     def _overflow(self, first: int, last: int) -> None:
         """The oldest held messages had to go; while an image is awaited, it may make up for them."""
@@ -220,6 +248,7 @@ class StreamFlow:
         self.is_damaged = False
         self.lost.clear()
         self.mode, self.resume_ns, self._start = Mode.FLOWING, None, source_sequence
+        self._note_date()
 
     def pause(self, now_ns: int) -> list[SyncInstruction]:
         self.mode = Mode.PAUSING

@@ -141,7 +141,7 @@ class Membership:
         flow.forget_checkpoints()
         flow.lost.clear()
         flow.is_damaged = False
-        body = announcement_body(DiscontinuityNote(reason, lost, flow.session or ""))
+        body = announcement_body(DiscontinuityNote(reason, lost, flow.session or "", flow.trading_date))
         number = flow.converter.next_message_sequence - 1
         follower.announced = Announced(self.term, flow.stream_id, number, flow.position, body)
         message = announcement_message(follower.announced, self.term, flow.flags, is_repeated=False)

@@ -22,6 +22,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Conversion, Position
 from penstock.feed.events import (
@@ -42,6 +43,7 @@ from penstock.feed.events import (
     TermPersisted,
 )
 from penstock.feed.lines.sessions import after_reset
+from penstock.feed.sessiondates import SessionDates
 from penstock.feed.sync.election import Peers
 from penstock.feed.sync.flow import Mode, StreamFlow
 from penstock.feed.sync.follower import StreamFollower
@@ -75,11 +77,13 @@ class Synchroniser:
         term: int,
         now_ns: int,
         counters: Counters | None = None,
+        dates: Mapping[int, SessionDates] | None = None,
     ) -> None:
+        """`dates` says which trading dates the sessions of a source stream have."""
         self.config = config
         self.counters = counters or Counters("feed")
         self._streams = {
-            stream_id: StreamFollower(StreamFlow(stream_id, converter, config), config)
+            stream_id: StreamFollower(StreamFlow(stream_id, converter, config, (dates or {}).get(stream_id)), config)
             for stream_id, converter in streams.items()
         }
         self._peers = Peers(config)
@@ -107,6 +111,11 @@ class Synchroniser:
     def is_synchronised(self, stream_id: int) -> bool:
         """Whether what this adapter sends of a source stream may be used."""
         return self.role == "active" or self._streams[stream_id].is_synchronised
+
+    def roll_ns(self, stream_id: int) -> int | None:
+        """When the trading day of a source stream ends by the calendar, in nanoseconds since 1970: from then on the
+        driver may not convert by itself."""
+        return self._streams[stream_id].flow.roll_ns
 
     def is_flowing(self, stream_id: int) -> bool:
         """Whether the driver may convert and publish by itself what comes in order, and tell LaneAdvanced afterwards.
@@ -144,7 +153,9 @@ class Synchroniser:
     def _take(self, event: SyncEvent, now_ns: int) -> list[SyncInstruction]:
         match event:
             case SourceMessages(stream_id, batch):
-                return self._streams[stream_id].flow.take(batch)
+                flow = self._streams[stream_id].flow
+                at = flow.new_day_at(batch)
+                return flow.take(batch) if at < 0 else self._roll_day(flow, batch, at)
             case LaneAdvanced(stream_id):
                 self._streams[stream_id].flow.advanced()
                 return []
@@ -236,6 +247,16 @@ class Synchroniser:
         follower.flow.begin_session(event)
         self._handover_ns = None
         return self._membership.claim_break("session")
+
+    def _roll_day(self, flow: StreamFlow, batch: SourceBatch, at: int) -> list[SyncInstruction]:
+        """The feed goes on with its session, but the trading day has ended by the venue's calendar: the messages from
+        index `at` on are of a session of their own."""
+        before, after = batch.part(0, at), batch.part(at, len(batch))
+        instructions = flow.take(before) if at else []
+        first = next(sequence for sequence, _ in after)
+        name = after_reset(flow.session or "")
+        event = SessionBegan(flow.stream_id, name, first, is_reset=True, receive_ns=after.receive_ns(0))
+        return [*instructions, *self._begin_session(event), *flow.take(after)]
 
     def _hold_broken(self, flow: StreamFlow) -> None:
         self._images.forget(stream_id=flow.stream_id)

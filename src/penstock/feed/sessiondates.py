@@ -1,0 +1,56 @@
+"""The trading date of a session: from the feed or from the venue's calendar, never from the host's local date.
+
+    a configured date (a replay)    is that of the first session; a session of another name is of the next trading date
+    a receive time                  belongs to a trading date of the calendar, in the venue's time zone
+    neither                         a session of another name is of the next trading date
+
+Where a feed goes on with its session on another trading date, the day ends by the calendar: roll_ns() says when.
+"""
+
+from datetime import date
+
+from penstock.base.calendar import TradingCalendar
+from penstock.convert import Plan, SourceBatch
+
+RECEIVE_NS_MAX = 2**63 - 1
+
+
+class SessionDates:
+    """Dates the sessions of one feed. `configured` is the trading date of its first session, for replays."""
+
+    def __init__(self, calendar: TradingCalendar, configured: date | None = None) -> None:
+        self.calendar = calendar
+        self.configured = configured
+
+    @staticmethod
+    def of_plan(plan: Plan, configured: date | None = None, calendar: str = "") -> "SessionDates":
+        """With the calendar of this name or path; without one, that of the venue of the converter table."""
+        if calendar:
+            return SessionDates(TradingCalendar.load(calendar), configured)
+        return SessionDates(TradingCalendar.of_venue(plan.venue, plan.timezone.key), configured)
+
+    def date_of(
+        self, current: date | None, *, is_first: bool, is_reset: bool = False, receive_ns: int = 0
+    ) -> date | None:
+        """The trading date of a session that follows one of the date `current`; None if nothing tells.
+
+        `receive_ns` is when its first datagram was received, 0 where that is not known; `is_reset` says that the source
+        counts anew under the name it had.
+        """
+        if self.configured is None and 0 < receive_ns <= RECEIVE_NS_MAX:
+            return self.calendar.trading_date(receive_ns)
+        if is_first:
+            return self.configured or current
+        return current if current is None or is_reset else self.calendar.next_date(current)
+
+    def roll_ns(self, current: date | None) -> int | None:
+        """The receive time from which on messages are of a later trading date than `current`."""
+        return None if current is None or self.configured is not None else self.calendar.ends_ns(current)
+
+
+def new_day_index(batch: SourceBatch, roll_ns: int | None, next_sequence: int) -> int:
+    """The index of the first message that is new and was received at `roll_ns` or later; -1 if there is none."""
+    count = len(batch)
+    if roll_ns is None or not count or batch.receive_ns(count - 1) < roll_ns:
+        return -1
+    return batch.find_received(roll_ns, next_sequence)

@@ -1,0 +1,296 @@
+"""What a new session forgets and which date it has: from the datagrams of a feed to the messages of an adapter."""
+
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from penstock.base.calendar import TradingCalendar
+from penstock.base.core import Tick
+from penstock.base.errors import LocalProtocolError
+from penstock.convert import Converter, ConverterTable, SourceBatch
+from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
+from penstock.feed.events import (
+    AdapterEvent,
+    Announce,
+    PersistTerm,
+    PublishConverted,
+    SessionBegan,
+    SourceDatagram,
+    SourceMessages,
+    TermPersisted,
+)
+from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
+from penstock.feed.lines.events import SessionStarted, SourceReady
+from penstock.feed.recorded import RecordedConversion
+from penstock.feed.sessiondates import SessionDates
+from penstock.middleware.sourcestream import DiscontinuityNote
+from sim.toy_conversion import ToyConversion
+from unit.itch_messages import add, directory, head, number, trade
+
+PLAN = ConverterTable.load("itch").compile()
+MODELS = {output.model.id: output.model for output in PLAN.outputs}
+MODEL = next(output.model for output in PLAN.outputs if output.name == "trade")
+STREAM = 7
+MS = 1_000_000
+NEW_YORK = ZoneInfo("America/New_York")
+CALENDAR = TradingCalendar.of_venue("XNAS")
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=NEW_YORK).timestamp()) * 10**9
+
+
+def halt(locate: int, stock: bytes) -> bytes:
+    return head(b"H", locate) + stock.ljust(8) + b"H" + b" " + b"T1  "
+
+
+def collar(locate: int, stock: bytes) -> bytes:
+    return (
+        head(b"J", locate)
+        + stock.ljust(8)
+        + number(1_000_000, 4)
+        + number(1_100_000, 4)
+        + number(900_000, 4)
+        + bytes(4)
+    )
+
+
+class Plant:
+    """One adapter with lines, as its driver runs it; `rows` has what it published."""
+
+    def __init__(self, dates: SessionDates | None) -> None:
+        self.now_ns = 0
+        self.converter = Converter(PLAN, STREAM)
+        arbiter = LineArbiter(LineConfig(jump_wait_ms=1), MoldUDP64())
+        self.core = FeedAdapter(
+            {STREAM: arbiter},
+            {STREAM: self.converter},
+            SynchroniserConfig(startup_ms=1),
+            term=0,
+            now_ns=0,
+            dates=None if dates is None else {STREAM: dates},
+        )
+        self.rows: list[tuple[str, Any]] = []
+        self.notes: list[DiscontinuityNote] = []
+        self.wait(500)
+
+    def hear(self, data: bytes, receive_ns: int) -> None:
+        self.handle(SourceDatagram(STREAM, 0, data, receive_ns))
+
+    def handle(self, event: AdapterEvent) -> None:
+        self._carry_out(self.core.handle(event, self.now_ns))
+
+    def wait(self, ms: int) -> None:
+        end_ns = self.now_ns + ms * MS
+        while (deadline_ns := self.core.next_deadline_ns()) is not None and deadline_ns <= end_ns:
+            self.now_ns = max(self.now_ns, deadline_ns)
+            self._carry_out(self.core.handle(Tick(), self.now_ns))
+        self.now_ns = end_ns
+
+    def day(self, name: str, messages: list[bytes], receive_ns: int) -> None:
+        """A session of the feed, from its first message to its end."""
+        self.hear(encode_packet(name, 1, []), receive_ns)
+        self.wait(10)
+        self.hear(encode_packet(name, 1, messages), receive_ns)
+        self.hear(encode_end(name, len(messages) + 1), receive_ns)
+        self.wait(10)
+
+    def _carry_out(self, instructions: list[Any]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case PersistTerm(term):
+                    self._carry_out(self.core.handle(TermPersisted(term), self.now_ns))
+                case PublishConverted(_, converted):
+                    topics, payloads = bytes(converted.topic_data), converted.payloads.tobytes()
+                    for row in converted.rows:
+                        topic = topics[row["topic_offset"] :][: row["topic_size"]].decode()
+                        record = payloads[row["payload_offset"] :][: row["payload_size"]]
+                        self.rows.append((topic, MODELS[int(row["model_id"])].view(record)))
+                case Announce(_, message):
+                    self.notes.append(DiscontinuityNote.decode(message.payload))
+
+
+@pytest.mark.spec("DAY-1", "DAY-2")
+def test_a_running_adapter_publishes_the_second_day_under_its_own_instruments_and_date() -> None:
+    plant = Plant(SessionDates(CALENDAR))
+    plant.day(
+        "FRIDAY",
+        [directory(), halt(1, b"AAPL"), trade(100, 1_600_000, 1)],
+        at("2026-01-30T10:00"),
+    )
+    plant.rows.clear()
+    plant.day("MONDAY", [directory(1, b"MSFT"), trade(100, 4_200_000, 1, 1, b"MSFT")], at("2026-02-01T19:30"))
+    assert {topic for topic, _ in plant.rows} == {"md.us.eq.MSFT.trade", "md.us.eq.MSFT.stats"}
+    midnight_ns = at("2026-02-02T00:00")
+    assert {row.event_time for _, row in plant.rows} == {midnight_ns + 34_200 * 10**9}
+    assert [(note.session, note.trading_date) for note in plant.notes[-2:]] == [
+        ("FRIDAY", "2026-01-30"),
+        ("MONDAY", "2026-02-02"),
+    ]
+    assert plant.converter.state.statistics("AAPL").previous_close == 160_00000000
+    assert plant.converter.trading_date == date(2026, 2, 2)
+
+
+@pytest.mark.spec("DAY-1")
+def test_orders_halts_and_price_limits_end_with_their_session() -> None:
+    plant = Plant(SessionDates(CALENDAR))
+    first_day = [directory(), halt(1, b"AAPL"), collar(1, b"AAPL"), add(11, b"B", 100, 1_000_000, 1, b"AAPL")]
+    plant.day("ONE", first_day, at("2026-01-29T10:00"))
+    plant.rows.clear()
+    resumption = head(b"H", 2) + b"AAPL    " + b"T" + b" " + b"    "
+    plant.day(
+        "TWO",
+        [
+            head(b"E", 1) + number(11, 8) + number(100, 4) + number(9, 8),  # an order of the first day
+            add(12, b"B", 100, 1_000_000, 1, b"MSFT"),
+            resumption,
+        ],
+        at("2026-01-30T10:00"),
+    )
+    unmatched = plant.converter.counters.by_cause("source_messages_unmatched")
+    assert {str(cause): count for cause, count in unmatched.items() if count} == {"unknown_order": 1}
+    book, quote, status = [row for _, row in plant.rows]
+    assert (book.symbol, quote.symbol, status.symbol) == ("MSFT", "MSFT", "AAPL")
+    assert (status.state, status.upper_limit, status.lower_limit) == ("trading", None, None)
+    assert plant.converter.state.reference(plant.converter.state.find("MSFT")).status == 0
+
+
+@pytest.mark.spec("DAY-1")
+def test_a_directory_message_assigns_its_locate_also_within_a_session() -> None:
+    converter = Converter(PLAN, STREAM)
+    converter.convert(SourceBatch.from_messages([directory(), directory(1, b"MSFT")], 1))
+    assert converter.state.find_locate(1) == converter.state.find("MSFT")
+    assert converter.state.reference(converter.state.find("AAPL")).locate is None
+
+
+@pytest.mark.spec("DAY-1")
+def test_an_image_leaves_out_what_the_session_has_not_named() -> None:
+    converter = Converter(PLAN, STREAM, trading_date=date(2026, 1, 29))
+    converter.convert(SourceBatch.from_messages([directory(), add(1, b"B", 9, 1_000, 1, b"AAPL")], 1))
+    converter.new_session("two", date(2026, 1, 30))
+    assert len(converter.image()) == 0
+    converter.convert(SourceBatch.from_messages([directory(1, b"MSFT")], 1))
+    assert {topic.split(".")[3] for topic, *_ in converter.image()} == {"MSFT"}
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_feed_that_keeps_its_session_is_rolled_by_the_calendar() -> None:
+    """Messages that are received on another trading date are of that date, although the session goes on."""
+    plant = Plant(SessionDates(CALENDAR))
+    plant.hear(encode_packet("S", 1, [directory(), trade(100, 1_600_000, 1)]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    plant.rows.clear()
+    plant.hear(encode_packet("S", 3, []), at("2026-01-31T12:00"))  # a heartbeat on Saturday changes nothing
+    assert plant.converter.trading_date == date(2026, 1, 30)
+    plant.hear(
+        encode_packet("S", 3, [directory(1, b"MSFT"), trade(7, 4_200_000, 1, 1, b"MSFT")]), at("2026-02-02T09:30")
+    )
+    plant.wait(10)
+    assert {topic for topic, _ in plant.rows} == {"md.us.eq.MSFT.trade", "md.us.eq.MSFT.stats"}
+    assert {row.event_time for _, row in plant.rows} == {at("2026-02-02T09:30")}
+    assert plant.notes[-1] == DiscontinuityNote("session", [], "S#2", "2026-02-02")
+    assert plant.core.roll_ns(STREAM) == at("2026-02-02T21:00")
+    plant.hear(encode_packet("S", 5, [trade(8, 4_210_000, 2, 1, b"MSFT")]), at("2026-02-02T20:00"))
+    assert len(plant.rows) == 4
+
+
+@pytest.mark.spec("DAY-2")
+def test_messages_that_are_repeated_after_the_day_do_not_begin_another() -> None:
+    """A SoupBinTCP client that logs in again in the evening gets the day once more."""
+    plant = Plant(SessionDates(CALENDAR))
+    messages = [directory(), trade(100, 1_600_000, 1)]
+    plant.handle(SessionBegan(STREAM, "S", 1, receive_ns=at("2026-01-30T15:00")))
+    plant.handle(SourceMessages(STREAM, SourceBatch.from_messages(messages, 1, at("2026-01-30T15:00"))))
+    count = len(plant.rows)
+    plant.handle(SessionBegan(STREAM, "S", 1, receive_ns=at("2026-01-30T22:00")))
+    plant.handle(SourceMessages(STREAM, SourceBatch.from_messages(messages, 1, at("2026-01-30T22:00"))))
+    assert len(plant.rows) == count
+    assert plant.converter.trading_date == date(2026, 1, 30)
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_replay_counts_trading_dates_from_the_configured_one() -> None:
+    plant = Plant(SessionDates(CALENDAR, date(2019, 1, 18)))
+    for name in ("ONE", "TWO", "THREE"):
+        plant.day(name, [directory(), trade(100, 1_600_000, 1)], at("2026-01-30T15:00"))
+    dates = [datetime.fromtimestamp(row.event_time / 10**9, NEW_YORK).date() for _, row in plant.rows[::2]]
+    assert dates == [date(2019, 1, 18), date(2019, 1, 22), date(2019, 1, 23)], "over a weekend and a holiday"
+    assert plant.core.roll_ns(STREAM) is None
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_session_without_a_date_does_not_get_that_of_the_one_before() -> None:
+    converter = Converter(PLAN, STREAM, trading_date=date(2026, 1, 29))
+    with pytest.raises(LocalProtocolError, match="session 'two' has no trading date"):
+        converter.new_session("two", None)
+    undated = Converter(PLAN, STREAM)
+    undated.new_session("two", None)
+    assert undated.trading_date is None
+
+
+@pytest.mark.spec("DAY-2")
+@pytest.mark.parametrize("receive_ns", [-1, 2**63, 2**80])
+def test_an_impossible_receive_time_tells_no_date(receive_ns: int) -> None:
+    dates = SessionDates(CALENDAR)
+    assert dates.date_of(None, is_first=True, receive_ns=receive_ns) is None
+    assert dates.date_of(date(2026, 1, 30), is_first=False, receive_ns=receive_ns) == date(2026, 2, 2)
+    assert dates.date_of(date(2026, 1, 30), is_first=False, is_reset=True, receive_ns=receive_ns) == date(2026, 1, 30)
+
+
+@pytest.mark.spec("DAY-1", "DAY-2")
+def test_the_date_and_what_was_forgotten_are_in_a_state_image() -> None:
+    active, backup = Converter(PLAN, STREAM), Converter(PLAN, STREAM)
+    for converter in (active, backup):
+        converter.new_session("one", date(2026, 1, 29))
+        converter.convert(SourceBatch.from_messages([directory(), halt(1, b"AAPL")], 1))
+    active.new_session("two", date(2026, 1, 30))
+    assert active.state.digest != backup.state.digest
+    chunks, image = [], active.state.begin_image(backup.state.unit_digests())
+    while chunk := image.chunk(65_536):
+        chunks.append(chunk)
+    backup.state.install(chunks)
+    assert backup.state.digest == active.state.digest
+    assert backup.trading_date == date(2026, 1, 30)
+    assert backup.state.find_locate(1) == -1
+    backup.new_session("three", date(2026, 2, 2))
+    active.new_session("three", date(2026, 2, 2))
+    assert backup.state.differences(active.state) == []
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_recording_over_several_days_has_the_dates_of_an_adapter() -> None:
+    """However its messages are cut into batches."""
+    messages = [directory(), *(trade(100, 1_600_000 + n, n) for n in range(1, 7))]
+    times = [at(f"2026-01-{day}T12:00") for day in (28, 28, 29, 29, 30, 30)] + [at("2026-02-02T08:00")]
+    whole = SourceBatch()
+    whole.point_at(b"".join(messages))
+    offset = 0
+    for index, message in enumerate(messages):
+        whole.append(index + 1, offset, len(message), times[index])
+        offset += len(message)
+    found = []
+    for cuts in ([0, 7], list(range(8)), [0, 3, 4, 7]):
+        converter = Converter(PLAN, STREAM)
+        recorded = RecordedConversion(converter, SessionDates(CALENDAR))
+        rows: list[tuple[str, bytes]] = []
+        events: list[Any] = [SessionStarted("S", 1, receive_ns=times[0])]
+        events += [SourceReady(whole.part(start, end)) for start, end in pairwise(cuts)]
+        for event in events:
+            for batch in recorded.take(event):
+                rows += [(topic, record) for topic, _, _, record in converter.convert(batch)]
+        found.append((rows, converter.state.digest, recorded.session))
+    assert found[0] == found[1] == found[2]
+    assert found[0][2] == "S#4"
+    trades = [MODEL.view(record) for topic, record in found[0][0] if topic.endswith(".trade")]
+    assert [each.event_time for each in trades] == [
+        at(f"{day}T09:30") for day in ("2026-01-28", *["2026-01-29"] * 2, *["2026-01-30"] * 2, "2026-02-02")
+    ]
+
+
+def test_a_conversion_without_dates_stays_without() -> None:
+    conversion = ToyConversion(STREAM)
+    assert SessionDates(CALENDAR).date_of(conversion.trading_date, is_first=False) is None
+    assert SessionDates(CALENDAR).roll_ns(None) is None
