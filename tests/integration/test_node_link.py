@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from integration.distribution_kit import mux_config
 from penstock.base.errors import PenstockError, RefusedError, UnreachableError
 from penstock.engine import control
 from penstock.engine.link import NodeLink, Told
 from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.plant.live import live_node
 
 PATIENCE_S = 20.0
 
@@ -43,12 +45,23 @@ class StandIn:
         self.heard: list[control.ControlMessage] = []
         self.connections: list[Connection] = []
         self.epoch = epoch
+        self.refusals: list[control.RefusalCode] = []
+        """What the next logins are answered with."""
+        self.cuts = 0
+        """So many times it cuts the connection instead of vouching for somebody."""
 
     async def serve(self, connection: Connection) -> None:
         self.connections.append(connection)
         async for said in connection:
             self.heard.append(said)
             match said:
+                case control.Login() if self.refusals:
+                    await connection.send(control.Refused(self.refusals.pop(0), "not now"))
+                case control.Vouch() if self.cuts:
+                    self.cuts -= 1
+                    connection.transport.abort()
+                case control.Vouch(number):
+                    await connection.send(control.Vouched(number, "app", "", 2**62, ["md.>"]))
                 case control.Login():
                     await connection.send(control.Welcome("stand-in", self.epoch, 1, ["critical"]))
                 case control.Subscribe(topics=["denied"]):
@@ -168,3 +181,41 @@ def test_what_is_asked_for_meanwhile_is_asked_for_later() -> None:
             assert control.Subscribe(number, ["late"]) in node.heard
 
     linked(test)
+
+
+@pytest.mark.parametrize("code", ["protocol", "revoked"])
+def test_a_node_goes_on_trying_whatever_the_node_above_says(code: str) -> None:
+    """Others depend on it; a consumer gives up."""
+
+    async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
+        node.refusals = [control.RefusalCode(code)] * 2
+        await node.connections[-1].close()
+        await until(lambda: not node.refusals and link.attached.is_set())
+        assert link.failure is None
+
+    linked(test, is_node=True)
+
+
+def test_a_consumer_is_served_again_when_the_node_above_was_lost_while_it_was_asked() -> None:
+    """The loss is no mistake of the consumer: a multiplexer that said so was given up by its consumers for good."""
+
+    async def test() -> None:
+        above, hearing = StandIn(), Hearing()
+        above.cuts = 2
+        async with ControlServer(control.PROTOCOL, above.serve, node="above", config=control.CONNECTION) as server:
+            mux = live_node(mux_config(server.port))
+            await mux.start()
+            stop = asyncio.Event()
+            running = asyncio.create_task(mux.run(stop))
+            link = NodeLink(("127.0.0.1", mux.control_port), control.Login("app", "session", token="t"), hearing)
+            consuming = asyncio.create_task(link.run())
+            try:
+                await until(lambda: link.attached.is_set() or link.failure is not None)
+                assert link.failure is None
+                assert above.cuts == 0, "it was lost"
+            finally:
+                await link.close()
+                stop.set()
+                await asyncio.gather(running, consuming, return_exceptions=True)
+
+    asyncio.run(test())

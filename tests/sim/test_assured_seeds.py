@@ -160,9 +160,9 @@ def commit_without_what_was_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
 def always_say_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Transactions._state
 
-    def broken(self: Transactions, link: Any, handle: int) -> tuple[int, int, int]:
-        publisher, highest, _ = original(self, link, handle)
-        return publisher, highest, 2**32
+    def broken(self: Transactions, link: Any, handle: int) -> tuple[int, int, int, int]:
+        publisher, highest, _, treatment = original(self, link, handle)
+        return publisher, highest, 2**32, treatment
 
     def begin(self: Transactions, link: Any, handle: int, number: int, now_ns: int) -> None:
         monkeypatch.setattr(Transactions, "_state", original)

@@ -206,16 +206,21 @@ def test_a_pong_that_nobody_asked_for_is_counted() -> None:
 
 def test_a_silent_peer_is_given_up() -> None:
     client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
+    assert until_silent(client) == [0, 100, 200, 250]
+    assert client.next_deadline_ns() is None
+
+
+def until_silent(core: ControlSession[Any]) -> list[int]:
+    """The milliseconds of its deadlines, up to the one at which the peer is given up."""
     times = []
     said: list[Any] = []
     while not any(each for each in said if not sent([each])):
-        now_ns = client.next_deadline_ns()
+        now_ns = core.next_deadline_ns()
         assert now_ns is not None
         times.append(now_ns // MS)
-        said = client.handle(Tick(), now_ns)
-    assert times == [0, 100, 200, 250]
+        said = core.handle(Tick(), now_ns)
     assert ended(said).cause == Cause.SILENT
-    assert client.next_deadline_ns() is None
+    return times
 
 
 def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
@@ -223,16 +228,28 @@ def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
     client.handle(ReadingPaused(), 0)
     assert not [each for each in client.handle(Tick(), 10_000 * MS) if not sent([each])]
     client.handle(BytesReceived(sent(server.handle(Send(Say("late")), 0))), 10_000 * MS)
-    assert ended(client.handle(Tick(), 10_250 * MS)).cause == Cause.SILENT
+    assert until_silent(client)[-1] == 10_250
 
 
 def test_silence_counts_again_when_we_read_again() -> None:
     client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
     client.handle(ReadingPaused(), 0)
     client.handle(ReadingResumed(), 10_000 * MS)
-    assert not [each for each in client.handle(Tick(), 10_249 * MS) if not sent([each])]
-    assert client.next_deadline_ns() == 10_250 * MS
-    assert ended(client.handle(Tick(), 10_250 * MS)).cause == Cause.SILENT
+    assert until_silent(client)[-1] == 10_250
+
+
+def test_time_in_which_we_stood_still_is_no_silence_of_the_peer() -> None:
+    """A process that was stopped for longer than silence_ms reads what the peer sent before it judges it."""
+    client, server = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
+    assert not [each for each in client.handle(Tick(), 5_000 * MS) if not sent([each])], "it was stopped"
+    client.handle(BytesReceived(sent(server.handle(Send(Say("sent meanwhile")), 0))), 5_001 * MS)
+    assert until_silent(client)[-1] == 5_251, "from here on it runs, and the peer says nothing"
+
+
+def test_a_peer_that_is_gone_is_given_up_also_when_we_stood_still() -> None:
+    client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
+    client.handle(Tick(), 5_000 * MS)
+    assert until_silent(client)[-1] == 5_150, "of the silence, 100 ms were over when it was stopped"
 
 
 @pytest.mark.parametrize("side", ["client", "server"])

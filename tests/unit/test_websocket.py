@@ -173,7 +173,8 @@ def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
     a.handle(ReadingPaused(), 0)
     assert sent(a.handle(Tick(), 9_000 * MS))
     a.handle(ReadingResumed(), 9_050 * MS)  # from here on it is
-    assert sent(a.handle(Tick(), 9_299 * MS))
+    assert sent(a.handle(Tick(), 9_100 * MS))
+    assert sent(a.handle(Tick(), 9_200 * MS))
     assert a.next_deadline_ns() == 9_300 * MS
     assert ended(a.handle(Tick(), 9_300 * MS)).cause == Cause.SILENT
 

@@ -306,23 +306,24 @@ class Client(NodeWays, StreamWays, AssuredWays):
             self._renew_at[brokered.subscription_id] = time.monotonic() + max(left_s, 0.0) * RENEW_AFTER
 
     def _run(self) -> None:
-        pause = self.config.reconnect_s
+        backoff = self.config.new_backoff()
         while not self._is_closed:
+            lost: PenstockError | None = None
             self._wake.clear()
             try:
                 self._renew_due()
                 self._hear()
                 self._unheard_since = None
-                pause = self.config.reconnect_s
+                backoff.succeeded()
                 continue
             except NOT_NOW as error:
+                lost = error
                 if self._unheard_since is None and not self._is_closed:
                     self._unheard_since = time.monotonic()
                     log.warning("administration_server_lost", error=str(error))
             except PenstockError as error:
                 log.warning("administration_server_refuses", error=str(error))
-            self._wake.wait(pause)
-            pause = min(2 * pause, self.config.reconnect_max_s)
+            self._wake.wait(backoff.next_seconds(lost))
 
     def _renew_due(self) -> None:
         now = time.monotonic()

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from penstock.base.backoff import Backoff, BackoffPolicy
+from penstock.base.clock import SystemRandomness
 from penstock.base.config import Config
 from penstock.filter.control import Wish
 from penstock.middleware import MergerConfig, ReceiverConfig
@@ -54,8 +56,9 @@ class ClientConfig(Config, frozen=True):
     key_wait_s: Seconds = 10.0
     """How long a sealed message waits for its key; then it is reported as unreadable."""
 
-    reconnect_s: Seconds = 0.1
-    """Wait before an adapter or the administration server is tried again; it doubles up to reconnect_max_s."""
+    reconnect_s: Seconds = 0.05
+    """Wait before an adapter or the administration server is tried again. It doubles up to reconnect_max_s, or up to
+    half a second where nobody listens; half of each wait is chance."""
 
     reconnect_max_s: Seconds = 2.0
 
@@ -67,3 +70,8 @@ class ClientConfig(Config, frozen=True):
 
     unconfirmed_max: Count = 65_536
     """Contributed messages that not every adapter has confirmed."""
+
+    def new_backoff(self) -> Backoff:
+        """For one link that is made again whenever it is lost."""
+        policy = BackoffPolicy(base_ms=round(1_000 * self.reconnect_s), max_ms=round(1_000 * self.reconnect_max_s))
+        return Backoff(SystemRandomness(), policy)

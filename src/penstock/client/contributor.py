@@ -172,13 +172,14 @@ class Contributor:
                 log.debug("contribution_connection_lost", error=str(error))
 
     async def _stay_connected(self, address: StreamAddress) -> None:
-        pause = self._config.reconnect_s
+        backoff = self._config.new_backoff()
         while True:
+            lost: PenstockError | None = None
             try:
                 request = OpenStream(self._token, [], live=True)
                 async with opened_stream(address, self._protection, self._node, request) as (connection, _):
                     self._open[address] = connection
-                    pause = self._config.reconnect_s
+                    backoff.succeeded()
                     await self._serve(address, connection)
             except RefusedError as error:
                 log.warning("contribution_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
@@ -187,11 +188,11 @@ class Contributor:
                 if error.peer_code == "entitlement":
                     return self.fail(NotEntitledError(error.what))
             except PenstockError as error:
+                lost = error
                 log.info("contribution_connection_lost", adapter=address.adapter, error=str(error))
             finally:
                 self._open.pop(address, None)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, self._config.reconnect_max_s)
+            await asyncio.sleep(backoff.next_seconds(lost))
 
     async def _serve(self, address: StreamAddress, connection: ControlConnection[UnicastMessage]) -> None:
         """Ask how far the adapter is, then send what it lacks, again and again."""

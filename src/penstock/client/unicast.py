@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from penstock.base.backoff import Backoff
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RefusedError
@@ -149,28 +150,29 @@ class UnicastReceiver:
                 log.debug("stream_lost", error=str(error))  # its own task sees it, too
 
     async def _stay_connected(self, address: StreamAddress) -> None:
-        pause = self._config.reconnect_s
+        backoff = self._config.new_backoff()
         while True:
+            lost: PenstockError | None = None
             try:
-                await self._read(address)
-                pause = self._config.reconnect_s
+                await self._read(address, backoff)
             except RefusedError as error:
                 log.warning("stream_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
                 self._on_refused(error)
                 if error.peer_code in FINAL_CODES:
                     return
             except PenstockError as error:
+                lost = error
                 log.info("stream_lost", adapter=address.adapter, error=str(error))
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, self._config.reconnect_max_s)
+            await asyncio.sleep(backoff.next_seconds(lost))
 
-    async def _read(self, address: StreamAddress) -> None:
+    async def _read(self, address: StreamAddress, backoff: Backoff) -> None:
         request = OpenStream(self._token, self._topics, delay_s=self._delay_s)
         async with opened_stream(address, self._protection, self._node, request) as (connection, opened):
             self._connection_count += 1
             number = self._connection_count
             self._open[number] = connection
             self._append(number, opened.publisher_id, address)
+            backoff.succeeded()
             try:
                 if (self._token, self._topics) != (request.token, request.topics):
                     await connection.send(RenewToken(self._token))

@@ -17,6 +17,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from penstock.base.backoff import Backoff
+from penstock.base.clock import SystemRandomness
 from penstock.base.errors import (
     ConnectionLostError,
     LimitError,
@@ -60,8 +62,6 @@ from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
 
-RECONNECT_S = 0.1
-RECONNECT_MAX_S = 2.0
 SNAPSHOT_SIZE_MAX = 256 * 1024 * 1024
 U32_MAX = 2**32 - 1
 REFUSES = "the node refuses: "
@@ -96,7 +96,8 @@ class Listener(Protocol):
 
 
 class NodeLink:
-    """Runs in a loop from run() until close(), or until a refusal is final. The coroutines are for that loop."""
+    """Runs in a loop from run() until close(), or until a refusal is final: never for a node, which others depend on.
+    The coroutines are for that loop."""
 
     def __init__(
         self,
@@ -132,24 +133,25 @@ class NodeLink:
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
-        pause = RECONNECT_S
+        backoff = Backoff(SystemRandomness())
         while self.failure is None:
             error: PenstockError = ConnectionLostError("the link was closed")
             try:
                 await self._attach()
             except RefusedError as refused:
                 error = refused
-                if refused.peer_code in FINAL_CODES:
+                if refused.peer_code in FINAL_CODES and not self._login.is_node:  # a node has others to serve
                     self.failure = refused
                 self._tell_refusal(refused)
             except PenstockError as lost:
                 error = lost
                 log.info("node_lost", node=self._where, error=str(lost))
             finally:
-                pause = RECONNECT_S if self.attached.is_set() else min(2 * pause, RECONNECT_MAX_S)
+                if self.attached.is_set():
+                    backoff.succeeded()
                 self._detach(error)
             if self.failure is None:
-                await asyncio.sleep(pause)
+                await asyncio.sleep(backoff.next_seconds(error))
 
     async def close(self) -> None:
         """End it, and wait until it has ended."""

@@ -12,6 +12,8 @@ import contextlib
 import ssl
 from collections.abc import AsyncGenerator
 
+from penstock.base.backoff import Backoff
+from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import (
     ConnectionLostError,
@@ -37,9 +39,6 @@ from penstock.journal.reader import NOTHING, Record, RecordBatch
 from penstock.net.config import ControlConfig
 from penstock.net.control_driver import connect_control
 from penstock.net.secret import Secret
-
-RETRY_SECONDS_MIN = 0.05
-RETRY_SECONDS_MAX = 2.0
 
 log = logger("journal.client")
 
@@ -97,7 +96,7 @@ async def follow_remote_batches(
     counters = Counters("journal.client")
     loop = asyncio.get_running_loop()
     give_up_at = loop.time()  # whoever was never there is not waited for
-    wait_seconds = RETRY_SECONDS_MIN
+    backoff = Backoff(SystemRandomness())
     while True:
         try:
             connection = await connect_control(
@@ -112,14 +111,15 @@ async def follow_remote_batches(
                         yield batch
                     elif not is_live:
                         return
-                    give_up_at, wait_seconds = loop.time() + patience_seconds, RETRY_SECONDS_MIN
+                    give_up_at = loop.time() + patience_seconds
+                    backoff.succeeded()
             raise ConnectionLostError("the server said goodbye", where=f"{host}:{port}")
         except (ConnectionLostError, UnreachableError) as error:
             if loop.time() >= give_up_at:
                 raise
             log.warning("connecting_again", host=host, port=port, error=str(error))
-        await asyncio.sleep(wait_seconds)
-        wait_seconds = min(2 * wait_seconds, RETRY_SECONDS_MAX)
+            lost = error
+        await asyncio.sleep(backoff.next_seconds(lost))
 
 
 async def measure_remote(

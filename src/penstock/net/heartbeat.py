@@ -12,16 +12,24 @@ class Heartbeat:
         self._silence_ns = config.silence_ms * NS_PER_MS
         self._ping_due_ns = now_ns
         self._silence_due_ns: int | None = now_ns + self._silence_ns
+        self._looked_ns = now_ns
 
     def heard(self, now_ns: int) -> None:
         """The peer sent something, or is listened to again."""
         self._silence_due_ns = now_ns + self._silence_ns
+        self._looked_ns = max(self._looked_ns, now_ns)
 
     def pause(self) -> None:
         """Nothing is read: silence means nothing until heard() is called."""
         self._silence_due_ns = None
 
     def is_silent(self, now_ns: int) -> bool:
+        """Time during which this side stood still is no silence of the peer: what it sent may wait to be read. This is
+        asked at every deadline, so more than a ping's interval between two looks is such a time."""
+        stood_still_ns = now_ns - self._looked_ns - self._ping_ns
+        self._looked_ns = now_ns
+        if stood_still_ns > 0 and self._silence_due_ns is not None:
+            self._silence_due_ns += stood_still_ns
         return self._silence_due_ns is not None and now_ns >= self._silence_due_ns
 
     def take_ping(self, now_ns: int) -> bool:

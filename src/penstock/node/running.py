@@ -28,6 +28,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk
 from penstock.node.plant import NodeConfig, Plant
+from penstock.node.restarts import Restarts
 from penstock.node.roles import (
     AdapterReport,
     AgentReport,
@@ -48,12 +49,6 @@ from penstock.tree.status import AgentStatus
 
 START_SECONDS = 180.0
 """How long a node may take to come up."""
-
-RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
-"""Pauses before a node that died is started again: the more often, the longer."""
-
-STEADY_SECONDS = 60.0
-"""A node that ran for so long has no past."""
 
 ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 
@@ -80,8 +75,7 @@ class NodeProcess:
         self.is_ready = False
         self.is_wanted = True
         self.starts = 0
-        self.failures = 0
-        self.started_at = 0.0
+        self.restarts = Restarts()
         self.restart_at: float | None = None
         self.fault = ""
         """Why it last died."""
@@ -91,6 +85,7 @@ class NodeProcess:
         match msgspec.json.decode(line, type=Told):
             case Ready(where):
                 self.where, self.is_ready = where, True
+                self.restarts.ready(time.monotonic())
             case AdapterReport(status):
                 self.status = status
             case FilterReport(status):
@@ -147,7 +142,9 @@ class RunningPlant:
         return all(node.is_ready for node in nodes)
 
     def poll(self, timeout: float) -> None:
-        self.supervisor.poll(timeout)
+        """Take in what the nodes tell, waiting at most so many seconds, and start those again that are due."""
+        due = [node.restart_at for node in self.nodes.values() if node.restart_at is not None and node.is_wanted]
+        self.supervisor.poll(max(0.0, min([timeout, *(each - time.monotonic() for each in due)])))
         now = time.monotonic()
         for node in self.nodes.values():
             if node.restart_at is not None and now >= node.restart_at and node.is_wanted:
@@ -241,7 +238,7 @@ class RunningPlant:
         node.is_ready = False
         node.status = node.filtering = node.distributing = node.agent = node.router = node.witness = None
         node.starts += 1
-        node.started_at = time.monotonic()
+        node.restarts.started()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
         main = MAINS.get(type(self.plant.node(node.name)), MAIN)
         node.member = self.supervisor.add(Member(node.name, main, arguments, node.take))
@@ -256,8 +253,5 @@ class RunningPlant:
             node.fault = member.fault
             return
         node.fault = member.fault or f"{node.name} ended"
-        node.failures = 1 if time.monotonic() - node.started_at >= STEADY_SECONDS else node.failures + 1
+        node.restart_at = node.restarts.died(time.monotonic())
         log.warning("node_died", node=node.name, what=node.fault)
-        if node.is_ready:
-            pause = RESTART_SECONDS[min(node.failures, len(RESTART_SECONDS)) - 1]
-            node.restart_at = time.monotonic() + pause

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.base.errors import RefusedError
-from penstock.engine.control import RefusalCode, Vouched
-from penstock.plant.desk import RefusalError
+from penstock.engine.control import Vouched
+from penstock.plant.desk import RefusalError, refused_above
 from penstock.plant.rights import EVERYTHING, Rights
 from penstock.security import Token
 from penstock.security.gate import token_needed
@@ -69,8 +69,7 @@ class ForwardAccess:
         try:
             return Rights.vouched(await self._above.vouch(name, token, topics))
         except RefusedError as error:
-            known = {str(code): code for code in RefusalCode}
-            raise RefusalError(known.get(error.peer_code, RefusalCode.UPSTREAM), error.what) from None
+            raise RefusalError(refused_above(error), error.what) from None
 
 
 class PlantHeldAccess(ForwardAccess):

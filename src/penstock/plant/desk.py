@@ -6,12 +6,14 @@ A consumer is known from enter() to leave(). A refusal is an error; refusal_of()
 from collections.abc import Sequence
 
 from penstock.base.errors import (
+    ConnectionLostError,
     HandoverError,
     LimitError,
     LocalProtocolError,
     ModelError,
     NotEntitledError,
     PenstockError,
+    RefusedError,
     RevokedError,
     SharedMemoryError,
     TokenError,
@@ -38,7 +40,16 @@ _CODES: tuple[tuple[type[PenstockError], RefusalCode], ...] = (
     (HandoverError, RefusalCode.SEGMENT),
     (SharedMemoryError, RefusalCode.SEGMENT),
     (UnreachableError, RefusalCode.UPSTREAM),
+    (ConnectionLostError, RefusalCode.UPSTREAM),
 )
+PASSED_ON = frozenset(
+    {
+        RefusalCode.TOKEN, RefusalCode.EXPIRED, RefusalCode.REVOKED, RefusalCode.ENTITLEMENT, RefusalCode.TOPIC,
+        RefusalCode.MODEL, RefusalCode.RATE, RefusalCode.LIMIT,
+    }
+)  # fmt: skip
+"""Refusals of the node above that concern the consumer for whom it was asked. Any other one concerns this node: for the
+consumer it means that the node above is of no use just now."""
 
 
 class RefusalError(PenstockError):
@@ -54,9 +65,16 @@ class RefusalError(PenstockError):
 def refusal_of(error: PenstockError, number: int = 0) -> control.Refused:
     if isinstance(error, RefusalError):
         code = error.refusal
+    elif isinstance(error, RefusedError):
+        code = refused_above(error)
     else:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), RefusalCode.PROTOCOL)
     return control.Refused(code, str(error)[:REASON_SIZE_MAX], number)
+
+
+def refused_above(error: RefusedError) -> RefusalCode:
+    """The code for a consumer on whose behalf the node above was asked, and refused."""
+    return next((code for code in PASSED_ON if code == error.peer_code), RefusalCode.UPSTREAM)
 
 
 class Party:

@@ -9,6 +9,7 @@ whoever finds itself in its parent's path leaves. A move opens the new link befo
 from collections import deque
 from collections.abc import Callable
 
+from penstock.base.backoff import pause_ns
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.tree._flow import Brings, LinkClass
 from penstock.tree._frame import encode_block
@@ -111,11 +112,8 @@ class Parents:
             self._connect(place, "parent")
 
     def _pause(self) -> None:
-        backoff = self._board.config.backoff
-        pause_ms = min(backoff.base_ms * backoff.factor ** min(self._rounds, 32), backoff.max_ms)
-        fixed_ms = pause_ms * (1 - backoff.jitter)
-        jitter_ns = self._randomness.below(1 + round(pause_ms * backoff.jitter * NS_PER_MS))
-        self.retry_ns = self._board.now_ns + round(fixed_ms * NS_PER_MS) + jitter_ns
+        wait_ns = pause_ns(self._board.config.backoff, self._rounds + 1, self._randomness)
+        self.retry_ns = self._board.now_ns + wait_ns
 
     def _connect(self, place: str, purpose: Purpose, home: str = "") -> None:
         self._number += 1

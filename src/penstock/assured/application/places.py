@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.assured.control import ClientRole
+from penstock.base.backoff import BackoffPolicy, pause_ns
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
@@ -13,7 +14,6 @@ from penstock.net.place import parse_place
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
-CHANCE = 2**32
 SILENT_SHIFT = 4
 PLACES_MAX = 32
 HINTS_MAX = 2
@@ -56,6 +56,7 @@ class Places:
     def __init__(self, config: SessionConfig, randomness: Randomness) -> None:
         self._config = config
         self._randomness = randomness
+        self._growth = BackoffPolicy(base_ms=config.backoff_ms, max_ms=config.backoff_ms_max)
         self._known = list(dict.fromkeys(config.routers))
         self._todo: list[str] = []
         self._last = ""
@@ -108,12 +109,7 @@ class Places:
         else:
             if not self._todo:
                 self._todo = sorted(self._known, key=lambda place: place == self._last)  # others are tried first
-                wait_ns = self._pause_ns() if self._rounds else 0
+                wait_ns = pause_ns(self._growth, self._rounds, self._randomness) if self._rounds else 0
                 self._rounds += 1
             self._last = self._todo.pop(0)
         return self._last, wait_ns
-
-    def _pause_ns(self) -> int:
-        longest_ms = min(self._config.backoff_ms << min(self._rounds - 1, 20), self._config.backoff_ms_max)
-        chance = self._randomness.below(CHANCE) / CHANCE
-        return round(longest_ms * (1.0 - chance / 2) * NS_PER_MS)

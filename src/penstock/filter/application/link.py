@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from penstock.base.backoff import Backoff
+from penstock.base.clock import SystemRandomness
 from penstock.base.errors import ConnectionLostError, LimitError, PenstockError, RefusedError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.base.segment import Segment
@@ -47,8 +49,6 @@ from penstock.net.udp import Address, Channel, group_socket, host_socket
 log = logger("filter.link")
 
 INBOX_MAX = 65_536
-RECONNECT_S = 0.1
-RECONNECT_MAX_S = 2.0
 
 FINAL_CODES = frozenset(
     {
@@ -129,11 +129,11 @@ class FilterLink:
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
-        pause = RECONNECT_S
+        backoff = Backoff(SystemRandomness())
         while self.failure is None:
+            lost: Exception | None = None
             try:
                 await self._attach()
-                pause = RECONNECT_S
             except RefusedError as error:
                 log.warning("filter_refused", code=error.peer_code, reason=error.what)
                 if error.peer_code in FINAL_CODES:
@@ -141,12 +141,14 @@ class FilterLink:
                 self.refusal = error
                 self._on_refused(error)
             except (PenstockError, OSError) as error:
+                lost = error
                 log.info("filter_lost", filter=f"{self._address[0]}:{self._address[1]}", error=str(error))
             finally:
+                if self.attached.is_set():
+                    backoff.succeeded()
                 self._detach()
             if self.failure is None:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, RECONNECT_MAX_S)
+                await asyncio.sleep(backoff.next_seconds(lost))
 
     async def close(self) -> None:
         """End it, and wait until it has ended."""

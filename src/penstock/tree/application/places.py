@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from penstock.base.clock import NS_PER_MS, Randomness
+from penstock.base.backoff import pause_ns
+from penstock.base.clock import Randomness
 from penstock.tree.config import BackoffConfig, Step
-
-CHANCE = 2**32
 
 
 class Places:
@@ -36,7 +35,7 @@ class Places:
         found = next(self._todo, "")
         if found:
             return found, 0
-        wait_ns = self._pause_ns() if self._failures else 0
+        wait_ns = pause_ns(self._backoff, self._failures, self._randomness) if self._failures else 0
         self._failures += 1
         self._todo = iter(self._round(steps, lost))
         return next(self._todo), wait_ns
@@ -54,9 +53,3 @@ class Places:
                 case "wait":
                     found.append(lost or self.first)
         return list(dict.fromkeys(found)) or [lost or self.first]
-
-    def _pause_ns(self) -> int:
-        backoff = self._backoff
-        pause_ms = min(backoff.base_ms * backoff.factor ** min(self._failures - 1, 64), float(backoff.max_ms))
-        chance = self._randomness.below(CHANCE) / CHANCE
-        return round(pause_ms * (1.0 - backoff.jitter * chance) * NS_PER_MS)

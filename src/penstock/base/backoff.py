@@ -1,0 +1,79 @@
+"""Pauses between attempts to reach a peer: they grow up to a maximum, a share of each is chance, success begins anew.
+
+Two kinds of failure have pauses of their own. Where nobody listens, an attempt costs nobody anything and the peer is
+probably being started: such an address is tried again soon. A peer that answers and refuses, or does not get far, may
+have too much to do: it is left alone for longer.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
+from penstock.base.errors import UnreachableError
+
+CHANCE = 2**32
+DOUBLINGS_MAX = 64
+"""Bounds the exponent; the maximum is reached long before."""
+
+
+class Growth(Protocol):
+    """How pauses grow."""
+
+    @property
+    def base_ms(self) -> int: ...
+    @property
+    def factor(self) -> float: ...
+    @property
+    def jitter(self) -> float:
+        """Share of each pause that is chance, so that many do not come at once."""
+        ...
+
+    @property
+    def max_ms(self) -> int: ...
+
+
+class BackoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The default of every link to a node whose address is known."""
+
+    base_ms: int = 50
+    factor: float = 2.0
+    jitter: float = 0.5
+    max_ms: int = 2_000
+    absent_max_ms: int = 500
+    """The maximum where nobody listens."""
+
+
+def pause_ns(growth: Growth, failures: int, randomness: Randomness, *, max_ms: int | None = None) -> int:
+    """How long to wait after so many failures in a row, 1 or more."""
+    longest_ms = growth.max_ms if max_ms is None else min(max_ms, growth.max_ms)
+    grown_ms = min(growth.base_ms * growth.factor ** min(failures - 1, DOUBLINGS_MAX), float(longest_ms))
+    chance = randomness.below(CHANCE) / CHANCE
+    return round(grown_ms * (1.0 - growth.jitter * chance) * NS_PER_MS)
+
+
+class Backoff:
+    """The pauses of one link."""
+
+    def __init__(self, randomness: Randomness, policy: BackoffPolicy | None = None) -> None:
+        self._policy = policy or BackoffPolicy()
+        self._randomness = randomness
+        self._failures = 0
+        self._was_absent = False
+
+    def succeeded(self) -> None:
+        """The link did what it is for: the next loss begins anew."""
+        self._failures = 0
+
+    def next_ns(self, *, is_absent: bool) -> int:
+        """The pause before the next attempt; `is_absent` says that nobody listens at the address."""
+        if is_absent != self._was_absent:
+            self._failures = 0
+        self._was_absent = is_absent
+        self._failures += 1
+        max_ms = self._policy.absent_max_ms if is_absent else None
+        return pause_ns(self._policy, self._failures, self._randomness, max_ms=max_ms)
+
+    def next_seconds(self, error: Exception | None = None) -> float:
+        """The same for whoever sleeps, by what the attempt ended with."""
+        return self.next_ns(is_absent=isinstance(error, UnreachableError)) / NS_PER_SECOND
