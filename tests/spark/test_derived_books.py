@@ -98,6 +98,38 @@ def test_actions_and_events_of_several_messages() -> None:
         ]
 
 
+@pytest.mark.spec("PIPE-5")
+def test_price_levels_make_books(samples: Path) -> None:
+    """A feed that gives whole levels has no orders: the books are made of the levels, in one step or in many."""
+    path = samples / "pcap_iex" / "iex_deep10_20231002_first3000.pcap.gz"
+    deep = of_file(path, table="iex-deep", day=None, models=("book_event", "quote"))
+    assert len(deep["quote"]) > 100
+    made = books([deep["book_event"]])
+    assert without_number(made["top_of_book"], QUOTE) == without_number(deep["quote"].to_pylist(), QUOTE)
+    assert max(len(row["bids"]) for row in made["depth"]) > 1
+    chance = random.Random(4)
+    numbers = [chance.randrange(deep["book_event"]["seq"][-1].as_py()) for _ in range(5)]
+    assert books([step["book_event"] for step in cut(deep, numbers)]) == made
+
+
+def test_a_level_is_set_deleted_and_cleared() -> None:
+    level = {"order_id": 0, "action": "modify", "side": "buy"}
+    table = events(
+        event(1, **level, price=10, quantity=5),
+        event(2, **level, price=11, quantity=4, flags=0),
+        event(3, **{**level, "side": "sell"}, price=12, quantity=1),
+        event(4, **{**level, "action": "delete"}, price=11, quantity=0),
+        event(5, **{**level, "action": "delete"}, price=9, quantity=0),
+        event(6, **{**level, "action": "execute"}, price=10, quantity=1),
+        event(7, order_id=5, action="add", side="buy", price=10, quantity=2),
+        event(8, order_id=0, action="clear"),
+    )
+    for steps in ([table], [table.slice(0, 2), table.slice(2, 3), table.slice(5)]):
+        made = books(steps)
+        found = [(row["seq"], row["bid_price"], row["bid_size"], row["ask_price"]) for row in made["top_of_book"]]
+        assert found == [(1, 10, 5, None), (3, 11, 4, 12), (4, 10, 5, 12), (7, 10, 7, 12), (8, None, 0, None)]
+
+
 # Real books
 
 

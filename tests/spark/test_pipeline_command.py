@@ -94,7 +94,7 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
 
 
 def source(feed: Path) -> FeedSource:
-    return FeedSource(feed, Conversion("itch", 1, DAY.isoformat()), cores=2, cache=feed.parent / "cache")
+    return FeedSource(feed, Conversion("itch", 0, DAY.isoformat()), cores=2, cache=feed.parent / "cache")
 
 
 STAGED = ("staged", 2, 1)

@@ -13,7 +13,7 @@ import typer
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import absolute_modules
 from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
-from penstock.cli.table_options import ModulesOption, PrefixOption, VenueOption
+from penstock.cli.table_options import PREFIX_HELP, VENUE_HELP, ModulesOption
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -45,14 +45,20 @@ def run(
         typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
     ],
     archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")],
-    table: Annotated[str, typer.Option(help="The converter table of the feeds: itch, iex-deep, …, or a file.")] = "",
-    venue: VenueOption = "",
-    prefix: PrefixOption = "",
+    table: Annotated[
+        list[str] | None, typer.Option(help="The converter table of the files: itch, iex-deep, …, or a TOML file.")
+    ] = None,
+    venue: Annotated[list[str] | None, typer.Option(help=VENUE_HELP)] = None,
+    prefix: Annotated[list[str] | None, typer.Option(help=PREFIX_HELP)] = None,
     module: ModulesOption = None,
     day: Annotated[
-        str, typer.Option("--date", help="The feeds' trading date (YYYY-MM-DD), if they send no dates.")
-    ] = "",
-    stream: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="The stream number of the feeds' messages.")] = 1,
+        list[str] | None,
+        typer.Option("--date", help="A file's trading date (YYYY-MM-DD); once for each file. Found in it unless told."),
+    ] = None,
+    stream: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=2**31 - 1, help="A file's stream number; once for each file. Assigned unless told."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
     skip_removed: Annotated[
         bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
@@ -75,12 +81,12 @@ def run(
         RunOptions(
             sources=source,
             archive=archive,
-            table=table,
-            venue=venue,
-            prefix=prefix,
+            tables=table or [],
+            venues=venue or [],
+            prefixes=prefix or [],
             modules=absolute_modules(module or ()),
-            trading_date=_date(day).isoformat() if day else "",
-            stream=stream,
+            trading_dates=[_date(each).isoformat() for each in day or []],
+            streams=stream or [],
             is_following=follow,
             is_skipping=skip_removed,
             is_deriving=derive,
@@ -167,7 +173,8 @@ def _source(name: str, position: dict[str, Any]) -> str:
         return f"journal {where}: up to record {position['last']:,}"
     done, whole = position["slices"], position["of"]
     extent = "all of it" if done == whole else f"{done:,} of {whole:,} slices; the same run goes on"
-    return f"feed {position['path']}: {extent}"
+    said = ", ".join(filter(None, [f"stream {position['stream']}", position["date"], position["venue"]]))
+    return f"feed {position['path']} ({said}): {extent}"
 
 
 def _row(info: "TableInfo") -> tuple[str, ...]:

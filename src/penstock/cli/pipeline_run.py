@@ -2,6 +2,7 @@
 
 import statistics
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import typer
@@ -12,7 +13,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of
+from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of, same_day
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
@@ -22,15 +23,20 @@ INTERRUPTED = 130
 """Exit status of a run that was ended before it was complete."""
 
 
+T = TypeVar("T", str, int)
+
+
 class RunOptions(msgspec.Struct, frozen=True):
     sources: list[str]
     archive: Path
-    table: str
-    venue: str
-    prefix: str
+    tables: list[str]
+    """One for all files, or one for each, in their order; so are the venues and prefixes."""
+    venues: list[str]
+    prefixes: list[str]
     modules: tuple[str, ...]
-    trading_date: str
-    stream: int
+    trading_dates: list[str]
+    """None, or one for each file, in their order; so are the streams."""
+    streams: list[int]
     is_following: bool
     is_skipping: bool
     is_deriving: bool
@@ -62,34 +68,75 @@ def run_pipeline(options: RunOptions) -> None:
 
 
 def find_sources(options: RunOptions, cores: int) -> list[Source]:
-    """What is to be read; the first that cannot be is an error."""
-    found: list[Source] = []
+    """What is to be read, journals first; the first that cannot be is an error."""
+    journals: list[Source] = []
+    files = []
     for text in options.sources:
         place = place_of(text, options.secret, options.ca)
-        if place is not None:
-            place.measure()
-            records_max = STEP_RECORDS if options.is_following else None
-            found.append(JournalSource(place, cores, records_max, is_skipping=options.is_skipping))
-        elif options.is_following:
-            raise ConfigurationError("a file ends, and cannot be followed", where=text, hint="leave out --follow")
-        elif not options.table:
-            raise ConfigurationError(
-                "is a recorded feed, and no converter table is told", where=text, hint="--table itch"
-            )
-        else:
-            conversion = Conversion(
-                options.table,
-                options.stream,
-                options.trading_date,
-                venue=options.venue,
-                prefix=options.prefix,
-                modules=options.modules,
-            )
-            reading = FeedOptions(modules=options.modules)
-            conversion.checked()
-            open_as_told(Path(text), reading).close()
-            found.append(FeedSource(Path(text), conversion, reading, cores=cores))
+        if place is None:
+            files.append(Path(text))
+            continue
+        place.measure()
+        records_max = STEP_RECORDS if options.is_following else None
+        journals.append(JournalSource(place, cores, records_max, is_skipping=options.is_skipping))
+    return [*journals, *find_feeds(options, files, cores)]
+
+
+def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedSource]:
+    """Each file with its own table, date, venue and stream."""
+    if files and options.is_following:
+        raise ConfigurationError("a file ends, and cannot be followed", where=str(files[0]), hint="leave out --follow")
+    if files and not options.tables:
+        raise ConfigurationError(
+            "is a recorded feed, and no converter table is told", where=str(files[0]), hint="--table itch"
+        )
+    tables, venues, prefixes = (
+        shared(given, len(files), name)
+        for given, name in ((options.tables, "table"), (options.venues, "venue"), (options.prefixes, "prefix"))
+    )
+    dates = one_each(options.trading_dates, len(files), "date", "")
+    streams = one_each(options.streams, len(files), "stream", 0)
+    reading = FeedOptions(modules=options.modules)
+    found: list[FeedSource] = []
+    for path, table, venue, prefix, day, stream in zip(files, tables, venues, prefixes, dates, streams, strict=True):
+        conversion = Conversion(table, stream, day, venue=venue, prefix=prefix, modules=options.modules).dated(path)
+        open_as_told(path, reading).close()
+        found.append(FeedSource(path, conversion, reading, cores=cores))
+    _refuse_same_day(found)
     return found
+
+
+def shared(given: list[str], count: int, name: str) -> list[str]:
+    """A value for each file, of one for all or one for each."""
+    if len(given) not in (0, 1, count):
+        raise ConfigurationError(
+            f"--{name} is given {len(given)} times for {count} files",
+            where=f"--{name}",
+            hint=f"give one --{name} for all files, or one for each, in their order",
+        )
+    return given if len(given) == count else (given or [""]) * count
+
+
+def one_each(given: list[T], count: int, name: str, default: T) -> list[T]:
+    """A value for each file: what is true of one file is not true of the next."""
+    if len(given) not in (0, count):
+        raise ConfigurationError(
+            f"--{name} is given {len(given)} {'time' if len(given) == 1 else 'times'} for {count} files",
+            where=f"--{name}",
+            hint=f"give one --{name} for each file, in their order, or none",
+        )
+    return given or [default] * count
+
+
+def _refuse_same_day(feeds: list[FeedSource]) -> None:
+    """Files of one day and venue without streams of their own. A copy has the same size, and is passed over later."""
+    known: dict[tuple[str, str], FeedSource] = {}
+    for feed in feeds:
+        if feed.stream or not feed.day:
+            continue
+        other = known.setdefault((feed.day, feed.venue), feed)
+        if other is not feed and other.path.stat().st_size != feed.path.stat().st_size:
+            raise same_day(feed, other.path)
 
 
 class Shown:

@@ -93,12 +93,12 @@ class FeedSourceOptions(Config, frozen=True):
 
     def slices(self, progress: Progress | None = None) -> list[FeedSlice]:
         """Of all files, each a source stream of its own; indexes are made where they are missing."""
-        conversion = None if self.rows == "source" else self.conversion
+        files = self.files()
         modules = absolute_modules(self.modules)
         reading = FeedOptions(self.format, self.framing, self.destinations, self.header, modules)
         return [
             piece
-            for path in self.files()
+            for path, conversion in zip(files, self._conversions(files), strict=True)
             for piece in plan_slices(
                 path,
                 options=reading,
@@ -108,4 +108,21 @@ class FeedSourceOptions(Config, frozen=True):
                 cache=Path(self.cache) if self.cache else None,
                 progress=progress,
             )
+        ]
+
+    def _conversions(self, files: list[Path]) -> list[Conversion | None]:
+        """Of each file: its own date, and the stream behind that of the file before."""
+        conversion = self.conversion
+        if self.rows == "source" or conversion is None:
+            return [None] * len(files)
+        dates = self.date.split(",") if self.date else [""] * len(files)
+        if len(dates) != len(files):
+            raise ConfigurationError(
+                f"{len(dates)} {'date is' if len(dates) == 1 else 'dates are'} told for {len(files)} files",
+                where=f"{WHERE}: option date",
+                hint="give one date for each file, with commas, or none: each file's is then looked for in it",
+            )
+        return [
+            msgspec.structs.replace(conversion, stream_id=self.stream + number, trading_date=day.strip()).dated(path)
+            for number, (path, day) in enumerate(zip(files, dates, strict=True))
         ]

@@ -34,6 +34,7 @@ from penstock.feed.lines.sources import FileFormat, open_file, open_source
 from penstock.feed.lines.tape import read_tape
 from penstock.feed.recorded import RecordedConversion
 from penstock.feed.sessiondates import SessionDates
+from penstock.spark.feeddates import find_date
 
 READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
@@ -72,10 +73,30 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
         return _load(self.table, self.venue, self.prefix, changed_ns)
 
-    def checked(self) -> tuple[ConverterTable, Plan]:
-        """The same, if the table has what it needs: a date, where times count from midnight."""
+    @property
+    def needs_date(self) -> bool:
+        """Whether times count from midnight, and no date is told."""
+        table, _ = self.load()
+        return self.day() is None and b"since_midnight" in msgspec.json.encode(table.document)
+
+    def dated(self, path: Path) -> Conversion:
+        """The same with the date that the file has in its content or name, where one is needed and not told."""
+        if not self.needs_date:
+            return self
         table, plan = self.load()
-        if self.day() is None and b"since_midnight" in msgspec.json.encode(table.document):
+        found = find_date(path, plan.timezone)
+        if found is None:
+            raise ConfigurationError(
+                f"the table {table.name!r} needs a date, and neither the file's content nor its name has one",
+                where=str(path),
+                hint="give --date for the file, like --date 2019-01-30",
+            )
+        return msgspec.structs.replace(self, trading_date=found.isoformat())
+
+    def checked(self) -> tuple[ConverterTable, Plan]:
+        """The table and its plan, if the table has what it needs: a date, where times count from midnight."""
+        table, plan = self.load()
+        if self.needs_date:
             raise ConfigurationError(
                 f"the table {table.name!r} needs a date: the feed's times count from midnight",
                 where="date",

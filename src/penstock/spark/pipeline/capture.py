@@ -5,11 +5,16 @@
 
 A piece says where its source is when it is done, so that any run can go on after any commit. A feed is known by its
 content and how it is converted, not by its name: the same file is not archived twice. A journal is known by its place.
+
+Every file is a stream of its own, because its messages are numbered from 1. The archive assigns the number of the
+stream, the lowest that is free, and keeps it with the position of the source: a later run finds it there.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from hashlib import file_digest, sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,12 +22,16 @@ import msgspec
 
 from penstock.base.errors import ArchiveError, ConfigurationError, JournalGoneError
 from penstock.capture.cursors import CursorImage
+from penstock.spark.feeddates import find_date
 from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions
 from penstock.spark.journals import REMOTE, JournalPlace
 from penstock.spark.pipeline.commits import Catalogue
 from penstock.spark.pipeline.normalise import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
+
+FEED = "feed:"
+"""What the keys of feeds begin with, in the positions of sources."""
 
 STEP_RECORDS = 200_000
 """Records that one step of a follower takes at most: what its memory and its delay are bounded by."""
@@ -46,7 +55,10 @@ class Source(Protocol):
 
 
 class FeedSource:
-    """A recorded feed in a file, which is read once and to its end."""
+    """A recorded feed in a file, which is read once and to its end.
+
+    The stream of the conversion is the one that is asked for; with 0 the archive assigns it.
+    """
 
     def __init__(
         self,
@@ -65,8 +77,9 @@ class FeedSource:
         self._progress = progress
 
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
-        key = f"feed:{self._identity()}"
+        key = f"{FEED}{self._identity()}"
         known = catalogue.sources.get(key, {})
+        conversion = msgspec.structs.replace(self._conversion, stream_id=self._stream(catalogue, known))
         done = known.get("slices", 0)
         if known and done == known["of"]:
             return []
@@ -75,31 +88,98 @@ class FeedSource:
         slices = plan_slices(
             self._path,
             options=self._options,
-            conversion=self._conversion,
+            conversion=conversion,
             cores=1,
             slice_size=size,
             cache=self._cache,
             progress=self._progress,
         )
+        position = {"path": str(self._path), "of": len(slices), "slice_size": size or 0, "stream": conversion.stream_id}
+        position |= {"date": self.day, "venue": self.venue}
         return [
-            Piece(
-                each,
-                key,
-                {"path": str(self._path), "slices": number, "of": len(slices), "slice_size": size or 0},
-            )
+            Piece(each, key, {**position, "slices": number})
             for number, each in enumerate(slices, start=1)
             if number > done
         ]
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def stream(self) -> int:
+        """The stream that was asked for; 0: the archive assigns one."""
+        return self._conversion.stream_id
+
+    @cached_property
+    def venue(self) -> str:
+        return self._conversion.load()[1].venue
+
+    @cached_property
+    def day(self) -> str:
+        """The trading date, told or found; empty where the file does not say it."""
+        if self._conversion.trading_date:
+            return self._conversion.trading_date
+        found = find_date(self._path, self._conversion.load()[1].timezone)
+        return "" if found is None else found.isoformat()
+
+    def _stream(self, catalogue: Catalogue, known: dict[str, Any]) -> int:
+        """The number of the file's stream: as archived, as asked for, or the lowest that is free."""
+        archived = known.get("stream", 0)
+        if archived and self.stream in (0, archived):
+            return int(archived)
+        if archived:
+            raise ConfigurationError(
+                f"is archived as stream {archived}, not {self.stream}",
+                where=str(self._path),
+                hint=f"leave out --stream, or give --stream {archived}",
+            )
+        feeds = feed_streams(catalogue)
+        if not self.stream:
+            self._refuse_same_day(catalogue)
+            used = {*feeds, *map(int, catalogue.cursors)}
+            return next(number for number in count(1) if number not in used)
+        if self.stream in feeds or str(self.stream) in catalogue.cursors:
+            owner = feeds.get(self.stream, "a journal")
+            raise ConfigurationError(
+                f"cannot be archived as stream {self.stream}: that is the stream of {owner}",
+                where=str(self._path),
+                hint="leave out --stream: the archive assigns a free number",
+            )
+        return self.stream
+
+    def _refuse_same_day(self, catalogue: Catalogue) -> None:
+        """Two files of one day and venue are hours or lines of one session; only their owner knows."""
+        if not self.day:
+            return
+        for key, position in catalogue.sources.items():
+            if key.startswith(FEED) and (position["date"], position["venue"]) == (self.day, self.venue):
+                raise same_day(self, position["path"])
+
     def _identity(self) -> str:
-        """The same for the same content, converted in the same way."""
+        """The same for the same content, converted in the same way; the number of the stream does not matter."""
         try:
             with self._path.open("rb") as file:
                 content = file_digest(file, "sha256").digest()
         except OSError as error:
             raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
-        told = msgspec.json.encode([self._conversion, self._options])
+        conversion = msgspec.structs.replace(self._conversion, stream_id=0)
+        told = msgspec.json.encode([conversion, self._options])
         return sha256(content + told).hexdigest()[:32]
+
+
+def same_day(feed: FeedSource, other: str | Path) -> ConfigurationError:
+    """Why a file is refused whose day and venue another file has already."""
+    return ConfigurationError(
+        f"is of {feed.day} and venue {feed.venue}, as {other} is: they may be parts of one session",
+        where=str(feed.path),
+        hint="give --stream for each file to archive them as streams of their own, each with its own books",
+    )
+
+
+def feed_streams(catalogue: Catalogue) -> dict[int, str]:
+    """By stream: the file whose messages it has."""
+    return {position["stream"]: position["path"] for key, position in catalogue.sources.items() if key.startswith(FEED)}
 
 
 class JournalSource:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import LocalProtocolError
+from penstock.base.errors import ArchiveError, LocalProtocolError
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import Piece, Source
+from penstock.spark.pipeline.capture import Piece, Source, feed_streams
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive
@@ -128,6 +128,8 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
             results = write_slices(spark, staging, [piece.slice for piece in pieces])
         account = _account(results, pieces)
         schemas = _schemas(results)
+        cursors = {stream: image for result in results for stream, image in result.cursors.items()}
+        _refuse_streams_of_feeds(archive, cursors)
     except BaseException:
         archive.abandon(staging)
         raise
@@ -139,12 +141,23 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         account=account,
         schemas=schemas,
         sources={piece.source: piece.position for piece in pieces},
-        cursors={stream: image for result in results for stream, image in result.cursors.items()},
+        cursors=cursors,
         watermarks=_watermarks(files),
     )
     report.account.add(account)
     report.commits += 1
     return commit
+
+
+def _refuse_streams_of_feeds(archive: Archive, streams: Iterable[str]) -> None:
+    """A journal's messages have the stream numbers of their adapters; a file may have got the same number before."""
+    feeds = feed_streams(archive.catalogue)
+    for stream in sorted(feeds.keys() & set(map(int, streams))):
+        raise ArchiveError(
+            f"the journal has messages of stream {stream}, which is the stream of {feeds[stream]} in this archive",
+            where=str(archive.path),
+            hint="archive the journal in an archive of its own, or begin with it: files then get other numbers",
+        )
 
 
 def _account(results: list[SliceResult], pieces: list[Piece]) -> Account:

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 import numpy
 import pyarrow
 
-from penstock.convert._book cimport DEPTH_NONE, book_level
+from penstock.convert._book cimport DEPTH_NONE, book_level, level_set
 from penstock.convert._instruments cimport instrument_for_locate
 from penstock.convert._orders cimport (
     OrderChange, order_add, order_delete, order_find, order_replace, order_take, slot_of,
@@ -31,7 +31,7 @@ cpdef enum: # `action` of an event: those of the model book_event, and what is c
     ACTION_DELETE = 5
     ACTION_EXECUTE = 6
     ACTION_CLEAR = 7
-    ACTION_ORDER = 8   # an order that was there when the step before ended
+    ACTION_ORDER = 8   # an order, or a level of a feed without orders, that was there when the step before ended
     ACTION_PENDING = 9 # the best level, in `quantity`, that the event under way had changed by then
 
 cpdef enum: # `flags` of an event
@@ -39,6 +39,7 @@ cpdef enum: # `flags` of an event
     FLAG_HIDDEN = 4 # not in the book that all can see
 
 cdef enum:
+    ORDER_NONE = 0 # `order_id` of an event that is about a whole price level
     AHEAD = 16
     ANSWERS = 6
 
@@ -100,7 +101,9 @@ cdef int change_book(State *state, const Event *event, uint32_t *depth) noexcept
     cdef uint8_t side = SIDE_ASK if event.side_flags & 3 == 2 else SIDE_BID
     cdef int answer = STATE_INVALID
     change.depth = DEPTH_NONE
-    if event.action == ACTION_ADD or event.action == ACTION_ORDER:
+    if event.order_id == ORDER_NONE and event.action != ACTION_CLEAR:
+        answer = change_level(state, event, side, &change.depth)
+    elif event.action == ACTION_ADD or event.action == ACTION_ORDER:
         if event.side_flags & 3:
             answer = order_add(state, event.order_id, event.instrument, side, price, event.quantity, 0, &change)
     elif event.action == ACTION_CANCEL or event.action == ACTION_EXECUTE:
@@ -120,6 +123,18 @@ cdef int change_book(State *state, const Event *event, uint32_t *depth) noexcept
         answer = STATE_OK
     depth[0] = change.depth if answer == STATE_OK or answer == STATE_SHORT or answer == STATE_REFUSED else DEPTH_NONE
     return answer
+
+
+cdef int change_level(State *state, const Event *event, uint8_t side, uint32_t *depth) noexcept nogil:
+    """An event of a feed that gives whole price levels: `quantity` is the size of the level from now on."""
+    cdef uint64_t size = <uint64_t>event.quantity
+    if event.side_flags & 3 == 0 or event.quantity < 0:
+        return STATE_INVALID
+    if event.action == ACTION_DELETE:
+        size = 0
+    elif event.action != ACTION_ADD and event.action != ACTION_MODIFY and event.action != ACTION_ORDER:
+        return STATE_INVALID
+    return level_set(state, event.instrument, side, event.price, size, 0, depth)
 
 
 cdef inline void put_level(Levels *levels, const LevelRow *level) noexcept nogil:
@@ -277,14 +292,15 @@ cdef class BookKernel:
         )
 
     def carried(self):
-        """Events that make the books again: the orders that are left, and what is under way."""
+        """Events that make the books again: the orders and levels that are left, and what is under way."""
         cdef const State *state = self.kernel.state
         cdef const Shard *shard
         cdef const OrderRow *order
         cdef uint32_t number
         cdef uint64_t slot, at = 0
         pending = numpy.flatnonzero(self._pending != <uint32_t>DEPTH_NONE)
-        made = numpy.zeros(state.counts[LIMIT_ORDERS] + len(pending), EVENT_DTYPE)
+        levels = self.levels_without_orders()
+        made = numpy.zeros(state.counts[LIMIT_ORDERS] + len(levels) + len(pending), EVENT_DTYPE)
         cdef Event[::1] events = made
         for number in range(SHARDS):
             shard = &state.shards[number]
@@ -300,11 +316,41 @@ cdef class BookKernel:
                     events[at].side_flags = 2 if order.place & 1 else 1
                     events[at].action = ACTION_ORDER
                     at += 1
+        made[at : at + len(levels)] = levels
+        at += len(levels)
         made["instrument"][at:] = pending
         made["quantity"][at:] = self._pending[pending]
         made["action"][at:] = ACTION_PENDING
         made["session"] = self.session
         return made
+
+    cdef object levels_without_orders(self):
+        """Events that make the levels again which a feed gave as a whole: no order stands for them."""
+        cdef const State *state = self.kernel.state
+        cdef const Ladder *ladder
+        cdef const LevelRow *level
+        cdef uint32_t instrument, index
+        cdef uint64_t at = 0, count = 0
+        cdef uint8_t side
+        for instrument in range(<uint32_t>state.counts[LIMIT_INSTRUMENTS]):
+            for side in range(2):
+                count += state.instruments[instrument].sides[side].count
+        made = numpy.zeros(count, EVENT_DTYPE)
+        cdef Event[::1] events = made
+        for instrument in range(<uint32_t>state.counts[LIMIT_INSTRUMENTS]):
+            for side in range(2):
+                ladder = &state.instruments[instrument].sides[side]
+                for index in range(ladder.count):
+                    level = &ladder.levels[index]
+                    if level.count:
+                        continue
+                    events[at].price = level.price
+                    events[at].quantity = <int64_t>level.size
+                    events[at].instrument = instrument
+                    events[at].side_flags = 1 + side
+                    events[at].action = ACTION_ORDER
+                    at += 1
+        return made[:at]
 
 
 # Memory for what comes out
