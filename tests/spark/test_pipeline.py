@@ -9,6 +9,7 @@ import pandas as pd
 import polars
 import pytest
 
+from file_kit import readable_by_others
 from penstock.base.errors import ConfigurationError, JournalGoneError
 from penstock.capture.cursors import CursorImage
 from penstock.journal import JournalConfig, JournalWriter
@@ -26,7 +27,7 @@ def ids(frame: Any) -> list[tuple[int, int]]:
     return sorted((row.stream, row.seq) for row in frame.select("stream", "seq").collect())
 
 
-@pytest.mark.spec("PIPE-6", "PIPE-11")
+@pytest.mark.spec("PIPE-6", "PIPE-11", "AUTH-7")
 def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_path: Path) -> None:
     feed = tmp_path / "day.itch"
     count = write_feed(feed)
@@ -52,6 +53,7 @@ def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_pa
         with pytest.raises(ConfigurationError, match="that is the stream of"):
             source.pieces(archive.catalogue)  # a file that differs in one bit is another feed
 
+    assert readable_by_others(path) == []
     archive = Archive.open(path)
     reasons = sorted(row.reason for row in archive.frame(spark, "quarantine").collect())
     assert "cut off" in reasons[0]

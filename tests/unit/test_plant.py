@@ -76,6 +76,14 @@ def load(tmp_path: Path, text: str) -> Plant:
     return Plant.load(path)
 
 
+@pytest.mark.spec("AUTH-7")
+def test_the_document_names_the_group_that_may_read_files(tmp_path: Path) -> None:
+    assert load(tmp_path, PLANT).files_group == ""
+    assert load(tmp_path, PLANT + '[files]\ngroup = "marketdata"\n').files_group == "marketdata"
+    with pytest.raises(ConfigurationError, match="files"):
+        load(tmp_path, PLANT + "[files]\ngroup = 7\n")
+
+
 def test_every_node_gets_what_the_document_says_and_what_follows_from_it(tmp_path: Path) -> None:
     plant = load(tmp_path, PLANT)
     assert list(plant.nodes) == ["admin", "spare", "nasdaq-a", "nasdaq-b", "exchange"]

@@ -17,6 +17,7 @@ import msgspec
 from penstock.admin.records import KINDS, decode, encode
 from penstock.admin.state import Audit, Stored
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import create_or_open, make_directory
 from penstock.security.operating import AuditEntry, Change
 
 FILE_NAME = "admin.sqlite"
@@ -49,9 +50,9 @@ class Store:
         self._path = directory / FILE_NAME
         self._changes_kept = changes_kept
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            self._path.chmod(0o600)  # it holds stream keys
+            make_directory(directory)
+            os.close(create_or_open(self._path, os.O_RDWR))
+            self._path.chmod(0o600)  # it holds stream keys: no group reads it
         except OSError as error:
             raise ConfigurationError(f"cannot be used: {error.strerror}", where=str(self._path)) from None
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)

@@ -48,6 +48,7 @@ from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError, TokenExpiredError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
@@ -393,7 +394,7 @@ class LiveRouter:
 
 def _made(directory: Path) -> Path:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         raise ConfigurationError(f"no directory can be made there: {error.strerror}", where=str(directory)) from None
     return directory

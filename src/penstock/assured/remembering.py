@@ -21,6 +21,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.crc32c import crc32c
 from penstock.base.decoding import json_decoder
 from penstock.base.errors import LeaseMemoryError, PenstockError
+from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
 from penstock.net.secret import replace_private
 
@@ -141,8 +142,8 @@ class LeaseMemory:
 
     def _lock(self) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_directory(self._path.parent)
+            self._lock_fd = create_or_open(self._lock_path, os.O_RDWR)
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._unlock()

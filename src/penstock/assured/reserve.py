@@ -4,6 +4,7 @@ logged and the log can be cleaned, which makes room."""
 import os
 from pathlib import Path
 
+from penstock.base.files import create_or_open
 from penstock.base.log import logger
 
 BLOCK_SIZE = 512
@@ -44,7 +45,7 @@ class Reserve:
         return self._path.exists() and self._path.stat().st_blocks * BLOCK_SIZE >= self._size
 
     def _allocate(self) -> None:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = create_or_open(self._path, os.O_RDWR)
         try:
             os.posix_fallocate(fd, 0, self._size)
         except OSError:

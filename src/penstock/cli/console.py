@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.base.files import share_with_group
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting
 from penstock.web.process import run_console
@@ -24,6 +25,7 @@ def console(
     It runs as [[console]] of the document says, on this machine only unless that has a certificate.
     """
     plant = Plant.load(config)
+    share_with_group(plant.files_group)
     settings = plant.console()
     if port is not None:
         settings = msgspec.structs.replace(settings, port=port)

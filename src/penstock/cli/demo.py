@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
+from penstock.base.files import make_directory
 from penstock.cli.demo_account import PERCENTILES, account, filtered, has_all, overload
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.demo.plant import DemoPlant
@@ -104,7 +105,7 @@ def demo(
         pipeline=_has_spark() if pipeline is None else pipeline,
     )
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
+        make_directory(keep)
     console.print("starting …")
     with interruptible() as interrupt, DemoPlant(options, keep) as plant:
         with console.status(

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import os
 import threading
 from collections.abc import Iterator
 from math import inf
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import load_modules
+from penstock.base.files import create_or_open
 from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption
 from penstock.cli.clock import parse_address
 from penstock.cli.feedlisten import listen_mold, listen_soup
@@ -67,7 +69,7 @@ def generate(
 @contextlib.contextmanager
 def _created(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     try:
-        with file.open("wb") as plain:
+        with open(create_or_open(file, os.O_WRONLY | os.O_TRUNC), "wb") as plain:
             if file.suffix != ".gz":
                 yield plain
             else:

@@ -124,6 +124,7 @@ def options(
 
 
 def main() -> None:
+    os.umask(0o077)  # for what libraries and the programs that we start make; our own files need no umask
     try:
         try:
             app()

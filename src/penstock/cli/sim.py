@@ -1,5 +1,6 @@
 """`penstock sim`: run plants of the simulator and say whether they kept their promises."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
+from penstock.base.files import create_or_open
 from penstock.sim import (
     AssuredSummary,
     EngineSummary,
@@ -155,7 +157,7 @@ def _run(
     if trace is None:
         return run(seed, seconds=minutes * 60, progress=show)
     try:
-        with trace.open("w", encoding="utf-8") as stream:
+        with open(create_or_open(trace, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as stream:
             return run(seed, seconds=minutes * 60, trace=stream, progress=show)
     except (OSError, SimulationError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__

@@ -1,5 +1,6 @@
 """`penstock up`, `node`, `init`: every node of a plant on this machine, one of them, a first plant."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import make_directory, share_with_group
 from penstock.base.words import counted
 from penstock.cli.interrupt import interruptible
 from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
@@ -95,6 +97,7 @@ def node(
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
     config = described.node(name)
+    share_with_group(described.files_group)
     path = plant.absolute()
     os.chdir(plant.parent)  # a plant's paths begin there
 
@@ -112,7 +115,9 @@ def init(
 ) -> None:
     """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
     try:
-        directory.mkdir(parents=True)
+        if directory.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        make_directory(directory)
     except OSError as error:
         raise ConfigurationError(
             f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.admin.store import FILE_NAME
 from penstock.base.clock import random_bytes
+from penstock.base.files import write_file
 from penstock.demo.reports import DemoOptions
 from penstock.demo.routing import ROUTERS, Routing, routing
 from penstock.engine.control import ClassName
@@ -125,7 +126,7 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         roles |= {ROUTER: "filter", BOOKING: "", CLEARING: ""}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    policy.write_text(_policy(entries, [*receivers, *NODES], options))
+    write_file(policy, _policy(entries, [*receivers, *NODES], options).encode())
     admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
     node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
     lines = [free_channel(), free_channel()]

@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 
 from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
+from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
 from penstock.journal._lone import LoneWriter
@@ -176,7 +177,7 @@ class WritableDirectory(Directory):
         try:
             _make_directory(path)
             self._directory_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._mark_fd = os.open(path / MARK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._mark_fd = create_or_open(path / MARK_NAME, os.O_RDWR)
             fcntl.flock(self._mark_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
@@ -244,7 +245,7 @@ class WritableDirectory(Directory):
         self._oldest_at = newest_slot(slots, journal_id)
         if self._oldest_at is not None and (is_begun or slots[self._oldest_at] == oldest):
             return
-        fd = os.open(self.path / OLDEST_NAME, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = create_or_open(self.path / OLDEST_NAME, os.O_WRONLY)
         try:
             write_all(fd, encode_oldest(oldest) + bytes(OLDEST_SLOT_SIZE), 0)
             os.fsync(fd)
@@ -268,7 +269,7 @@ class WritableDirectory(Directory):
         """The content first, then the name, then the directory: no crash leaves a segment without its records."""
         path = self.path / segment_name(first_sequence)
         new = path.with_name(path.name + NEW_SUFFIX)
-        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = create_or_open(new, os.O_RDWR | os.O_TRUNC)
         try:
             write_all(fd, header, 0)
             write_all(fd, data, len(header))
@@ -433,7 +434,7 @@ def _make_directory(path: Path) -> None:
     If it is there already, it may be the work of a process that was killed before it could sync the name.
     """
     made = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    make_directory(path)
     for each in made or [path]:
         fd = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

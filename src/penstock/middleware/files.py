@@ -5,14 +5,15 @@ import os
 from pathlib import Path
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import create_or_open, make_directory
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 
 
 def claim_epoch(path: Path) -> int:
     """The next epoch of a publisher, safely on the disk before it is used. Two that start at once take turns."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
+        make_directory(path.parent)
+        with open(create_or_open(path, os.O_RDWR), "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             content = file.readall()
             epoch = next_epoch(content)

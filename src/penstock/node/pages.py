@@ -4,6 +4,7 @@ leaves a file with the address of its page in the plant's directory, for `pensto
 import os
 from pathlib import Path
 
+from penstock.base.files import make_directory, write_file
 from penstock.base.log import logger
 
 ADDRESS_SIZE_MAX = 256
@@ -19,9 +20,9 @@ class Pages:
         """This node's page is here now. That it cannot be noted is no reason for a node not to run."""
         path = self._path(name)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             new = path.with_suffix(".new")
-            new.write_text(url + "\n")
+            write_file(new, f"{url}\n".encode())
             os.replace(new, path)
         except OSError as error:
             log.warning("page_not_noted", node=name, error=error.strerror)

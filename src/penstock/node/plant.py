@@ -112,6 +112,13 @@ Table: TypeAlias = dict[str, Any]
 S = TypeVar("S", FilterModuleConfig, PlantConfig, MuxConfig, EdgeConfig, AgentConfig, RouterNodeConfig)
 
 
+class FilesConfig(Config, frozen=True):
+    """Who may read journals, captures, accounts and other state."""
+
+    group: str = ""
+    """A group of this machine whose members may; empty: only the user that runs the plant."""
+
+
 class PlantDocument(Config, frozen=True):
     name: Name | None = None
     """It must have one; told when it has none, as every node in it has a name, too."""
@@ -119,6 +126,7 @@ class PlantDocument(Config, frozen=True):
     directory: str = "state"
     """Where nodes keep what they must not forget: a directory each."""
 
+    files: FilesConfig = FilesConfig()
     administration: tuple[Table, ...] = ()
     feed: tuple[Table, ...] = ()
     filter: tuple[Table, ...] = ()
@@ -135,9 +143,12 @@ class PlantDocument(Config, frozen=True):
 class Plant:
     """A checked plant.toml: the configuration of every node, by name, in the order in which they start."""
 
-    def __init__(self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig]) -> None:
+    def __init__(
+        self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig], files_group: str = ""
+    ) -> None:
         self.path = path
         self.name = name
+        self.files_group = files_group
         self.directory = directory
         self.nodes = dict(nodes)
         self.pages = Pages(path.parent.absolute() / directory / "pages")
@@ -199,7 +210,7 @@ class Plant:
                 where=where,
                 hint="add [[feed]], [[filter]], [[plant]], [[agent]], [[router]] or [[administration]]",
             )
-        return Plant(path, document.name, document.directory, nodes.by_name)
+        return Plant(path, document.name, document.directory, nodes.by_name, document.files.group)
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""

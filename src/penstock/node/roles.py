@@ -21,6 +21,7 @@ from penstock.assured.node import RouterNodeConfig
 from penstock.assured.status import RouterStatus
 from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
+from penstock.base.files import share_with_group
 from penstock.base.log import configure, logger
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
@@ -147,6 +148,7 @@ def run_supervised(run_node: Callable[[Plant, str, Tell, Supervised], int]) -> N
     supervised = Supervised()
     try:
         plant = Plant.load(path)
+        share_with_group(plant.files_group)
         os.chdir(path.parent)  # the document's paths begin there
         sys.exit(run_node(plant, name, noting(plant, name, supervised.tell), supervised))
     except PenstockError as error:

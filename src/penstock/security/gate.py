@@ -9,6 +9,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
 from penstock.security.brokering import EventBody, GenerationChanged, Registered, Revoked, Verification
@@ -169,7 +170,7 @@ class TokenGate:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             replace_private(self._path, data)
         except (OSError, ConfigurationError) as error:
             log.error("token_state_not_kept", path=str(self._path), error=str(error))

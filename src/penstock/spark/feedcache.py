@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import FeedIndexError
+from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
 from penstock.feed.lines.sources import open_file
 
@@ -54,7 +55,7 @@ class Making:
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
         """A file of the index, whole on the disk when this ends."""
-        with (self.directory / name).open("xb") as file:
+        with open(create_or_open(self.directory / name, os.O_RDWR | os.O_EXCL), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -83,8 +84,8 @@ class FeedCache:
         if found is not None:
             return found, directory
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with (self._directory / "lock").open("ab") as lock:
+            make_directory(self._directory)
+            with open(create_or_open(self._directory / "lock", os.O_WRONLY | os.O_APPEND), "ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 found = _read(directory, kind)  # somebody else may have made it meanwhile
                 if found is None:
@@ -100,7 +101,7 @@ class FeedCache:
 
     def _make(self, directory: Path, make: Callable[[Making], T]) -> T:
         making = Making(self._directory / MAKING)
-        making.directory.mkdir()
+        make_directory(making.directory)
         content = make(making)
         if _identity(self._path) != self._file:
             raise FeedIndexError("the file changed while its index was made", where=str(self._path), hint="try again")

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.errors import JournalError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.capture.cursors import CursorImage
 from penstock.journal.files import Directory
@@ -63,7 +64,7 @@ class ScanMemory(msgspec.Struct, frozen=True):
     def keep(self, cursors: list[CursorImage]) -> None:
         entries = list((self._entries() | {self.key: cursors}).items())[-ENTRIES_MAX:]
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             with tempfile.NamedTemporaryFile("wb", dir=self.path.parent, delete=False) as file:
                 file.write(msgspec.json.encode(dict(entries)))
             os.replace(file.name, self.path)

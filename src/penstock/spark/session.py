@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import GROUP_VARIABLE, make_directory
 from penstock.base.log import logger
 from penstock.spark.scanmemory import cache_directory
 
@@ -81,6 +82,8 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
         where = master or ("" if is_submitted else "local[*]")
         builder = sql.SparkSession.builder.appName(app)
         defaults = DEFAULTS | (LOCAL_DEFAULTS if where == "local" or where.startswith("local[") else {})
+        if group := os.environ.get(GROUP_VARIABLE):
+            defaults[f"spark.executorEnv.{GROUP_VARIABLE}"] = group
         made = _configured(builder.master(where) if where else builder, defaults | conf).getOrCreate()
     register(made)
     return made
@@ -172,7 +175,7 @@ def _write_executable(path: Path, text: str) -> None:
     if path.exists() and os.access(path, os.X_OK) and path.read_text(encoding="utf-8") == text:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             file.write(text)
         os.chmod(file.name, 0o755)

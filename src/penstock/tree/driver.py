@@ -19,6 +19,7 @@ from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import PenstockError, TokenExpiredError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
@@ -311,7 +312,7 @@ class LiveAgent:
         state = self.config.state_directory
         client = AdminClient.connect(admin.url, admin.credentials)
         if state:
-            Path(state).mkdir(parents=True, exist_ok=True)
+            make_directory(state)
         return TokenWatch(client, Path(state) / "tokens.json" if state else None, self._on_revoked)
 
     def _on_revoked(self, event: Revoked) -> None:

@@ -28,6 +28,7 @@ from penstock.base.errors import (
     JournalFailedError,
     JournalGoneError,
 )
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
@@ -102,7 +103,7 @@ class StreamStore:
         """JournalLockedError when another process has it."""
         store = cls(directory, tree, streams, config, counters)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             store._read_register()
             for number in store._streams:
                 store._open_journal(number)

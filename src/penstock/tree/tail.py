@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.base.errors import JournalError, PacketError
+from penstock.base.files import create_or_open
 from penstock.tree._tail import TailMemory
 from penstock.wire import Packet, decode
 from penstock.wire._codec import PACKET_HEADER_SIZE, PACKET_SIZE_AT
@@ -36,7 +37,7 @@ class Tail:
             if path.exists() and path.stat().st_size not in (0, 2 * half_size):
                 path.rename(f"{path}.{path.stat().st_size}")
             self._others = sorted(path.parent.glob(f"{path.name}.*"))
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = create_or_open(path, os.O_RDWR)
             try:
                 os.posix_fallocate(descriptor, 0, 2 * half_size)
                 self._map = mmap.mmap(descriptor, 2 * half_size)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from penstock.base.errors import ConfigurationError, ForbiddenError, NotFoundError, PenstockError
+from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
 from penstock.net.guard import Guard
 from penstock.node.orders import Order, give_order
@@ -120,8 +121,8 @@ class ActionLog:
         self._path = path = directory / LOG_NAME
         self._lock = threading.Lock()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_directory(directory)
+            self._fd = create_or_open(path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
 

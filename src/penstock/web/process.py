@@ -1,8 +1,8 @@
 """The console as a process: of `penstock up`, or in the foreground."""
 
 import asyncio
-from pathlib import Path
 
+from penstock.base.files import make_directory
 from penstock.net.agent import run_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
@@ -25,7 +25,7 @@ def _run(plant: Plant, name: str, tell: Tell, supervised: Supervised) -> int:
 def run_console(plant: Plant, config: ConsoleConfig, tell: Tell, supervised: Supervised | None = None) -> int:
     """Be the console until Ctrl-C, SIGTERM or the supervisor's order; the exit status. The present directory is the
     document's, where its paths begin."""
-    Path(config.state_directory).mkdir(parents=True, exist_ok=True)
+    make_directory(config.state_directory)
 
     async def serve(stop: asyncio.Event) -> None:
         console = ConsoleServer(plant, config)

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import create_or_open, make_directory
 from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
 
 
@@ -27,8 +28,8 @@ class TermFile:
     def keep(self, term: int) -> None:
         """Returns when the term is on the disk."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
+            make_directory(self._path.parent)
+            with open(create_or_open(self._path, os.O_RDWR), "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.seek(slot_offset(file.readall()))
                 file.write(encode_epoch(term))

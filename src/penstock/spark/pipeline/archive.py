@@ -37,6 +37,7 @@ from penstock.base.errors import (
     ArchiveUnsettledError,
     NotFoundError,
 )
+from penstock.base.files import create_or_open, make_directory, write_file
 from penstock.base.log import logger
 from penstock.spark.pipeline import commits
 from penstock.spark.pipeline.commits import (
@@ -229,7 +230,7 @@ class Archive:
         number = self.catalogue.number + 1
         staging = Staging(str(self.path.absolute()), f"{number:08}-{secrets.token_hex(6)}", number)
         try:
-            staging.path.mkdir()
+            make_directory(staging.path)
         except OSError as error:
             raise cannot("begin a commit", staging.path, error) from None
         return staging
@@ -405,9 +406,9 @@ def _create(root: Path) -> bool:
             f"is no archive, and has other things in it ({min(foreign)})", where=str(root), hint="name a new directory"
         )
     for name in (COMMITS, STAGING, FILES):
-        (root / name).mkdir(parents=True, exist_ok=True)
+        make_directory(root / name)
     new = root / f"{MARK}.{secrets.token_hex(4)}"
-    new.write_bytes(msgspec.json.encode(_Mark(FORMAT, VERSION)))
+    write_file(new, msgspec.json.encode(_Mark(FORMAT, VERSION)))
     commits.sync_file(new)
     new.rename(root / MARK)
     sync_directory(root)
@@ -433,7 +434,7 @@ def _checked(root: Path) -> Path:
 
 def _locked(root: Path) -> int:
     """The lock, which ends with the process; in the file stands who has it."""
-    fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = create_or_open(root / LOCK, os.O_RDWR)
     give_up_at = time.monotonic() + LOCK_SECONDS
     while not _try_lock(fd):
         if time.monotonic() > give_up_at:

@@ -21,6 +21,7 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveFullError, ArchiveUnsettledError
+from penstock.base.files import create_or_open
 
 VERSION = 2
 """Of the archive's layout and documents."""
@@ -425,7 +426,7 @@ def sync_file(path: Path) -> None:
 def _write(path: Path, document: Commit | Catalogue) -> None:
     body = msgspec.json.encode(document)
     data = msgspec.json.encode(_Sealed(VERSION, crc32c(body), msgspec.Raw(body)))
-    with path.open("wb") as file:
+    with open(create_or_open(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.base.files import make_directory
 from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
 from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
@@ -87,7 +88,7 @@ def merge_group(staging: Staging, group: Group) -> FileEntry:
     schema = pa.unify_schemas([pq.read_schema(source) for source in reversed(sources)])
     path = staging.new_file(first.directory)
     target = staging.path / path
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(target.parent)
     with open_parquet(target, schema) as writer:
         for batch in _collected(sources, schema):
             writer.write_table(batch, row_group_size=ROW_GROUP_ROWS)

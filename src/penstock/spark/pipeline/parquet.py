@@ -5,6 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.base.files import create_file
+
 ROW_GROUP_ROWS = 1 << 17
 """Rows of a row group: large enough to be read quickly, small enough to be held in memory by every core."""
 
@@ -18,6 +20,7 @@ SOUGHT = ("topic", "seq", "source_seq", "captured", "symbol", "event_time", "pri
 def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A new file. Texts are dictionaries; whole numbers, which mostly grow or repeat, are kept as differences."""
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    create_file(path)
     return pq.ParquetWriter(
         path,
         schema,

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from penstock.base.errors import ArchiveCorruptError
+from penstock.base.files import make_directory
 from penstock.spark.pipeline import commits
 from penstock.spark.pipeline.commits import Commit, FileEntry, sync_directory
 
@@ -55,10 +56,10 @@ def keep_files(root: Path, staging: Path, commit: Commit) -> None:
     The directories of the view are made, too: a disk without room for them is noticed in time.
     """
     for file in commit.files:
-        (root / file.directory).mkdir(parents=True, exist_ok=True)
+        make_directory(root / file.directory)
     for file in staged_files(commit):
         target = kept(root, file.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         os.link(staging / file.path, target)
     _sync_with_parents(root, (f"{FILES}/{file.directory}" for file in staged_files(commit)))
 
@@ -114,7 +115,7 @@ def exchanged_directories(commit: Commit) -> list[str]:
 def _show_file(root: Path, file: FileEntry, commit: Commit) -> None:
     target = root / file.path
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         os.link(kept(root, file.path), target)
     except FileExistsError:
         return
@@ -140,7 +141,7 @@ def _replace_directory(root: Path, staging: Path, directory: str, commit: Commit
     names = [(path, root / path) for path in _paths_below(root, directory) if path not in removed]
     for path, source in [*names, *((file.path, kept(root, file.path)) for file in added)]:
         target = staging / VIEW / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         os.link(source, target)
     if new.exists():
         for each, _, _ in os.walk(new):
@@ -148,7 +149,7 @@ def _replace_directory(root: Path, staging: Path, directory: str, commit: Commit
         exchange(new, live)
         return
     old = staging / TRASH / directory
-    old.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(old.parent)
     os.rename(live, old)
     parent = live.parent
     while parent != root and not any(parent.iterdir()):  # the last stream of a date, the last date of a table

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from penstock.base.files import make_directory
 from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.bounds import partition_keys, partition_of
 from penstock.spark.pipeline.commits import FileEntry, sync_file
@@ -119,7 +120,7 @@ class _OpenFile:
         if not self._held:
             return
         if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             self._writer = open_parquet(self._path, self._held[0].schema)
         rows = pa.Table.from_batches(self._held)
         for name in BOUNDED:

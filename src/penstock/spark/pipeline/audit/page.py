@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import write_file
 from penstock.spark.pipeline.audit.report import AuditReport
 from penstock.spark.pipeline.audit.section import AuditSection, Plot, SectionResult, TextTable
 
@@ -56,7 +57,7 @@ svg .dot.line1 { fill: var(--two) } svg .dot.line2 { fill: var(--three) } svg .d
 
 def write_html(report: AuditReport, path: Path) -> None:
     try:
-        path.write_text(page(report), encoding="utf-8")
+        write_file(path, page(report).encode())
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
 

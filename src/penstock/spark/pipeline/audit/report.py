@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.errors import NotFoundError
+from penstock.base.files import make_directory
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.audit.agreement import AgreementSection
 from penstock.spark.pipeline.audit.delivery import DeliverySection, OrderSection
@@ -107,7 +108,7 @@ def write_table(report: AuditReport, archive: Archive) -> None:
     date = report.dates[-1]
     name = staging.new_file(f"{TABLE}/date={date}")
     target = staging.path / name
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(target.parent)
     values = zip(*rows, strict=True)
     columns = [pa.array(column, field.type) for column, field in zip(values, TABLE_SCHEMA, strict=True)]
     with open_parquet(target, TABLE_SCHEMA) as writer:

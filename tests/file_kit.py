@@ -1,0 +1,12 @@
+"""Modes of files, for tests of who may read what."""
+
+import stat
+from pathlib import Path
+
+
+def readable_by_others(root: Path) -> list[str]:
+    """Everything in and below a directory that its owner is not alone to use, with its mode; and it must be there."""
+    found = [root, *root.rglob("*")]
+    assert len(found) > 1, f"{root} is empty"
+    modes = [(path, stat.S_IMODE(path.stat().st_mode)) for path in found if not path.is_socket()]
+    return [f"{path.relative_to(root.parent)} {mode:o}" for path, mode in modes if mode & 0o077]
