@@ -47,13 +47,9 @@ class FeedFaultSchedule(Schedule):
                 self._command, self._crash_subscriber,
             ]  # fmt: skip
             self._randomness.choose(kinds)()
-        if self._plant.options.sessions and self._randomness.chance(0.1) and self._may_change_session():
+        if self._plant.options.sessions and self._randomness.chance(0.1):
             self._log("a new session")
             self._plant.exchange.begin_session()
-
-    def _may_change_session(self) -> bool:
-        """In a mild plant nobody dies while the day changes."""
-        return not self._plant.options.is_mild or all(node.is_up for node in self._plant.adapters)
 
     # Adapters and subscribers
 

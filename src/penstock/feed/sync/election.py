@@ -69,12 +69,15 @@ class Peers:
         return any(state.index == active and state.is_active and state.term == term for state in self.online(now_ns))
 
 
-def claim_delay_ns(mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig) -> int | None:
-    """How long after the loss of the active adapter this one takes over; None when it does not at all."""
+def claim_delay_ns(
+    mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig, *, is_whole: bool = False
+) -> int | None:
+    """How long after the loss of the active adapter this one takes over; None when it does not at all. `is_whole` says
+    that it lacks nothing, but begins a session that the active adapter had not begun."""
     if not mine.term:
         ahead = sum(other.index < mine.index for other in others)
         return None if ahead else 0
-    if not mine.is_synchronised and config.without_synchronised == "wait":
+    if not mine.is_synchronised and not is_whole and config.without_synchronised == "wait":
         return None
     ahead = sum(_order(other) < _order(mine) for other in others)
     is_last_resort = not mine.is_synchronised and any(other.is_synchronised for other in others)

@@ -28,6 +28,7 @@ class Mode(Enum):
     PAUSING = auto()  # a few messages at a time, so that the active adapter gets ahead (SYNC-4)
     REPAIRING = auto()  # held until the active adapter's conversion state is here (SYNC-5, SYNC-9)
     BROKEN = auto()  # held until this active adapter has its new term
+    AWAITING = auto()  # a new session: held until the active adapter is in it, or this adapter is the active one
 
 
 class Output:
@@ -147,7 +148,7 @@ class StreamFlow:
     def begin_session(self, event: SessionBegan) -> None:
         is_first, is_new = self.session is None, self.is_change(event)
         self.session, self._start = event.name, event.first
-        if self.mode is Mode.BROKEN and self.held.first is not None:
+        if self.mode in (Mode.BROKEN, Mode.AWAITING) and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
         self.converter.flags = self.flags

@@ -50,6 +50,11 @@ class StreamFollower:
         self._trusts_units = True
         self._has_other_plan = False
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether a session has begun here that the active adapter is not known to be in, and nothing of it is lost."""
+        return self.flow.mode is Mode.AWAITING and not self.flow.is_damaged
+
     # What the active adapter says
 
     def follow(self, term: int) -> list[SyncInstruction]:
@@ -95,6 +100,8 @@ class StreamFollower:
             return []
         if state.session != mine and not is_later:
             return []
+        if flow.mode is Mode.AWAITING:
+            flow.flow()
         instructions = self._call_session(state.session) if is_later else []
         return instructions + self._compare(state, now_ns)
 
@@ -231,12 +238,16 @@ class StreamFollower:
         return self.unsynchronise("source messages were lost")
 
     def begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
-        is_change = self.flow.is_change(event)
+        """Messages of a session that follows another wait until the active adapter is in it, because nobody could use
+        them earlier. If the active adapter dies meanwhile, this one goes on with the session's first message."""
+        is_change, is_first = self.flow.is_change(event), self.flow.session is None
         instructions = self.abandon_repair() if is_change else []
         if is_change:
             self._pending.clear()
             instructions += self.unsynchronise("the session changed")
         self.flow.begin_session(event)
+        if is_change and not is_first:
+            self.flow.hold(Mode.AWAITING)
         self._set_stop()
         return instructions
 

@@ -135,7 +135,7 @@ class Membership:
     def _announce(self, follower: StreamFollower, reason: Reason) -> list[SyncInstruction]:
         """Say where the stream goes on, and go on."""
         flow = follower.flow
-        is_affected = flow.mode is Mode.BROKEN or reason == "promotion"
+        is_affected = flow.mode in (Mode.BROKEN, Mode.AWAITING) or reason == "promotion"
         lost = list(flow.lost) if is_affected else []
         flow.flow()
         flow.forget_checkpoints()
@@ -194,7 +194,7 @@ class Membership:
 
     def _claim_in_turn(self, others: list[AdapterState], now_ns: int) -> list[SyncInstruction]:
         mine = self.state(now_ns)
-        delay_ns = claim_delay_ns(mine, others, self._config)
+        delay_ns = claim_delay_ns(mine, others, self._config, is_whole=self._has_whole_session())
         if delay_ns is None:
             return []
         assert self._lost_ns is not None
@@ -203,7 +203,15 @@ class Membership:
             return []
         if not mine.term:
             return self.claim_break("start")
-        return self._claim_seamless() if mine.is_synchronised else self.claim_break("promotion")
+        return self._claim_seamless() if mine.is_synchronised else self.claim_break(self._why_break())
+
+    def _why_break(self) -> Reason:
+        """A new session, if nothing but that keeps this adapter's streams from being synchronised."""
+        return "session" if self._has_whole_session() else "promotion"
+
+    def _has_whole_session(self) -> bool:
+        """Whether every source stream is synchronised, or begins a session of which nothing is lost here."""
+        return all(each.is_synchronised or each.is_awaiting for each in self._streams.values())
 
     def promote(self, now_ns: int) -> list[SyncInstruction]:
         """The operator wants it."""
@@ -211,7 +219,7 @@ class Membership:
         if self.role == "active" or self._claim is not None:
             return instructions
         is_seamless = self.term > 0 and self.state(now_ns).is_synchronised
-        return instructions + (self._claim_seamless() if is_seamless else self.claim_break("promotion"))
+        return instructions + (self._claim_seamless() if is_seamless else self.claim_break(self._why_break()))
 
     # Service
 
