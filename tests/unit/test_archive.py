@@ -22,7 +22,7 @@ from penstock.cli.pipeline import app
 from penstock.spark.pipeline import commits, placing
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name
-from penstock.spark.pipeline.compaction import small_files
+from penstock.spark.pipeline.compaction import CROWD, compact, crowded_files, small_files
 from unit.archive_kit import DDL, ROWS, check_whole, compact_all, drop_old, numbers_of, stage, step
 
 
@@ -175,6 +175,37 @@ def test_rows_that_a_derivation_has_not_taken_are_not_compacted(path: Path) -> N
         archive.commit(archive.begin(), "derive", derived={"bars": 2})
         step(archive)
         assert {file.commit_last for group in small_files(archive) for file in group.files} == {1, 2}
+
+
+@pytest.mark.spec("PIPE-6")
+def test_a_follower_keeps_the_number_of_files_small(path: Path) -> None:
+    with Archive.writing(path, grace_seconds=0.0) as archive:
+        rewritten = 0
+        for number in range(1, 101):
+            step(archive)
+            if number % 5 == 0:
+                archive.commit(archive.begin(), "derive", derived={"bars": archive.catalogue.number + 1})
+            groups = crowded_files(archive)
+            rewritten += sum(file.rows for group in groups for file in group.files)
+            if groups:
+                compact(archive, groups)
+            assert max(len(archive.files(table, streams=[0])) for table in ("trade", "quote")) <= CROWD + 5
+        assert rewritten <= 10 * 2 * ROWS * 100
+    assert check_whole(path) == 1_000
+    assert len(list((path / "_files").rglob("*.parquet"))) < 100
+
+
+def test_files_on_both_sides_of_a_derivations_step_are_not_merged(path: Path) -> None:
+    with Archive.writing(path) as archive:
+        step(archive)
+        step(archive)
+        archive.commit(archive.begin(), "derive", derived={"bars": 3}, is_final=True)
+        step(archive)
+        archive.commit(archive.begin(), "derive", derived={"bars": 5})
+        step(archive)
+        step(archive)
+        merged = {tuple(file.commit_first for file in group.files) for group in small_files(archive)}
+        assert merged == {(1, 2), (6, 7)}, "4 is derived, but not before the final step"
 
 
 def test_the_state_saves_reading_every_commit_and_is_not_needed(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Small files put together, and old ones removed: commits like others, which plain readers see whole or not at all.
+"""Small files merged, and old ones removed: commits like others, which readers see whole or not at all.
 
-    for group in small_files(archive): ...             # what is worth putting together
-    compact(archive, groups)
+    compact(archive, small_files(archive))             # as far as it goes
+    compact(archive, crowded_files(archive))           # what a follower does between its steps
     retain(archive, before="2024-01-01")
 
 Rows keep their order. The files that are replaced stay for the grace period of the archive, where readers of an earlier
@@ -11,6 +11,7 @@ commit find them.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +30,15 @@ from penstock.spark.pipeline.placing import kept
 TARGET_SIZE = 256 << 20
 """Bytes of a file that is big enough."""
 
+CROWD = 16
+"""Neighbouring files of about the same size that a follower merges."""
+
+LEVEL_SIZES = (1 << 20, 16 << 20)
+"""Sizes that files of about the same size are told apart by; a follower leaves larger ones to `pipeline compact`."""
+
+STEP_BYTES = 64 << 20
+"""Bytes that a follower merges at a time, about: the next step waits for it."""
+
 
 class Group(msgspec.Struct, frozen=True):
     """Files of one partition, in order, that become one."""
@@ -37,14 +47,41 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def small_files(archive: Archive, *, target_size: int = TARGET_SIZE, tables: Iterable[str] = ()) -> list[Group]:
-    """What is worth putting together: rows that every derivation has taken already, files below the target's size."""
-    derived = min(archive.catalogue.derived.values(), default=archive.catalogue.number)
-    groups = []
-    for table in tables or sorted(archive.catalogue.files):
-        files = [file for file in archive.files(table) if file.commit_last <= derived]
-        for _, found in groupby(sorted(files, key=_order), key=lambda file: file.directory):
-            groups += [Group(run) for run in _runs(found, target_size) if len(run) > 1]
+    """Files below the target's size, to be merged up to it."""
+    return [Group(run) for files in _neighbours(archive, tables) for run in _runs(files, target_size) if len(run) > 1]
+
+
+def crowded_files(archive: Archive) -> list[Group]:
+    """What a follower merges between its steps: CROWD or more neighbours of about the same size, up to STEP_BYTES.
+
+    A row is rewritten only a few times, and no partition has more than some CROWD files of each size.
+    """
+    groups: list[Group] = []
+    total = 0
+    for files in _neighbours(archive):
+        for level, found in groupby(files, key=_level):
+            run = list(found)
+            if level < len(LEVEL_SIZES) and len(run) >= CROWD and total < STEP_BYTES:
+                groups.append(Group(run))
+                total += sum(file.size for file in run)
     return groups
+
+
+def _level(file: FileEntry) -> int:
+    return bisect_right(LEVEL_SIZES, file.size)
+
+
+def _neighbours(archive: Archive, tables: Iterable[str] = ()) -> Iterator[list[FileEntry]]:
+    """Files of one partition, in order, whose rows are all before or all after each step of the derivations.
+
+    A derivation takes the files that begin after its last step: one file must not have rows from before it as well.
+    """
+    catalogue = archive.catalogue
+    steps = sorted({*catalogue.derived.values(), catalogue.finished})
+    for table in tables or sorted(catalogue.files):
+        files = sorted(archive.files(table), key=_order)
+        for _, found in groupby(files, key=lambda file: (file.directory, bisect_left(steps, file.commit_first))):
+            yield list(found)
 
 
 def _order(file: FileEntry) -> tuple[Any, ...]:

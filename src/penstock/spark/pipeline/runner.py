@@ -22,6 +22,7 @@ from penstock.base.errors import ArchiveError, LocalProtocolError
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import Piece, Source, feed_streams
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
+from penstock.spark.pipeline.compaction import compact, crowded_files
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive
 from penstock.spark.pipeline.failures import spark_failures
@@ -100,7 +101,8 @@ def follow(
 ) -> RunReport:
     """What the sources have, step after step, until somebody ends it; the step at hand is committed whole.
 
-    Derivations go on from step to step. What they leave open is ended by the next run that does not follow.
+    Small files are merged between the steps. Derivations go on from step to step. What they leave open is ended by the
+    next run that does not follow.
     """
     report = RunReport()
     while not is_ended():
@@ -114,6 +116,8 @@ def follow(
                 _note_delay(commit, report)
                 progress.advance(len(pieces), report.account)
         if derive(spark, archive, derivations, is_final=False, on_each=progress.derive) is not None:
+            report.commits += 1
+        if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
             report.commits += 1
         if is_idle:
             sleep(POLL_SECONDS)
