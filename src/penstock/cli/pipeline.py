@@ -59,6 +59,10 @@ def run(
         list[int] | None,
         typer.Option(min=1, max=2**31 - 1, help="A file's stream number; once for each file. Assigned unless told."),
     ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="A message model of your own (TOML); may be repeated. The archive remembers it."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
     skip_removed: Annotated[
         bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
@@ -76,6 +80,7 @@ def run(
     cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
     """
     from penstock.cli.pipeline_run import RunOptions, run_pipeline
+    from penstock.model import MessageModel
 
     run_pipeline(
         RunOptions(
@@ -87,6 +92,7 @@ def run(
             modules=absolute_modules(module or ()),
             trading_dates=[_date(each).isoformat() for each in day or []],
             streams=stream or [],
+            models=[MessageModel.load(each) for each in model or []],
             is_following=follow,
             is_skipping=skip_removed,
             is_deriving=derive,

@@ -11,11 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
+from penstock.model import MessageModel
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of, same_day
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
+from penstock.spark.pipeline.models import register_models
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
 from penstock.spark.session import session
 
@@ -37,6 +39,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     trading_dates: list[str]
     """None, or one for each file, in their order; so are the streams."""
     streams: list[int]
+    models: list[MessageModel]
     is_following: bool
     is_skipping: bool
     is_deriving: bool
@@ -48,6 +51,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 def run_pipeline(options: RunOptions) -> None:
     sources = find_sources(options, cores=1)  # what is wrong with them is said before Spark is started
     with Archive.writing(options.archive) as archive:
+        register_models(archive, options.models)
         spark = session(options.master, app="penstock pipeline")
         try:
             cores = cores_of(spark)
@@ -182,6 +186,8 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
     if report.commits:
         for line in balance(report.account):
             typer.echo(line)
+        for table, rows in sorted(report.read_again.items()):
+            typer.echo(f"besides, {rows:,} messages of the table raw were read again, as {table}")
         typer.echo(f"commits: {report.commits:,}, the last is number {number:,} of {where}")
     elif report.is_complete or options.is_following:
         typer.echo(f"nothing new: all of it is archived already, up to commit {number:,} of {where}")

@@ -443,7 +443,7 @@ def _locked(root: Path) -> int:
             raise ArchiveLockedError(
                 f"is being written by {holder or 'another process'}",
                 where=str(root),
-                hint="an archive has one writer at a time; wait for it, or end it; a run with --follow compacts by itself",
+                hint="an archive has one writer at a time; wait for it, or end it. A run with --follow compacts itself",
             )
         time.sleep(LOCK_SECONDS / 10)
     os.ftruncate(fd, 0)

@@ -34,7 +34,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_LINKED = NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTDIR, errno.EXDEV}
 """Errors of link(2) after which the name does not come into being; after others it still may, on a file server."""
 
-CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain", "replace"]
+CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain", "replace", "models"]
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,6 +95,8 @@ class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By code."""
     skipped: dict[str, int] = {}
     """By cause: what was meant for nobody's table."""
+    unknown_models: dict[str, int] = {}
+    """By model id: messages among the rows of `raw` whose model was not known; they can be read again."""
     facts: dict[str, int] = {}
     """Rows of tables that are about the messages; they are no messages."""
 
@@ -149,6 +151,8 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     """Of tables that are new or have changed, in Spark's words."""
+    models: dict[str, str] = {}
+    """By id: the documents of models that are new, or of a newer version."""
     derived: dict[str, int] = {}
     """By derivation: the last commit whose rows it has taken."""
     carried: dict[str, list[FileEntry]] = {}
@@ -171,6 +175,7 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
     cursors: dict[str, Any] = {}
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
+    models: dict[str, str] = {}
     appended: int = 0
     """The last commit that brought rows of messages."""
     derived: dict[str, int] = {}
@@ -193,6 +198,7 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.cursors.update(commit.cursors)
         self.account.add(commit.account)
         self.schemas.update(commit.schemas)
+        self.models.update(commit.models)
         self.derived.update(commit.derived)
         self.carried.update(commit.carried)
         for stream, time_ns in commit.watermarks.items():

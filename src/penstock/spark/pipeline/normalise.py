@@ -10,15 +10,16 @@ reading.account.is_balanced
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
-from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, table_schema
+from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, shipped_models, table_schema
 from penstock.spark.slices import JournalSlice, JournalSliceReader
 
 Slice: TypeAlias = FeedSlice | JournalSlice
@@ -30,12 +31,15 @@ class Reading(Protocol):
     account: Account
     schemas: dict[str, str]
     cursors: dict[str, Any]
+    documents: list[str]
+    """Of models that came in band."""
 
     def __iter__(self) -> Iterator[TableRows]: ...
 
 
-def read_slice(piece: Slice) -> Reading:
-    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece)
+def read_slice(piece: Slice, models: Mapping[int, MessageModel] | None = None) -> Reading:
+    """`models` are those that a capture may have messages of besides the shipped ones."""
+    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece, models or {})
 
 
 class FeedReading:
@@ -45,6 +49,7 @@ class FeedReading:
         self.account = Account()
         self.schemas: dict[str, str] = {}
         self.cursors: dict[str, Any] = {}
+        self.documents: list[str] = []
         self._piece = piece
         self._reader = FeedReader(piece)
         self._time_ns = 0
@@ -81,13 +86,14 @@ class FeedReading:
 class JournalReading:
     """A stretch of a capture: each message once, and the facts of its delivery."""
 
-    def __init__(self, piece: JournalSlice) -> None:
+    def __init__(self, piece: JournalSlice, models: Mapping[int, MessageModel]) -> None:
         self.account = Account()
         self.schemas: dict[str, str] = {}
         self.cursors: dict[str, Any] = {}
+        self.documents: list[str] = []
         self._piece = piece
         self._reader = JournalSliceReader(piece)
-        self._tables = MessageTables()
+        self._tables = MessageTables({**models, **shipped_models()})
         self._facts = SliceFacts(piece.place.where, self._tables.models)
         self._tables.on_records = self._facts.measure
         self._reader.on_judged = self._facts.take
@@ -106,6 +112,7 @@ class JournalReading:
         images = reader.cursors.export() if reader.cursors is not None else []
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)
+        self.documents = sorted(each.decode(errors="replace") for each in tables.documents)
 
     def _removed(self) -> Iterator[Quarantined]:
         if removed := self._piece.removed:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from penstock.base.errors import ArchiveCorruptError, ModelError, NotFoundError
+from penstock.capture.rows import MessageRows
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.recorded import from_spark, record_size_of
 from penstock.spark.journals import JournalPlace
@@ -47,7 +48,8 @@ ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", 
 
 def plays_of_archive(archive: Archive, chosen: Chosen, models: Sequence[MessageModel] = ()) -> Iterator[Play]:
     """What the archive has of this, in order. Tables whose model is not known are no messages."""
-    known = {name: shipped(name) for name in shipped_names()} | {model.name: model for model in models}
+    own = [MessageModel.parse(text) for text in archive.catalogue.models.values()]
+    known = {model.name: model for model in (*own, *models)} | {name: shipped(name) for name in shipped_names()}
     tables = [info.name for info in archive.tables() if info.name in known or info.name == RAW]
     if not tables:
         raise NotFoundError("the archive has no messages", where=str(archive.path))
@@ -108,6 +110,8 @@ def _play_of_batch(batch: pa.RecordBatch, model: MessageModel | None, stream: in
     is_numbered = (numbers["seq"] != 0) | (stream != 0)
     if model is None:
         payloads = _place_contents(batch.column("payload"), rows)
+        rows["model_id"] = _integers(batch.column("model_id"))
+        rows["model_version"] = numbers["version"]
     else:
         versions = numbers.get("version", np.full(len(batch), version or model.version))
         payloads = _place_records(from_spark(model, batch), model, versions, rows)
@@ -120,6 +124,12 @@ def _play_of_batch(batch: pa.RecordBatch, model: MessageModel | None, stream: in
     order = lineage << np.uint64(SEQ_BITS) | extensions["seq"]
     order = np.where(is_numbered, order, times_ns.astype(np.uint64))
     return Play(topic_data, everything, rows, times_ns, order)
+
+
+def messages_of_raw(batch: pa.RecordBatch, stream: int) -> MessageRows:
+    """Rows of the table `raw` as the messages that they were."""
+    play = _play_of_batch(batch, None, stream, 0)
+    return MessageRows(play.topic_data, play.payloads, play.rows)
 
 
 def _origins(numbers: dict[str, NDArray[np.int64]], stream: int) -> NDArray[Any]:

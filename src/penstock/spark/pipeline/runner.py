@@ -26,6 +26,7 @@ from penstock.spark.pipeline.compaction import compact, crowded_files
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive
 from penstock.spark.pipeline.failures import spark_failures
+from penstock.spark.pipeline.models import models_in_band, read_again
 from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
@@ -59,6 +60,8 @@ class RunReport(msgspec.Struct):
     commits: int = 0
     is_complete: bool = False
     """Nothing was left to do; else somebody ended it."""
+    read_again: dict[str, int] = {}
+    """By table: messages of `raw` whose model has become known."""
     delays_s: list[float] = []
     """Of a follower: how old the newest message of each step was when it was committed."""
 
@@ -83,6 +86,7 @@ def run(
                 return report
             append(spark, archive, chunk, report)
             progress.advance(len(chunk), report.account)
+    take_again(archive, report)
     report.is_complete = not is_ended()
     if report.is_complete and derive(spark, archive, derivations, is_final=True, on_each=progress.derive) is not None:
         report.commits += 1
@@ -115,6 +119,7 @@ def follow(
                 commit = append(spark, archive, pieces, report)
                 _note_delay(commit, report)
                 progress.advance(len(pieces), report.account)
+        take_again(archive, report)
         if derive(spark, archive, derivations, is_final=False, on_each=progress.derive) is not None:
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
@@ -129,7 +134,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     staging = archive.begin()
     try:
         with spark_failures(archive.path):
-            results = write_slices(spark, staging, [piece.slice for piece in pieces])
+            results = write_slices(spark, staging, [piece.slice for piece in pieces], archive.catalogue.models.values())
         account = _account(results, pieces)
         schemas = _schemas(results)
         cursors = {stream: image for result in results for stream, image in result.cursors.items()}
@@ -147,6 +152,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         sources={piece.source: piece.position for piece in pieces},
         cursors=cursors,
         watermarks=_watermarks(files),
+        models=models_in_band(archive.catalogue, [text for result in results for text in result.documents]),
     )
     report.account.add(account)
     report.commits += 1
@@ -162,6 +168,16 @@ def _refuse_streams_of_feeds(archive: Archive, streams: Iterable[str]) -> None:
             where=str(archive.path),
             hint="archive the journal in an archive of its own, or begin with it: files then get other numbers",
         )
+
+
+def take_again(archive: Archive, report: RunReport) -> None:
+    """Read messages of the table `raw` whose model has become known."""
+    commit = read_again(archive)
+    if commit is not None:
+        report.commits += 1
+        for table, rows in commit.account.rows.items():
+            if rows > 0:
+                report.read_again[table] = report.read_again.get(table, 0) + rows
 
 
 def _account(results: list[SliceResult], pieces: list[Piece]) -> Account:
@@ -234,6 +250,8 @@ def balance(account: Account) -> list[str]:
     parts += [f"{count:,} quarantined ({code})" for code, count in sorted(account.quarantined.items())]
     parts += [f"{count:,} skipped ({cause})" for cause, count in sorted(account.skipped.items())]
     lines.append(f"{account.taken:,} messages = {' + '.join(parts) or '0'}")
+    for model, count in sorted(account.unknown_models.items()):
+        lines.append(f"{count:,} messages of model {model}, unknown here, are in the table raw: read them with --model")
     if account.in_quarantine:
         lines.append(f"{account.in_quarantine:,} rows in the table quarantine say what and why")
     return lines

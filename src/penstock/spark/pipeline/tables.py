@@ -1,4 +1,4 @@
-"""Messages as rows of the archive's tables: one table for each model, `raw` for messages without one.
+"""Messages as rows of the archive's tables: one table for each model, `raw` for messages without a known one.
 
     tables = MessageTables(models)
     for table, batch, times_ns, streams in tables.rows(messages): ...
@@ -15,15 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.capture.rows import EXCERPT_SIZE, MessageRows
+from penstock.middleware.own import MODEL_TOPIC
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
 from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.commits import Account
-from penstock.wire import OriginFlag
+from penstock.wire import MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
 """Columns of a row before its model's; `stream` and `date` are its partition's."""
@@ -31,11 +34,15 @@ ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", 
 PARTITION = "`date` DATE, `stream` INT"
 
 RAW = "raw"
-"""The table of messages without a model; their content is its column `payload`."""
+"""The table of messages without a model, or with one that is not known; their content is its column `payload`."""
+
+DOCUMENTS_MAX = 64
+"""Different documents of models that a slice takes from its messages."""
 
 BY_DATE_ONLY = ("loss", "quarantine")
 """Tables whose rows belong to no stream."""
 
+SEALED = int(MessageFlag.SEALED)
 IMAGE = int(OriginFlag.IMAGE)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
 
@@ -69,7 +76,7 @@ def shipped_models() -> dict[int, MessageModel]:
 def table_schema(model: MessageModel | None) -> str:
     """The columns of a model's table, or of the raw one, in Spark's words."""
     if model is None:
-        return f"{envelope_schema(ENVELOPE)}, `payload` BINARY, {PARTITION}"
+        return f"{envelope_schema(ENVELOPE)}, `model_id` INT, `payload` BINARY, {PARTITION}"
     fields = [field.name for field in model.fields]
     envelope = [name for name in ENVELOPE if name not in fields]
     return f"{envelope_schema(envelope)}, {spark_schema(model)}, {PARTITION}".replace(" NOT NULL", "")
@@ -82,6 +89,8 @@ class MessageTables:
         self.models = dict(shipped_models() if models is None else models)
         self.account = Account()
         self.quarantined: list[Quarantined] = []
+        self.documents: set[bytes] = set()
+        """Documents of models that came in band."""
         self._bound = PartitionBound()
         self.on_records: Callable[[MessageModel, NDArray[Any], MessageRows], None] | None = None
         """Is told the records of each model before they become columns."""
@@ -98,10 +107,8 @@ class MessageTables:
         ids = messages.rows["model_id"]
         for number in np.flatnonzero(np.bincount(ids)).tolist():
             chosen = messages.select(ids == number) if len(messages) else messages
-            if number == 0:
-                yield from self._raw(chosen)
-            elif (model := self.models.get(number)) is None:
-                self._refuse(chosen, "model-unknown", f"no model {number} is known here")
+            if number == 0 or (model := self.models.get(number)) is None:
+                yield from self._raw(chosen, number)
             elif len(good := self._sound(chosen, model)):
                 yield from self._of_model(good, model)
 
@@ -118,7 +125,7 @@ class MessageTables:
         if is_beyond.any():
             self._refuse(messages.select(is_beyond), "price", f"a price of this {model.name} has more than 18 digits")
             messages, records = messages.select(~is_beyond), records[~is_beyond]
-        is_placed, times = self._placed(messages, _event_times(model, records))
+        is_placed, times = self._placed(messages, event_times(model, records))
         messages, records = messages.select(is_placed), records[is_placed]
         if not len(messages):
             return
@@ -126,16 +133,37 @@ class MessageTables:
             self.on_records(model, records, messages)
         fields = to_spark(model, records)
         arrays = [envelope_array(messages, name) for name in ENVELOPE if name not in model.fields_by_name]
-        batch = pa.RecordBatch.from_arrays([*arrays, *fields.columns], schema=_arrow_schema(model))
+        batch = pa.RecordBatch.from_arrays([*arrays, *fields.columns], schema=arrow_schema(model))
         yield self._made(model.name, batch, times, messages)
 
-    def _raw(self, messages: MessageRows) -> Iterator[TableRows]:
+    def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
+        """Messages of no model, or of one that is not known here."""
+        is_sealed = (messages.rows["flags"] & SEALED) != 0 if model_id else np.zeros(len(messages), np.bool_)
+        if is_sealed.any():
+            self._refuse(messages.select(is_sealed), "record", f"is a message of model {model_id} that is sealed")
+            messages = messages.select(~is_sealed)
         is_placed, times = self._placed(messages, np.zeros(len(messages), np.int64))
         messages = messages.select(is_placed)
         contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())
-        arrays = [*(envelope_array(messages, name) for name in ENVELOPE), contents]
-        if len(messages):
-            yield self._made(RAW, pa.RecordBatch.from_arrays(arrays, names=[*ENVELOPE, "payload"]), times, messages)
+        ids = pa.array(np.full(len(messages), model_id, np.int32))
+        arrays = [*(envelope_array(messages, name) for name in ENVELOPE), ids, contents]
+        if not len(messages):
+            return
+        if model_id:
+            unknown = self.account.unknown_models
+            unknown[str(model_id)] = unknown.get(str(model_id), 0) + len(messages)
+        else:
+            self._learn(messages, contents)
+        names = [*ENVELOPE, "model_id", "payload"]
+        yield self._made(RAW, pa.RecordBatch.from_arrays(arrays, names=names), times, messages)
+
+    def _learn(self, messages: MessageRows, contents: pa.BinaryArray) -> None:
+        """Note the models that are sent in band; a model comes from no source, and has no ORIGIN."""
+        is_model = pc.equal(messages.topics(), MODEL_TOPIC).to_numpy(zero_copy_only=False)
+        for index in np.flatnonzero(is_model & (messages.origins["stream_id"] == 0)).tolist():
+            document = contents[index].as_py()
+            if len(document) <= MODEL_IN_BAND_SIZE_MAX and len(self.documents) < DOCUMENTS_MAX:
+                self.documents.add(document)
 
     def _placed(self, messages: MessageRows, times: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[Any]]:
         """Which messages have a partition, and the times of these: of the event, else (0) of the capture."""
@@ -166,7 +194,7 @@ class MessageTables:
             self.quarantined.append(Quarantined(position, code, reason, excerpt, time_ns))
 
 
-def _event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
+def event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
     """0 where there is none."""
     field = model.fields_by_name.get("event_time")
     if field is None:
@@ -176,7 +204,7 @@ def _event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
 
 
 @cache
-def _arrow_schema(model: MessageModel) -> pa.Schema:
+def arrow_schema(model: MessageModel) -> pa.Schema:
     """All columns may be null: a plain reader puts files of several versions of a model together."""
     fields = spark_arrow_schema(model)
     kinds = {"topic": pa.string(), "part": pa.int32(), "origin": pa.int32(), "version": pa.int32()}

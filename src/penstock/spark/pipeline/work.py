@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.log import configure
+from penstock.model import MessageModel
 from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.commits import Account, FileEntry
 from penstock.spark.pipeline.failures import Failure, attempt
@@ -37,13 +38,20 @@ class SliceResult(msgspec.Struct, omit_defaults=True):
     schemas: dict[str, str] = {}
     cursors: dict[str, Any] = {}
     """By source stream: how far it has come after a slice of a journal."""
+    documents: list[str] = []
+    """Of models that came in band."""
     failure: Failure | None = None
     """Why nothing came of it."""
 
 
-def write_slices(spark: SparkSession, staging: Staging, slices: list[Slice]) -> list[SliceResult]:
-    """The results in the order of the slices; each is a task of its own. The first failure of one is raised."""
-    work = SliceWork(staging, [msgspec.json.encode(each) for each in slices])
+def write_slices(
+    spark: SparkSession, staging: Staging, slices: list[Slice], models: Iterable[str] = ()
+) -> list[SliceResult]:
+    """The results in the order of the slices; each is a task of its own. The first failure of one is raised.
+
+    `models` are the documents of models that a capture may have messages of besides the shipped ones.
+    """
+    work = SliceWork(staging, [msgspec.json.encode(each) for each in slices], list(models))
     tasks = spark.range(0, len(slices), 1, len(slices))
     rows = tasks.mapInArrow(work, "number BIGINT, result STRING").collect()
     results = [msgspec.json.decode(row.result, type=SliceResult) for row in sorted(rows, key=lambda row: row.number)]
@@ -56,18 +64,20 @@ def write_slices(spark: SparkSession, staging: Staging, slices: list[Slice]) -> 
 class SliceWork:
     """Sent to the workers: slices by number to results."""
 
-    def __init__(self, staging: Staging, slices: list[bytes]) -> None:
+    def __init__(self, staging: Staging, slices: list[bytes], models: list[str]) -> None:
         self._staging = msgspec.json.encode(staging)
         self._slices = slices
+        self._models = models
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure(level="ERROR")  # what is wrong with messages goes into the quarantine, not to standard error
         staging = msgspec.json.decode(self._staging, type=Staging)
+        models = {model.id: model for model in map(MessageModel.parse, self._models)}
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with ignoring_interrupts():
                     piece = msgspec.json.decode(self._slices[number], type=Slice)
-                    made = attempt(staging, partial(write_slice, staging, piece))
+                    made = attempt(staging, partial(write_slice, staging, piece, models))
                 result = SliceResult(failure=made) if isinstance(made, Failure) else made
                 text = msgspec.json.encode(result).decode()
                 yield pa.RecordBatch.from_pydict({"number": [number], "result": [text]})
@@ -86,10 +96,10 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def write_slice(staging: Staging, piece: Slice) -> SliceResult:
+def write_slice(staging: Staging, piece: Slice, models: Mapping[int, MessageModel] | None = None) -> SliceResult:
     """In this process."""
     files = PartitionedFiles(staging)
-    reading = read_slice(piece)
+    reading = read_slice(piece, models)
     try:
         for rows in reading:
             files.add(rows)
@@ -97,4 +107,4 @@ def write_slice(staging: Staging, piece: Slice) -> SliceResult:
     except BaseException:
         files.abandon()
         raise
-    return SliceResult(entries, reading.account, reading.schemas, reading.cursors)
+    return SliceResult(entries, reading.account, reading.schemas, reading.cursors, reading.documents)

@@ -1,0 +1,114 @@
+"""Messages of models that Penstock does not ship: kept whole, and read when their model is known."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.base.errors import ConfigurationError
+from penstock.model import MessageModel, shipped
+from penstock.spark.journals import JournalPlace
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models
+from penstock.spark.pipeline.playing import Chosen
+from penstock.spark.pipeline.recordings import plays_of_archive
+from penstock.spark.pipeline.runner import balance
+from penstock.spark.pipeline.work import write_slice
+from penstock.spark.slices import JournalSlice
+from unit.ticks_kit import CAPTURED_NS, COUNT, DOCUMENT, NEWER, TICK, write_ticks
+
+
+def append(archive: Archive, path: Path) -> None:
+    """What a step of a run does, in this process."""
+    place = JournalPlace(str(path))
+    staging = archive.begin()
+    piece = JournalSlice(place, 1, place.measure().next_sequence - 1, [])
+    result = write_slice(staging, piece, own_models(archive.catalogue))
+    assert result.account.is_balanced
+    models = models_in_band(archive.catalogue, result.documents)
+    archive.commit(staging, "append", files=result.files, account=result.account, schemas=result.schemas, models=models)
+
+
+def check_ticks(archive: Archive, count: int = COUNT) -> None:
+    rows = pq.read_table(archive.paths("tick")).sort_by("seq").to_pylist()
+    assert [row["size"] for row in rows] == list(range(1, count + 1))
+    assert rows[6]["symbol"] == "symbol 7 " + 100 * "x"
+    assert (rows[6]["topic"], rows[6]["seq"], rows[6]["version"]) == ("my.tick.7", 7, 1)
+    assert rows[6]["captured"] >= CAPTURED_NS
+    assert rows[6]["publisher"] == 1
+    assert str(rows[6]["date"]) == "2024-01-01", "of the event, not of the capture"
+    assert rows[6]["stream"] == 3
+
+
+@pytest.mark.spec("PIPE-11")
+def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(tmp_path: Path) -> None:
+    write_ticks(tmp_path / "journal")
+    with Archive.writing(tmp_path / "archive") as archive:
+        append(archive, tmp_path / "journal")
+        account = archive.catalogue.account
+        assert account.rows == {"raw": COUNT}
+        assert account.unknown_models == {"4711": COUNT}
+        assert not account.quarantined
+        assert any("1,000 messages of model 4711" in line for line in balance(account))
+        payloads = pq.read_table(archive.paths("raw")).column("payload").to_pylist()
+        assert {len(each) for each in payloads} == {TICK.record_size}
+        assert read_again(archive) is None
+    with Archive.writing(tmp_path / "archive") as archive:
+        register_models(archive, [TICK])
+        commit = read_again(archive)
+        assert commit is not None
+        assert commit.account.rows == {"raw": -COUNT, "tick": COUNT}
+        assert archive.catalogue.account.is_balanced
+        assert {info.name: info.rows for info in archive.tables()} == {"tick": COUNT, "delivery": 1, "agreement": 1}
+        assert read_again(archive) is None, "once"
+        register_models(archive, [TICK])
+        assert archive.catalogue.number == commit.number, "a model that is known is no commit"
+    archive = Archive.open(tmp_path / "archive")
+    check_ticks(archive)
+    assert sum(len(play) for play in plays_of_archive(archive, Chosen())) == COUNT, "and it can be replayed"
+
+
+@pytest.mark.spec("PIPE-11")
+def test_a_model_in_band_is_taken_and_remembered(tmp_path: Path) -> None:
+    write_ticks(tmp_path / "one", document=DOCUMENT)
+    write_ticks(tmp_path / "two", first=COUNT + 1)
+    with Archive.writing(tmp_path / "archive") as archive:
+        append(archive, tmp_path / "one")
+        assert archive.catalogue.account.unknown_models == {"4711": COUNT}, "it came behind the messages"
+        assert read_again(archive) is not None
+        assert {info.name: info.rows for info in archive.tables()}["raw"] == 1, "the document itself"
+        check_ticks(archive)
+        append(archive, tmp_path / "two")
+        assert archive.catalogue.account.unknown_models["4711"] == 0
+        check_ticks(archive, 2 * COUNT)
+
+
+def test_an_older_version_in_band_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        register_models(archive, [MessageModel.parse(NEWER)])
+        assert models_in_band(archive.catalogue, [DOCUMENT, "no document", shipped("trade").text]) == {}
+        assert own_models(archive.catalogue)[4711].version == 2
+        register_models(archive, [TICK])
+        assert own_models(archive.catalogue)[4711].version == 2
+        newest = NEWER.replace("version = 2", "version = 3") + "# more\n"
+        assert models_in_band(archive.catalogue, [newest]) == {"4711": newest}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DOCUMENT.replace('"tick"', '"trade"'), "another table has the name 'trade'"),
+        (DOCUMENT.replace('"tick"', '"bar_time"'), "another table has the name 'bar_time'"),
+        (DOCUMENT.replace('"tick"', '"raw"'), "another table has the name 'raw'"),
+        (DOCUMENT.replace("4711", "2"), "its id 2 is that of 'trade'"),
+        (DOCUMENT.replace('"i64"', '"i32"'), "type of field 'size' was i64, now it is i32"),
+        (DOCUMENT.replace("4711", "4712"), "another table has the name 'tick'"),
+    ],
+)
+def test_models_that_cannot_have_a_table_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        register_models(archive, [TICK])
+        with pytest.raises(ConfigurationError, match=says):
+            register_models(archive, [MessageModel.parse(text)])
+        assert models_in_band(archive.catalogue, [text]) == {}
+        assert archive.catalogue.number == 1

@@ -1,0 +1,51 @@
+"""Captures of messages whose model Penstock does not ship."""
+
+from pathlib import Path
+
+from penstock.journal import JournalWriter
+from penstock.middleware.own import MODEL_TOPIC
+from penstock.model import MessageModel
+from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_origin
+
+DOCUMENT = """
+name = "tick"
+id = 4711
+version = 1
+[[field]]
+name = "symbol"
+type = "text"
+size = 120
+[[field]]
+name = "size"
+type = "i64"
+[[field]]
+name = "event_time"
+type = "timestamp"
+"""
+NEWER = (
+    DOCUMENT.replace("version = 1", "version = 2") + '[[field]]\nname = "venue"\ntype = "text"\nsize = 8\nsince = 2\n'
+)
+TICK = MessageModel.parse(DOCUMENT)
+COUNT = 1_000
+CAPTURED_NS = 1_704_204_000_000_000_000
+EVENT_NS = 1_704_100_000_000_000_000  # the day before
+
+
+def write_ticks(path: Path, *, document: str = "", first: int = 1, model: MessageModel = TICK) -> None:
+    """A capture of ticks, with the document of their model in band behind them, if there is one."""
+    packer = Packer(1, 0xEF010101, 1)
+    packets: list[bytes] = []
+    for number in range(first, first + COUNT):
+        origin = Origin(3, 1 << 14, 0, int(OriginFlag.SYNCHRONISED), number, number)
+        extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
+        record = bytes(model.new(symbol=f"symbol {number} " + 100 * "x", size=number, event_time=EVENT_NS + number))
+        packets += packer.add(
+            f"my.tick.{number % 10}", record, extensions=extensions, model_id=4711, model_version=model.version
+        )
+    if document:
+        packets += packer.add(MODEL_TOPIC, document.encode())
+    if (rest := packer.flush()) is not None:
+        packets.append(rest)
+    with JournalWriter.open(path) as journal:
+        for number, packet in enumerate(packets):
+            journal.append(packet, CAPTURED_NS + number)
