@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.base.errors import ArchiveSchemaError
-from penstock.model import MessageModel
+from penstock.model import MessageModel, shipped, shipped_names
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.schemas import columns_of, evolved, type_of
-from penstock.spark.pipeline.tables import table_schema
+from penstock.spark.pipeline.tables import ENVELOPE, table_schema
 from unit.archive_kit import DDL, check_whole, stage, step
 
 MODEL = """
@@ -86,3 +86,11 @@ def test_tables_whose_columns_do_not_change_are_not_in_the_commit(tmp_path: Path
         assert step(archive).schemas == {"trade": DDL, "quote": DDL}
         assert step(archive).schemas == {}
     assert check_whole(path) == 20
+
+
+def test_quotes_in_the_comments_of_columns_do_not_split_them() -> None:
+    for name in shipped_names():
+        model = shipped(name)
+        found = set(columns_of(table_schema(model)))
+        fields = {field.name for field in model.fields}
+        assert fields <= found <= fields | {*ENVELOPE, "date", "stream"}, name

@@ -49,9 +49,13 @@ def type_of(column: str) -> str:
 
 def _split(ddl: str) -> Iterator[str]:
     """The columns: what stands between commas that are not in brackets or quotes."""
-    depth, start, is_quoted = 0, 0, False
+    depth, start, is_quoted, is_escaped = 0, 0, False, False
     for index, letter in enumerate(ddl):
-        if letter == "'":
+        if is_escaped:  # a quote within a comment
+            is_escaped = False
+        elif letter == "\\":
+            is_escaped = True
+        elif letter == "'":
             is_quoted = not is_quoted
         elif is_quoted:
             continue
