@@ -323,14 +323,14 @@ def test_the_list_of_tables_says_how_far_each_source_is_read(path: Path) -> None
     with Archive.writing(path) as archive:
         sources = {
             "journal:/captured.d": {"last": 12_345},
-            "feed:0a1b": {"path": "day.itch", "slices": 4, "of": 4, "slice_size": 0},
-            "feed:2c3d": {"path": "next.itch", "slices": 1, "of": 4, "slice_size": 0},
+            "feed:0a1b": {"path": "day.itch", "slices": 4, "of": 4, "stream": 1, "date": "2024-01-02", "venue": "XNAS"},
+            "feed:2c3d": {"path": "next.itch", "slices": 1, "of": 4, "stream": 2, "date": "", "venue": "XNAS"},
         }
         archive.commit(archive.begin(), "append", sources=sources)
     lines = CliRunner().invoke(app, ["tables", str(path)], catch_exceptions=False).output.splitlines()
     assert lines[1:] == [
-        "feed day.itch: all of it",
-        "feed next.itch: 1 of 4 slices; the same run goes on",
+        "feed day.itch (stream 1, 2024-01-02, XNAS): all of it",
+        "feed next.itch (stream 2, XNAS): 1 of 4 slices; the same run goes on",
         "journal /captured.d: up to record 12,345",
         "1 commits",
     ]

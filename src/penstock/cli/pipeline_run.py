@@ -39,13 +39,13 @@ class RunOptions(msgspec.Struct, frozen=True):
     trading_dates: list[str]
     """None, or one for each file, in their order; so are the streams."""
     streams: list[int]
-    models: list[MessageModel]
     is_following: bool
     is_skipping: bool
     is_deriving: bool
     master: str | None
     secret: str
     ca: str
+    models: list[MessageModel] = []
 
 
 def run_pipeline(options: RunOptions) -> None:
