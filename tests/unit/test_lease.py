@@ -1,5 +1,7 @@
 """The lease by hand: what a voter grants and remembers, and when a router holds it (REPL-14)."""
 
+from typing import Any
+
 import pytest
 
 from penstock.assured.lease import LeaseKeeper
@@ -253,3 +255,64 @@ def test_a_lease_has_three_voters() -> None:
         LeaseConfig(routers=("a", "b"), witness="b")
     with pytest.raises(ConfigurationError, match="no router"):
         LeaseKeeper(CONFIG, "w", Memory(), Even(), 0)
+
+
+class Trio:
+    """Two routers that both want the lease, and a witness; messages take a millisecond, disks nothing."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.keepers = {name: LeaseKeeper(CONFIG, name, Memory(), Even(), 0) for name in CONFIG.routers}
+        self.witness: Voter | None = Voter(CONFIG, Memory(), 0)
+        self.changes: list[tuple[str, str]] = []
+        self._letters: list[tuple[int, str, str, Any]] = []
+        for name in self.keepers:
+            self._tell(name, Fit(True))
+
+    def run(self, leases: int) -> None:
+        end_ns = self.now_ns + leases * LEASE_NS
+        while True:
+            due = [keeper.next_deadline_ns() for keeper in self.keepers.values()]
+            due += [at_ns for at_ns, *_ in self._letters]
+            self.now_ns = max(self.now_ns, min(at_ns for at_ns in due if at_ns is not None))
+            if self.now_ns >= end_ns:
+                return
+            ready = [each for each in self._letters if each[0] <= self.now_ns]
+            self._letters = [each for each in self._letters if each[0] > self.now_ns]
+            for _, sender, to, message in ready:
+                self._tell(to, Heard(sender, message))
+            for name in self.keepers:
+                self._tell(name, Tick())
+
+    def _tell(self, name: str, event: Any) -> None:
+        core = self.keepers.get(name) or self.witness
+        if core is None:
+            return
+        for told in core.handle(event, self.now_ns):
+            match told:
+                case Tell(to, message):
+                    self._letters.append((self.now_ns + NS_PER_MS, name, to, message))
+                case Keep():
+                    self._tell(name, Kept())
+                case Held() | Lost():
+                    self.changes.append((name, type(told).__name__))
+
+
+@pytest.mark.spec("REPL-14")
+def test_a_holder_does_not_depend_on_the_witness() -> None:
+    """The router that stands by wants the lease, too; it votes for the holder all the same."""
+    trio = Trio()
+    trio.run(leases=5)
+    assert trio.changes == [("a", "Held")]
+    trio.witness = None
+    trio.run(leases=20)
+    assert trio.changes == [("a", "Held")], "the other router's vote is enough"
+
+
+@pytest.mark.spec("REPL-14")
+def test_the_router_that_stands_by_takes_over_though_it_voted_for_the_holder() -> None:
+    trio = Trio()
+    trio.run(leases=5)
+    del trio.keepers["a"]
+    trio.run(leases=3)
+    assert trio.changes == [("a", "Held"), ("b", "Held")]

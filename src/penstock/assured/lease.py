@@ -5,7 +5,8 @@ waiting ──(fit, bound to nobody)──► asking ──(majority)──► h
 Rules that make it safe:
 
 - it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves
-  nothing behind at this voter, and no holder is disturbed by it;
+  nothing behind at this voter, and no holder is disturbed by it. When a voter is bound to the other router, it gives
+  way: its own vote is free for the holder, which needs one other vote of two;
 - every time it becomes the holder it is under a new epoch, also when it was the last holder itself;
 - it acts as the holder until `holding_ns` after the moment it asked, by rounds that a majority has granted.
 """
@@ -215,6 +216,12 @@ class LeaseKeeper:
         self._next_ns = min(self._next_ns, now_ns + self._soon_ns + self._randomness.below(self._soon_ns))
         self._soon_ns *= 2
 
+    def _give_way(self, now_ns: int) -> None:
+        """A voter is bound to the other router, which holds the lease or is about to: this router's vote is for that
+        one, so that it does not depend on the third voter alone."""
+        if self._claim is None or not (self._claim.is_held or self._claim.granted_ns):
+            self._voter.free(now_ns)
+
     def _next_epoch(self) -> int:
         """The first one of each router is for those who know of none: so voters see who claims a new pair."""
         known = max(self._epoch_seen, EPOCHS_OF_NEW_PAIR) if self._epoch_seen else 0
@@ -244,6 +251,7 @@ class LeaseKeeper:
             case Denied(epoch, number, reason):
                 self._epoch_seen = max(self._epoch_seen, epoch)
                 if reason == "held" and number == self._round:
+                    self._give_way(now_ns)
                     self._ask_soon(now_ns)
                 return []
             case _:

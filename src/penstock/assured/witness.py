@@ -42,6 +42,7 @@ class Voter:
         self._bound_to = memory.holder
         self._bound_until_ns = now_ns + config.promise_ns
         self._waiting: _Waiting | None = None
+        self._is_reserved = False
 
     def handle(self, event: VoterEvent, now_ns: int) -> list[VoterInstruction]:
         match event:
@@ -72,6 +73,12 @@ class Voter:
     def reserve(self, candidate: str, until_ns: int) -> None:
         """Vote for nobody else while this candidate asks the others: not a promise that would outlive the process."""
         self._bound_to, self._bound_until_ns = candidate, until_ns
+        self._is_reserved = True
+
+    def free(self, now_ns: int) -> None:
+        """The candidate's claim has failed: a reservation ends, a promise does not."""
+        if self._is_reserved:
+            self._bound_until_ns = min(self._bound_until_ns, now_ns)
 
     def _heard(self, sender: str, message: Message, now_ns: int) -> list[VoterInstruction]:
         if sender not in self._config.routers:
@@ -132,6 +139,7 @@ class Voter:
 
     def _bind(self, candidate: str, now_ns: int) -> None:
         self._bound_to, self._bound_until_ns = candidate, now_ns + self._config.promise_ns
+        self._is_reserved = False
 
     def _grant(self, candidate: str, ask: Ask) -> Tell:
         return Tell(candidate, Granted(ask.epoch, ask.round, self.memory.note, self.memory.alone == candidate))
