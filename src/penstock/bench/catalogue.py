@@ -23,7 +23,9 @@ BENCHES = {
         Bench("assured", "message routers: acknowledgements from the disk, recovery, beside redis-server and RabbitMQ"),
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
         Bench("engine", "updates to many consumers by class, one of them stopped or slow, beside pyzmq"),
-        Bench("failover", "kill -9 of the active of two adapters, beside undisturbed seconds"),
+        Bench(
+            "failover", "kill -9 of the active of two adapters, of an edge cache and a filter module: what clients miss"
+        ),
         Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
         Bench(
             "filter", "messages judged by a filter module and what one costs that nobody wants, beside bare receiving"

@@ -1,4 +1,5 @@
-"""kill -9 of the active of two adapters, again and again, and what a subscriber that merges both saw of it."""
+"""kill -9 of the active of two adapters, again and again, and what a subscriber that merges both saw of it; then of
+nodes that clients depend on (failover_nodes)."""
 
 import contextlib
 import statistics
@@ -13,6 +14,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import ProcessError
+from penstock.bench import failover_nodes
 from penstock.bench.adapters import COMMAND, AdapterProcess, die_with_parent, is_synchronised_pair, wait_for
 from penstock.bench.harness import Result, result
 from penstock.bench.merging import Book, MergingSubscriber
@@ -91,6 +93,7 @@ def run() -> Iterator[Result]:
     ):
         yield result("failover", metric, value, unit, against="the goal", against_value=0, conditions=conditions)
     yield _gap_ratio(measured, conditions)
+    yield from failover_nodes.run()
 
 
 def _gap_ratio(measured: Run, conditions: str) -> Result:
