@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(directory: Path, *addresses: str) -> tuple[Path, Path]:
-    """One for `localhost` and these addresses, and its key."""
+def make_certificate(directory: Path, *addresses: str, common_name: str = "localhost") -> tuple[Path, Path]:
+    """One for `localhost` and these addresses, and its key. Certificates in one bundle have different common names."""
     directory.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     numbers = [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
     now = datetime.now(UTC)
     certificate = (

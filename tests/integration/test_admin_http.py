@@ -1,13 +1,17 @@
 """The administration server over real sockets: good requests, bad ones, and garbage."""
 
+import contextlib
 import http.client
 import io
 import random
+import re
 import socket
+import ssl
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +34,12 @@ from penstock.base.errors import (
     RevokedError,
     UnreachableError,
 )
-from penstock.security import Credentials, PublicKey, TokenVerifier
+from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
+from penstock.security import brokering as b
 from penstock.security.brokering import AdapterHeartbeat, KeysChanged, Revoked
 from penstock.security.client import AdminClient
 from penstock.security.http import parse_addresses
+from penstock.security.proof import ScryptCost
 from waiting import wait_until
 
 
@@ -467,3 +473,124 @@ def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
     key.chmod(0o600)
     with pytest.raises(ConfigurationError, match="TLS cannot be used"):
         AdminServer(tls).start()
+
+
+class Impostor(BaseHTTPRequestHandler):
+    """Takes every proof, as a program would that listens at the server's address before the server does."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/challenge":
+            answer: b.Challenge | b.Session = b.Challenge(
+                challenge=bytes(32), salt=b"alice".ljust(16, b"."), cost=ScryptCost(n=16), expires_ns=2**62
+            )
+        else:
+            answer = b.Session(client="alice", token="ps1.a", expires_ns=2**62, roles=[], server_proof=bytes(32))
+        body = msgspec.json.encode(answer)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("penstock-generation", "1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is said on the terminal."""
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_program_that_poses_as_the_server_on_this_machine_gets_no_session() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Impostor)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"penstock://127.0.0.1:{server.server_address[1]}"
+    try:
+        careful = Credentials("carol", key=KEYS["carol"], server_key=KEYS["root"].public)
+        for who in (credentials("alice"), careful):
+            with AdminClient.connect(url, who) as client, pytest.raises(AuthenticationError, match="does not prove"):
+                client.subscribe(["md.us.>"])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_server_proves_itself_to_a_client_with_a_key_pair(server: AdminServer) -> None:
+    signing = PrivateKey.read(Path(server.config.directory) / "signing.pem").public
+    with AdminClient.connect(server.url, Credentials("carol", key=KEYS["carol"], server_key=signing)) as carol:
+        assert carol.login().client == "carol"
+    other = Credentials("carol", key=KEYS["carol"], server_key=KEYS["root"].public)
+    with AdminClient.connect(server.url, other) as carol, pytest.raises(AuthenticationError, match="does not prove"):
+        carol.login()
+
+
+class TlsRelay:
+    """Somebody between a client and the server, with a certificate that the client trusts as well."""
+
+    def __init__(self, certificate: Path, key: Path, target: int, trusted: Path) -> None:
+        self._inside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._inside.load_cert_chain(certificate, key)
+        self._outside = ssl.create_default_context(cafile=str(trusted))
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._inside.wrap_socket(plain, server_side=True) as client:
+                self._pass_on(client)
+
+    def _pass_on(self, client: ssl.SSLSocket) -> None:
+        """One request and its answer."""
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += client.recv(65_536)
+        head, _, body = head.partition(b"\r\n\r\n")
+        (size,) = re.findall(rb"[Cc]ontent-[Ll]ength: (\d+)", head)
+        while len(body) < int(size):
+            body += client.recv(65_536)
+        method, path, _ = head.split(b" ", 2)
+        onward = http.client.HTTPSConnection("localhost", self._target, timeout=30, context=self._outside)
+        try:
+            onward.request(method.decode(), path.decode(), body, {"Content-Type": "application/json"})
+            answer = onward.getresponse()
+            content = answer.read()
+        finally:
+            onward.close()
+        lines = [f"HTTP/1.1 {answer.status} -", f"Content-Length: {len(content)}", "Connection: close"]
+        lines.append(f"penstock-generation: {answer.getheader('penstock-generation')}")
+        client.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_login_cannot_be_passed_on_by_somebody_in_between(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    certificate, key = make_certificate(tmp_path)
+    other, other_key = make_certificate(tmp_path / "other", common_name="in between")
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate.read_bytes() + other.read_bytes())
+    trusting = Credentials("alice", secret=SECRETS["alice"], ca_file=both)
+    with AdminServer(config(tmp_path, certificate=str(certificate), private_key=str(key))) as server:
+        assert AdminClient.connect(f"penstocks://localhost:{server.port}", trusting).login().client == "alice"
+        with (
+            contextlib.closing(TlsRelay(other, other_key, server.port, both)) as relay,
+            AdminClient.connect(f"penstocks://localhost:{relay.port}", trusting) as client,
+            pytest.raises(AuthenticationError, match="another certificate"),
+        ):
+            client.login()
+        with (
+            contextlib.closing(TlsRelay(certificate, key, server.port, both)) as proxy,
+            AdminClient.connect(f"penstocks://localhost:{proxy.port}", trusting) as client,
+        ):
+            assert client.login().client == "alice", "the relay itself does no harm"

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from penstock.security import Credentials, Grant, PrivateKey, Sealer, StreamKey, Token, TokenSigner
@@ -23,11 +23,22 @@ TOKEN = (
 PUBLIC_KEY = "A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg"
 SEALED = "3038817821b777551b0ae4b45a3d4e07215c5cdf48fcfb"
 SECRET = b"an example, never to be used"
-VERIFIER = "scrypt:16384:8:1:AAECAwQFBgcICQoLDA0ODw:dtQED5P5ZWJ_JgfnwqLMix37wXbcOXSKtVmAh9MwP_o"
-PROOF = "2c5113f4cd95c76beb2605b2b99fcd8de8a1a55764477d1aaee10fa170031854"
+VERIFIER = (
+    "scrypt-ed25519:16384:8:1:AAECAwQFBgcICQoLDA0ODw:N8jLSXB5Qe-zm1o09wGOAv1Lb_O4duozhxgtBWj_hLg:"
+    "zOd2Ud1CH3_VzXrbZd96hq5EWP-bER_Vvop68lXRdU8"
+)
+PROOF = (
+    "4b57f3a51fa1acc71a1194d07531e55e6a20f4df779d2d2dbf6fe3744864acb96e58b1005f68b16b8947bf0550c545e3a188a7ef8f9c6ac27d68"
+    "498636f30d04"
+)
+SERVER_PROOF = "cf723ba421bc0ff08644ebdd0aa880a00dae26bbdd7314656f719e0d0aefde59"
 SIGNED = (
-    "dcd55e2a649952776c207612aff0f44e09582e7e40d91f6f7d0302982638ba0670224658a1439223b07136fe10b60079ea426017faf3a4812e03"
-    "6abe4027e906"
+    "6c9ca886b78777eecbd35ccd7ebd49c3e42936b0c1d61ca97c69912647660ef8fad984ab2ec8fb78a6bedba4905379b57d04b58a6c03186c66f1"
+    "c8f28433e101"
+)
+SERVER_SIGNED = (
+    "d3e54b5b52cced96db96f2d81366d7e982ec94afb1f6ad05205d2f5c5889b5b9cd9981796b856eace007ef07fd9a503d21fed14a0012dd62f65c"
+    "5eb9ceab9800"
 )
 KEY = PrivateKey(bytes(range(32)))
 
@@ -95,16 +106,24 @@ def test_the_sealed_payload() -> None:
 
 @pytest.mark.spec("ADM-1")
 def test_the_proofs() -> None:
-    challenge = bytes(range(32))
-    statement = b"penstock login 1\0alice\0" + challenge
+    challenge, nonce, binding = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
+    statement = b"penstock login 2\0alice\0" + challenge + nonce + binding
+    of_server = b"penstock server 2\0" + statement
     salted = hashlib.scrypt(SECRET, salt=bytes(range(16)), n=16_384, r=8, p=1, dklen=32)
-    key = hmac.digest(salted, b"penstock client key", "sha256")
-    stored = hashlib.sha256(key).digest()
-    assert VERIFIER.endswith(base64.urlsafe_b64encode(stored).decode().rstrip("="))
-    mask = hmac.digest(stored, statement, "sha256")
-    assert bytes(left ^ right for left, right in zip(key, mask, strict=True)).hex() == PROOF
+    key = Ed25519PrivateKey.from_private_bytes(hmac.digest(salted, b"penstock client key 2", "sha256"))
+    server = hmac.digest(salted, b"penstock server key 2", "sha256")
+    public = key.public_key().public_bytes_raw()
+    assert [unbase64(each) for each in VERIFIER.split(":")[4:]] == [bytes(range(16)), public, server]
+    assert key.sign(statement).hex() == PROOF
+    assert hmac.digest(server, of_server, "sha256").hex() == SERVER_PROOF
     Ed25519PublicKey.from_public_bytes(unbase64(PUBLIC_KEY)).verify(bytes.fromhex(SIGNED), statement)
+    Ed25519PublicKey.from_public_bytes(unbase64(PUBLIC_KEY)).verify(bytes.fromhex(SERVER_SIGNED), of_server)
     asked = Challenge(challenge=challenge, salt=bytes(range(16)), cost=ScryptCost(), expires_ns=0)
-    assert Credentials("alice", secret=SECRET).prove(asked).hex() == PROOF
-    assert Credentials("alice", key=KEY).prove(asked).hex() == SIGNED
-    assert SecretVerifier.make(SECRET, bytes(range(16))).text == VERIFIER
+    by_secret = Credentials("alice", secret=SECRET).answer(asked, nonce, binding)
+    assert by_secret.proof.hex() == PROOF
+    by_secret.check_server(bytes.fromhex(SERVER_PROOF))
+    by_key = Credentials("alice", key=KEY, server_key=KEY.public).answer(asked, nonce, binding)
+    assert by_key.proof.hex() == SIGNED
+    by_key.check_server(bytes.fromhex(SERVER_SIGNED))
+    verifier = SecretVerifier.make(SECRET, bytes(range(16)))
+    assert (verifier.text, verifier.server_proof(statement).hex()) == (VERIFIER, SERVER_PROOF)

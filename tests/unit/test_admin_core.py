@@ -1,5 +1,6 @@
 """The decisions of the administration server, without a network, a disk or a clock."""
 
+import msgspec
 import pytest
 
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
@@ -25,6 +26,7 @@ from penstock.base.errors import (
 )
 from penstock.security import Entitlement, Policy, TokenVerifier
 from penstock.security.brokering import (
+    Challenge,
     EventBody,
     KeysChanged,
     LoginRequest,
@@ -36,6 +38,9 @@ from penstock.security.brokering import (
     SubscriptionChanged,
 )
 from penstock.security.operating import RestoreRequest
+from penstock.security.proof import UNBOUND
+
+NONCE = bytes(range(32))
 
 # Logging in
 
@@ -43,9 +48,35 @@ from penstock.security.operating import RestoreRequest
 def login(desk: LoginDesk, policy: Policy, name: str, *, later_s: float = 0.0, address: str = "a") -> object:
     challenge = desk.challenge(policy, name, address, NOW_NS)
     who = credentials(name if name in (*KEYS, "alice", "bob", "dora", "old") else "alice")
-    proof = who.prove(challenge)
-    request = LoginRequest(client=name, challenge=challenge.challenge, proof=proof)
-    return desk.login(policy, request, address, NOW_NS + int(later_s * NS_PER_SECOND))
+    proof = who.answer(challenge, NONCE).proof
+    request = LoginRequest(client=name, challenge=challenge.challenge, nonce=NONCE, binding=UNBOUND, proof=proof)
+    client, _ = desk.login(policy, request, address, NOW_NS + int(later_s * NS_PER_SECOND))
+    return client
+
+
+def answered(challenge: Challenge, name: str = "alice", binding: bytes = UNBOUND) -> LoginRequest:
+    """As alice, with the credentials of this name."""
+    proof = credentials(name).answer(challenge, NONCE, binding).proof
+    return LoginRequest(client="alice", challenge=challenge.challenge, nonce=NONCE, binding=binding, proof=proof)
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_login_is_bound_to_the_certificate_that_the_client_saw() -> None:
+    policy = Policy.parse(policy_text())
+    ours, theirs = b"o" * 32, b"t" * 32
+    desk = LoginDesk(LIMITS, KEY, random_numbers(), ours)
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    with pytest.raises(AuthenticationError, match="another certificate"):
+        desk.login(policy, answered(challenge, binding=theirs), "a", NOW_NS)
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    relayed = msgspec.structs.replace(answered(challenge, binding=theirs), binding=ours)
+    with pytest.raises(AuthenticationError, match="no such client, or"):
+        desk.login(policy, relayed, "a", NOW_NS)
+    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    answer = credentials("alice").answer(challenge, NONCE, ours)
+    client, proof = desk.login(policy, answered(challenge, binding=ours), "a", NOW_NS)
+    answer.check_server(proof)
+    assert client.name == "alice"
 
 
 @pytest.mark.spec("ADM-1")
@@ -67,19 +98,19 @@ def test_wrong_expired_and_replayed_credentials_are_refused() -> None:
     with pytest.raises(AuthenticationError, match="has expired"):
         login(desk, policy, "alice", later_s=31)
     challenge = desk.challenge(policy, "alice", "a", NOW_NS)
-    wrong = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("bob").prove(challenge))
+    wrong = answered(challenge, "bob")
     with pytest.raises(AuthenticationError, match="no such client, or"):
         desk.login(policy, wrong, "a", NOW_NS)
-    right = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    right = answered(challenge, "alice")
     with pytest.raises(AuthenticationError, match="answered before"):
         desk.login(policy, right, "a", NOW_NS)  # the wrong answer has used it up
     challenge = desk.challenge(policy, "alice", "a", NOW_NS)
-    right = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    right = answered(challenge, "alice")
     desk.login(policy, right, "a", NOW_NS)
     with pytest.raises(AuthenticationError, match="answered before"):
         desk.login(policy, right, "a", NOW_NS)  # a replayed proof
     challenge = desk.challenge(policy, "bob", "a", NOW_NS)
-    stolen = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("alice").prove(challenge))
+    stolen = answered(challenge, "alice")
     with pytest.raises(AuthenticationError, match="unknown"):
         desk.login(policy, stolen, "a", NOW_NS)
 
@@ -114,7 +145,7 @@ def test_patience_ends_and_comes_back() -> None:
     login(desk, policy, "alice")  # who was here before is not kept out by others
     for _ in range(3):
         challenge = desk.challenge(policy, "alice", "a", NOW_NS)
-        wrong = LoginRequest(client="alice", challenge=challenge.challenge, proof=credentials("bob").prove(challenge))
+        wrong = answered(challenge, "bob")
         with pytest.raises(AuthenticationError):
             desk.login(policy, wrong, "a", NOW_NS)
     with pytest.raises(RateLimitedError):
@@ -128,11 +159,9 @@ def test_who_asks_for_many_challenges_does_not_push_others_out() -> None:
     challenge = desk.challenge(policy, "alice", "a", NOW_NS)
     own = [desk.challenge(policy, "alice", "b", NOW_NS) for _ in range(200)]
     for each, address in ((challenge, "a"), (own[-5], "b")):
-        proof = credentials("alice").prove(each)
-        desk.login(policy, LoginRequest(client="alice", challenge=each.challenge, proof=proof), address, NOW_NS)
-    proof = credentials("alice").prove(own[-6])
+        desk.login(policy, answered(each), address, NOW_NS)
     with pytest.raises(AuthenticationError, match="unknown"):
-        desk.login(policy, LoginRequest(client="alice", challenge=own[-6].challenge, proof=proof), "b", NOW_NS)
+        desk.login(policy, answered(own[-6]), "b", NOW_NS)
 
 
 def test_the_tables_of_the_door_are_bounded() -> None:
@@ -142,7 +171,7 @@ def test_the_tables_of_the_door_are_bounded() -> None:
     first = desk.challenge(policy, "alice", "a", NOW_NS)
     for number in range(4):
         desk.challenge(policy, "alice", f"{number}", NOW_NS)
-    right = LoginRequest(client="alice", challenge=first.challenge, proof=credentials("alice").prove(first))
+    right = answered(first)
     with pytest.raises(AuthenticationError, match="unknown"):
         desk.login(policy, right, "a", NOW_NS)
     for number in range(10):

@@ -72,7 +72,7 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ('["alice", "bob"]', '["alice", "bert"]', "groups.desk[1]", "no client 'bert'"),
         (f'secret = "{SECRET}"\n[clients.bob]', "[clients.bob]", "clients.alice", "exactly one"),
         (SECRET, "hunter2", "clients.alice.secret", "what a server keeps"),
-        (SECRET, SECRET.replace("scrypt:2:", "scrypt:3:"), "clients.alice.secret", "power of two"),
+        (SECRET, SECRET.replace("ed25519:2:", "ed25519:3:"), "clients.alice.secret", "power of two"),
         (KEY, KEY + "A", "clients.bob.key", "33|base64"),
         ("00:00:00Z", "00:00:00", "clients.bob.expires", "time zone"),
         ('["administrator"]', '["root"]', "clients.bob.roles[0]", "not one of: adapter"),

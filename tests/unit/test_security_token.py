@@ -1,5 +1,6 @@
 """Keys, proofs, credentials and tokens: what is right is taken, everything else is refused and nothing is shown."""
 
+import hmac
 import pickle
 from pathlib import Path
 
@@ -7,11 +8,11 @@ import msgspec
 import pytest
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ConfigurationError, RevokedError, TokenError, TokenExpiredError
+from penstock.base.errors import AuthenticationError, ConfigurationError, RevokedError, TokenError, TokenExpiredError
 from penstock.security import Credentials, Grant, PrivateKey, PublicKey, Token, TokenSigner, TokenVerifier
 from penstock.security.brokering import Challenge
 from penstock.security.keys import decode_text, encode_text
-from penstock.security.proof import ScryptCost, SecretVerifier, login_statement
+from penstock.security.proof import ScryptCost, SecretVerifier, login_statement, server_statement
 
 KEY = PrivateKey(bytes(range(32)))
 NOW_NS = 1_700_000_000 * NS_PER_SECOND
@@ -67,22 +68,73 @@ def test_text_has_one_form_only() -> None:
             decode_text(text[:-1] + "5" if text == "__" else text)
 
 
+NONCE = b"n" * 32
+BINDING = b"b" * 32
+
+
 @pytest.mark.spec("ADM-1")
 def test_a_secret_is_proved_without_being_sent_or_kept() -> None:
     verifier = SecretVerifier.parse(SecretVerifier.make(SECRET, b"s" * 16, COST).text)
     challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
-    statement = login_statement("alice", b"c" * 32)
-    proof = Credentials("alice", secret=SECRET).prove(challenge)
+    statement = login_statement("alice", b"c" * 32, NONCE)
+    proof = Credentials("alice", secret=SECRET).answer(challenge, NONCE).proof
     assert verifier.is_proof(proof, statement)
     assert SECRET not in verifier.text.encode()
-    assert not verifier.is_proof(proof, login_statement("alice", b"d" * 32))  # another challenge
-    assert not verifier.is_proof(proof, login_statement("bob", b"c" * 32))  # another client
-    assert not verifier.is_proof(Credentials("alice", secret=SECRET + b"!").prove(challenge), statement)
-    assert not verifier.is_proof(verifier.stored, statement)  # what the policy document holds does not log in
-    assert not verifier.is_proof(b"", statement)
-    for number in range(32):
+    for other in (
+        login_statement("alice", b"d" * 32, NONCE),
+        login_statement("bob", b"c" * 32, NONCE),
+        login_statement("alice", b"c" * 32, b"m" * 32),
+        login_statement("alice", b"c" * 32, NONCE, BINDING),
+    ):
+        assert not verifier.is_proof(proof, other)
+    assert not verifier.is_proof(Credentials("alice", secret=SECRET + b"!").answer(challenge, NONCE).proof, statement)
+    for number in range(len(proof)):
         changed = proof[:number] + bytes([proof[number] ^ 1]) + proof[number + 1 :]
         assert not verifier.is_proof(changed, statement)
+    assert not verifier.is_proof(b"", statement)
+    assert not verifier.is_proof(proof + b"0", statement)
+
+
+@pytest.mark.spec("ADM-1")
+def test_the_policy_and_a_recorded_login_do_not_log_in() -> None:
+    """With SCRAM, what the server holds and one proof gave the client's key."""
+    verifier = SecretVerifier.make(SECRET, b"s" * 16, COST)
+    challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
+    seen = login_statement("alice", b"c" * 32, NONCE)
+    proof = Credentials("alice", secret=SECRET).answer(challenge, NONCE).proof
+    wanted = login_statement("alice", b"d" * 32, NONCE)
+    held = (verifier.public, verifier.server, verifier.server_proof(seen), proof[:32], proof[32:])
+    for one in held:
+        assert not verifier.is_proof(PrivateKey(one).sign(wanted), wanted)
+        for other in (*held, hmac.digest(one, seen, "sha256"), hmac.digest(one, wanted, "sha256")):
+            mixed = bytes(left ^ right for left, right in zip(one, other, strict=True))
+            assert not verifier.is_proof(PrivateKey(mixed).sign(wanted), wanted)
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_server_proves_itself_by_the_secret_or_by_its_key() -> None:
+    challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
+    statement = login_statement("alice", b"c" * 32, NONCE)
+    good = SecretVerifier.make(SECRET, b"s" * 16, COST).server_proof(statement)
+    by_secret = Credentials("alice", secret=SECRET).answer(challenge, NONCE)
+    by_secret.check_server(good)
+    other = SecretVerifier.make(SECRET + b"!", b"s" * 16, COST)
+    recorded = SecretVerifier.make(SECRET, b"s" * 16, COST).server_proof(login_statement("alice", b"d" * 32, NONCE))
+    for bad in (b"", by_secret.proof, good[:-1], other.server_proof(statement), recorded):
+        with pytest.raises(AuthenticationError, match="does not prove"):
+            by_secret.check_server(bad)
+    server = PrivateKey(b"k" * 32)
+    by_key = Credentials("alice", key=KEY, server_key=server.public).answer(challenge, NONCE)
+    by_key.check_server(server.sign(server_statement(statement)))
+    for bad in (b"", server.sign(statement), KEY.sign(server_statement(statement))):
+        with pytest.raises(AuthenticationError, match="does not prove"):
+            by_key.check_server(bad)
+    Credentials("alice", key=KEY).answer(challenge, NONCE).check_server(b"")  # it knows no key of the server
+
+
+def test_what_an_older_version_kept_of_a_secret_is_refused_as_such() -> None:
+    with pytest.raises(ConfigurationError, match="older version"):
+        SecretVerifier.parse("scrypt:16384:8:1:AAECAwQFBgcICQoLDA0ODw:dtQED5P5ZWJ_JgfnwqLMix37wXbcOXSKtVmAh9MwP_o")
 
 
 def test_a_hostile_cost_is_refused() -> None:
@@ -93,7 +145,7 @@ def test_a_hostile_cost_is_refused() -> None:
         msgspec.json.decode(document, type=Challenge)
     odd = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=ScryptCost(n=3), expires_ns=0)
     with pytest.raises(ConfigurationError, match="cost"):
-        Credentials("alice", secret=SECRET).prove(odd)
+        Credentials("alice", secret=SECRET).answer(odd, NONCE)
 
 
 def test_credentials_from_files(tmp_path: Path) -> None:
@@ -101,12 +153,13 @@ def test_credentials_from_files(tmp_path: Path) -> None:
     by_key = written(tmp_path / "a.toml", 'client = "alice"\nkey_file = "alice.pem"\nca_file = "ca.pem"\n')
     credentials = Credentials.load(by_key)
     challenge = Challenge(challenge=b"c" * 32, salt=bytes(16), cost=COST, expires_ns=0)
-    assert KEY.public.is_signature(credentials.prove(challenge), login_statement("alice", b"c" * 32))
+    proof = credentials.answer(challenge, NONCE, BINDING).proof
+    assert KEY.public.is_signature(proof, login_statement("alice", b"c" * 32, NONCE, BINDING))
     assert credentials.ca_file == tmp_path / "ca.pem"
     written(tmp_path / "secret", f"{SECRET.decode()}\n")
     one = Credentials.load(written(tmp_path / "b.toml", 'client = "alice"\nsecret_file = "secret"\n'))
     two = Credentials.load(written(tmp_path / "c.toml", f'client = "alice"\nsecret = "{SECRET.decode()}"\n'))
-    assert one.prove(challenge) == two.prove(challenge)
+    assert one.answer(challenge, NONCE).proof == two.answer(challenge, NONCE).proof
     assert SECRET.decode() not in repr(two)
     with pytest.raises(TypeError):
         pickle.dumps(two)

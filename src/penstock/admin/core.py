@@ -97,14 +97,20 @@ class StreamAdministration:
 
     # Sessions
 
-    def open_session(self, client: PolicyClient, address: str, now_ns: int) -> b.Session:
-        """For a client that has proved who it is."""
+    def open_session(self, client: PolicyClient, address: str, now_ns: int, server_proof: bytes = b"") -> b.Session:
+        """For a client that has proved who it is; `server_proof` is what the server proves itself with."""
         expires_ns = self.rights.expiry_ns(client.name, self._limits.session_s, now_ns)
         bound = self._binding(client)
         token = Token("session", client.name, bound, (), now_ns, expires_ns, self.state.meta.generation)
         self.audit(Caller(client.name, client.roles, address), "login", now_ns)
         text = self._signer.sign(token)
-        return b.Session(client=client.name, token=text, expires_ns=expires_ns, roles=sorted(client.roles))
+        return b.Session(
+            client=client.name,
+            token=text,
+            expires_ns=expires_ns,
+            roles=sorted(client.roles),
+            server_proof=server_proof,
+        )
 
     def caller(self, token: str, address: str, now_ns: int) -> Caller:
         """Who shows this session token. One who is no longer in the policy has no roles left, and may only hear why."""

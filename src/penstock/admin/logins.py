@@ -9,10 +9,18 @@ import msgspec
 from penstock.admin.config import AdminLimits
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import AuthenticationError, CredentialsExpiredError, RateLimitedError
-from penstock.security import Policy, PrivateKey
+from penstock.security import Policy, PrivateKey, PublicKey
 from penstock.security.brokering import Challenge, LoginRequest
 from penstock.security.policy import PolicyClient
-from penstock.security.proof import CHALLENGE_SIZE, SALT_SIZE, ScryptCost, SecretVerifier, login_statement
+from penstock.security.proof import (
+    CHALLENGE_SIZE,
+    SALT_SIZE,
+    UNBOUND,
+    ScryptCost,
+    SecretVerifier,
+    login_statement,
+    server_statement,
+)
 
 KNOWN_NS = 24 * 3_600 * NS_PER_SECOND
 """So long after a login a client is known at its address."""
@@ -27,9 +35,13 @@ class _Waiting(msgspec.Struct, frozen=True):
 class LoginDesk:
     """Who comes in. It keeps nothing on disk: after a restart a client asks for a new challenge."""
 
-    def __init__(self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes], binding: bytes = UNBOUND
+    ) -> None:
+        """`binding` is the SHA-256 of the server's certificate."""
         self._limits = limits
         self._key = key
+        self._binding = binding
         self._random = random
         self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
         self._by_address: dict[str, deque[bytes]] = {}
@@ -50,7 +62,8 @@ class LoginDesk:
         self._keep(challenge, _Waiting(client, address, expires_ns))
         return Challenge(challenge=challenge, salt=salt, cost=cost, expires_ns=expires_ns)
 
-    def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> PolicyClient:
+    def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> tuple[PolicyClient, bytes]:
+        """Who it is, and the proof that the server gives."""
         self._failures.check(request.client, address, now_ns)
         try:
             client = self._checked(policy, request, now_ns)
@@ -58,7 +71,7 @@ class LoginDesk:
             self._failures.note(request.client, address, now_ns)
             raise
         self._failures.note_success(request.client, address, now_ns)
-        return client
+        return client, self._server_proof(client, self._statement(request))
 
     def _checked(self, policy: Policy, request: LoginRequest, now_ns: int) -> PolicyClient:
         waiting = self._take(request.challenge)  # used now, whatever comes out
@@ -66,13 +79,26 @@ class LoginDesk:
             raise AuthenticationError("the challenge is unknown or was answered before", hint="ask for a new one")
         if now_ns >= waiting.expires_ns:
             raise AuthenticationError("the challenge has expired", hint="ask for a new one and answer it at once")
+        if request.binding != self._binding:
+            raise AuthenticationError(
+                "the client saw another certificate than this server has",
+                hint="somebody is between them, or a proxy ends TLS: connect to the server itself",
+            )
         client = policy.clients.get(request.client)
-        statement = login_statement(request.client, request.challenge)
-        if client is None or not _is_proof(client, request.proof, statement):
+        verifier = self._key.public if client is None else client.verifier  # unknown names take as long as others
+        if not _is_proof(verifier, request.proof, self._statement(request)) or client is None:
             raise AuthenticationError("there is no such client, or its secret or key is another one")
         if client.expires_ns is not None and now_ns >= client.expires_ns:
             raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
         return client
+
+    def _statement(self, request: LoginRequest) -> bytes:
+        return login_statement(request.client, request.challenge, request.nonce, self._binding)
+
+    def _server_proof(self, client: PolicyClient, statement: bytes) -> bytes:
+        if isinstance(client.verifier, SecretVerifier):
+            return client.verifier.server_proof(statement)
+        return self._key.sign(server_statement(statement))
 
     def _keep(self, challenge: bytes, waiting: _Waiting) -> None:
         """Who asks for too many loses the oldest of its own, not those of others."""
@@ -94,10 +120,10 @@ class LoginDesk:
         return waiting
 
 
-def _is_proof(client: PolicyClient, proof: bytes, statement: bytes) -> bool:
-    if isinstance(client.verifier, SecretVerifier):
-        return client.verifier.is_proof(proof, statement)
-    return client.verifier.is_signature(proof, statement)
+def _is_proof(verifier: SecretVerifier | PublicKey, proof: bytes, statement: bytes) -> bool:
+    if isinstance(verifier, SecretVerifier):
+        return verifier.is_proof(proof, statement)
+    return verifier.is_signature(proof, statement)
 
 
 class FailureTable:

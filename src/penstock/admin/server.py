@@ -6,7 +6,9 @@ disk. When the disk fails the service stops for good (`failed`): what is in memo
 
 import asyncio
 import hashlib
+import os
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -26,6 +28,8 @@ from penstock.base.log import logger
 from penstock.security import Policy, PrivateKey
 from penstock.security import operating as o
 from penstock.security.brokering import LoginRequest, Session
+from penstock.security.http import certificate_digest
+from penstock.security.proof import UNBOUND
 
 SIGNING_KEY_NAME = "signing.pem"
 HISTORY_SIZE = 16
@@ -50,7 +54,7 @@ class AdminService:
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
             self._key = _signing_key(config, self.role)
-            self.desk = LoginDesk(config.limits, self._key, random_bytes)
+            self.desk = LoginDesk(config.limits, self._key, random_bytes, _binding(config))
             self._core = self._restored()
             self._is_stale = False
             self._followed_generation = self._core.state.meta.generation
@@ -106,8 +110,8 @@ class AdminService:
         self._commit()
 
     def login(self, request: LoginRequest, address: str) -> Session:
-        client = self.desk.login(self.core.policy, request, address, self.now_ns)
-        return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns))
+        client, proof = self.desk.login(self.core.policy, request, address, self.now_ns)
+        return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns, proof))
 
     def set_policy(self, caller: Caller, text: str | None) -> o.PolicyAnswer:
         """A new policy, or the file's; one with mistakes changes nothing."""
@@ -261,16 +265,28 @@ class AdminService:
         path = Path(self.config.policy)
         try:
             with path.open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 text = file.read(DOCUMENT_SIZE_MAX + 1).decode()
         except OSError as error:
             raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
         except UnicodeDecodeError:
             raise ConfigurationError("is not UTF-8 text", where=str(path)) from None
+        if mode & stat.S_IROTH:
+            log.warning("policy_readable_by_others", path=str(path), mode=f"{mode:o}", hint="chmod 600")
         return Policy.parse(text, where=str(path))
 
 
+def signing_key_path(config: AdminConfig) -> Path:
+    return Path(config.signing_key or Path(config.directory) / SIGNING_KEY_NAME)
+
+
+def _binding(config: AdminConfig) -> bytes:
+    """What logins are bound to: the certificate that clients see."""
+    return certificate_digest(Path(config.certificate)) if config.certificate else UNBOUND
+
+
 def _signing_key(config: AdminConfig, role: ServerRole) -> PrivateKey:
-    path = Path(config.signing_key or Path(config.directory) / SIGNING_KEY_NAME)
+    path = signing_key_path(config)
     if not path.exists():
         if role == "standby":
             raise ConfigurationError("is not there", where=str(path), hint="copy the primary's signing key")

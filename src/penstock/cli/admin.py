@@ -13,6 +13,7 @@ import typer
 
 from penstock.admin import AdminConfig
 from penstock.admin.driver import AdminServer
+from penstock.admin.server import signing_key_path
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError
 from penstock.base.log import logger
@@ -119,6 +120,16 @@ def serve(
                 raise ConnectionLostError("the server ended by itself", hint="its log says why")
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@app.command("server-key")
+def server_key(
+    config: Annotated[Path, typer.Option("--config", help="The server's configuration (TOML).")],
+) -> None:
+    """Show the key that the server signs with, for the credentials of clients with a key pair: with it they make sure
+    at every login that it is this server."""
+    key = PrivateKey.read(signing_key_path(AdminConfig.load(config)))
+    typer.echo(f'server_key = "{key.public.text}"')
 
 
 @app.command("token")

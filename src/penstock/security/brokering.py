@@ -8,7 +8,14 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from penstock.security.proof import CHALLENGE_SIZE, PROOF_SIZE_MAX, SALT_SIZE, ScryptCost
+from penstock.security.proof import (
+    BINDING_SIZE,
+    CHALLENGE_SIZE,
+    NONCE_SIZE,
+    PROOF_SIZE_MAX,
+    SALT_SIZE,
+    ScryptCost,
+)
 from penstock.security.sealing import StreamKey
 from penstock.security.token import Grant
 
@@ -56,6 +63,10 @@ class Challenge(Answer, frozen=True, kw_only=True):
 class LoginRequest(Document, frozen=True, kw_only=True):
     client: Name
     challenge: Annotated[bytes, msgspec.Meta(min_length=CHALLENGE_SIZE, max_length=CHALLENGE_SIZE)]
+    nonce: Annotated[bytes, msgspec.Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
+    """Random bytes of the client, so that the server's proof is not a recorded one."""
+    binding: Annotated[bytes, msgspec.Meta(min_length=BINDING_SIZE, max_length=BINDING_SIZE)]
+    """SHA-256 of the server's certificate (DER) as the client saw it; zeros without TLS."""
     proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)]
 
 
@@ -66,6 +77,8 @@ class Session(Answer, frozen=True, kw_only=True):
     token: str
     expires_ns: int
     roles: list[str]
+    server_proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)] = b""
+    """That the server knows what it should (security/proof.py)."""
 
 
 # Subscriptions

@@ -33,7 +33,8 @@ from penstock.model import MessageModel
 from penstock.security import brokering as b
 from penstock.security import operating as o
 from penstock.security.credentials import Credentials
-from penstock.security.http import AdminAddress, HttpCaller, parse_addresses
+from penstock.security.http import AdminAddress, HttpAnswer, HttpCaller, parse_addresses
+from penstock.security.proof import NONCE_SIZE
 
 A = TypeVar("A")
 
@@ -83,10 +84,19 @@ class AdminClient:
         request = b.ChallengeRequest(client=self.credentials.client)
 
         def exchange(address: AdminAddress) -> b.Session:
-            challenge = self._call_at(address, "POST", "/v1/challenge", request, b.Challenge)
-            proof = self.credentials.prove(challenge)
-            answer = b.LoginRequest(client=self.credentials.client, challenge=challenge.challenge, proof=proof)
-            return self._call_at(address, "POST", "/v1/login", answer, b.Session)
+            asked = self._answer_at(address, "POST", "/v1/challenge", request)
+            challenge, nonce = asked.decode(b.Challenge), random_bytes(NONCE_SIZE)
+            answer = self.credentials.answer(challenge, nonce, asked.binding)
+            login = b.LoginRequest(
+                client=self.credentials.client,
+                challenge=challenge.challenge,
+                nonce=nonce,
+                binding=asked.binding,
+                proof=answer.proof,
+            )
+            session = self._call_at(address, "POST", "/v1/login", login, b.Session)
+            answer.check_server(session.server_proof)
+            return session
 
         session = self._somewhere(exchange)
         with self._lock:
@@ -263,10 +273,15 @@ class AdminClient:
         *,
         wait_s: float = 0.0,
     ) -> A:
+        return self._answer_at(address, method, path, request, wait_s=wait_s).decode(kind)
+
+    def _answer_at(
+        self, address: AdminAddress, method: str, path: str, request: msgspec.Struct | None, *, wait_s: float = 0.0
+    ) -> HttpAnswer:
         body = None if request is None else msgspec.json.encode(request)
         answer = self._caller.call(address, method, path, body, self._authorization(), wait_s=wait_s)
         self._note_generation(answer.headers, address)
-        return answer.decode(kind)
+        return answer
 
     def _authorization(self) -> dict[str, str]:
         with self._lock:

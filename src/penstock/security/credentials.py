@@ -3,17 +3,25 @@
 client = "alice"
 secret = "…"                    # or secret_file = "…", or key_file = "alice.pem"
 ca_file = "ca.pem"              # certificates that the administration server is checked with
+server_key = "ed25519:…"        # with key_file: the key that the server signs with, and proves itself with at a login
 """
 
 from pathlib import Path
 
 from penstock.base.config import Config, parse_toml
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import AuthenticationError, ConfigurationError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 from penstock.net.secret import read_private
 from penstock.security.brokering import Challenge
-from penstock.security.keys import PrivateKey
-from penstock.security.proof import SECRET_SIZE_MAX, SECRET_SIZE_MIN, login_statement, prove_secret
+from penstock.security.keys import PrivateKey, PublicKey
+from penstock.security.proof import (
+    SECRET_SIZE_MAX,
+    SECRET_SIZE_MIN,
+    UNBOUND,
+    SecretKeys,
+    login_statement,
+    server_statement,
+)
 
 
 class CredentialsDocument(Config, frozen=True):
@@ -22,15 +30,52 @@ class CredentialsDocument(Config, frozen=True):
     secret_file: str | None = None
     key_file: str | None = None
     ca_file: str | None = None
+    server_key: str | None = None
+
+
+class LoginAnswer:
+    """What a client answers to a challenge, and how it checks that the server knows what it should."""
+
+    def __init__(
+        self,
+        proof: bytes,
+        statement: bytes,
+        *,
+        keys: SecretKeys | None = None,
+        server_key: PublicKey | None = None,
+    ) -> None:
+        self.proof = proof
+        self._statement = statement
+        self._keys = keys
+        self._server_key = server_key
+
+    def check_server(self, proof: bytes) -> None:
+        """AuthenticationError if this is not the server that the client was registered with."""
+        if self._keys is not None:
+            is_server = self._keys.is_server_proof(proof, self._statement)
+        else:
+            key = self._server_key
+            is_server = key is None or key.is_signature(proof, server_statement(self._statement))
+        if not is_server:
+            raise AuthenticationError(
+                "the server does not prove that it is the administration server",
+                hint="another program may listen at its address; the session that it gave is not used",
+            )
 
 
 class Credentials:
     """A client's name and how it proves it; never shown. Give either a secret or a key."""
 
-    __slots__ = ("_key", "_secret", "ca_file", "client")
+    __slots__ = ("_key", "_secret", "_server_key", "ca_file", "client")
 
     def __init__(
-        self, client: str, *, secret: bytes | None = None, key: PrivateKey | None = None, ca_file: Path | None = None
+        self,
+        client: str,
+        *,
+        secret: bytes | None = None,
+        key: PrivateKey | None = None,
+        ca_file: Path | None = None,
+        server_key: PublicKey | None = None,
     ) -> None:
         if (secret is None) == (key is None):
             raise ConfigurationError("credentials have either a secret or a key")
@@ -42,6 +87,7 @@ class Credentials:
         self.ca_file = ca_file
         self._secret = secret
         self._key = key
+        self._server_key = server_key
 
     @staticmethod
     def load(path: str | Path) -> "Credentials":
@@ -64,17 +110,24 @@ class Credentials:
         key = None if document.key_file is None else PrivateKey.read(path.parent / document.key_file)
         ca_file = None if document.ca_file is None else path.parent / document.ca_file
         try:
-            return Credentials(document.client, secret=secret, key=key, ca_file=ca_file)
+            server_key = None if document.server_key is None else PublicKey.parse(document.server_key)
+            if server_key is not None and key is None:
+                raise ConfigurationError(
+                    "server_key goes with key_file", hint="with a secret the server proves itself by it"
+                )
+            return Credentials(document.client, secret=secret, key=key, ca_file=ca_file, server_key=server_key)
         except ConfigurationError as error:
             raise ConfigurationError(error.what, where=where, hint=error.hint) from None
 
-    def prove(self, challenge: Challenge) -> bytes:
-        """The answer to a challenge: over it and this client's name, so good for nobody else and nothing else."""
-        statement = login_statement(self.client, challenge.challenge)
+    def answer(self, challenge: Challenge, nonce: bytes, binding: bytes = UNBOUND) -> "LoginAnswer":
+        """The answer to a challenge: over it, this client's name, a nonce of its own and the server's certificate, so
+        good for nobody else and nothing else."""
+        statement = login_statement(self.client, challenge.challenge, nonce, binding)
         if self._key is not None:
-            return self._key.sign(statement)
+            return LoginAnswer(self._key.sign(statement), statement, server_key=self._server_key)
         assert self._secret is not None
-        return prove_secret(self._secret, challenge.salt, challenge.cost, statement)
+        keys = SecretKeys.derive(self._secret, challenge.salt, challenge.cost)
+        return LoginAnswer(keys.prove(statement), statement, keys=keys, server_key=self._server_key)
 
     def __repr__(self) -> str:
         return f"Credentials({self.client!r}, hidden)"

@@ -1,6 +1,7 @@
 """One HTTP request to an administration server, and what can go wrong with it."""
 
 import contextlib
+import hashlib
 import http.client
 import socket
 import ssl
@@ -23,6 +24,7 @@ from penstock.base.errors import (
 )
 from penstock.net.stream import is_loopback
 from penstock.security.brokering import ErrorDocument
+from penstock.security.proof import UNBOUND
 
 DEFAULT_PORT = 7_400
 ANSWER_SIZE_MAX = 32 * 1024 * 1024
@@ -80,6 +82,8 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     """Names in lower case."""
     body: bytes
     where: str
+    binding: bytes = UNBOUND
+    """SHA-256 of the server's certificate; zeros without TLS."""
 
     def decode(self, kind: type[A] | None) -> A:
         """The document of a good answer, or the refusal as an error."""
@@ -133,6 +137,7 @@ class HttpCaller:
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout_s + wait_s)
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            binding = _binding_of(connection.sock)
             response = connection.getresponse()
             data = response.read(ANSWER_SIZE_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
@@ -145,7 +150,8 @@ class HttpCaller:
             connection.close()
         if len(data) > ANSWER_SIZE_MAX:
             raise RemoteProtocolError(f"its answer has more than {ANSWER_SIZE_MAX} bytes", where=where)
-        return HttpAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data, where)
+        headers_told = {name.lower(): text for name, text in response.getheaders()}
+        return HttpAnswer(response.status, headers_told, data, where, binding)
 
     def close(self) -> None:
         with self._lock:
@@ -178,3 +184,19 @@ class HttpCaller:
             if self.is_closed:
                 raise ConnectionLostError("this client was closed")
             self._open.add(connection)
+
+
+def _binding_of(sock: socket.socket | None) -> bytes:
+    certificate = sock.getpeercert(binary_form=True) if isinstance(sock, ssl.SSLSocket) else None
+    return UNBOUND if certificate is None else hashlib.sha256(certificate).digest()
+
+
+def certificate_digest(path: Path) -> bytes:
+    """SHA-256 of the first certificate of a PEM file, which is the one that a server shows."""
+    try:
+        pem = path.read_text(encoding="ascii")
+        begin, end = ssl.PEM_HEADER, ssl.PEM_FOOTER
+        first = pem[pem.index(begin) : pem.index(end) + len(end)]
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"has no certificate: {error}", where=str(path)) from None

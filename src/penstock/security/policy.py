@@ -4,7 +4,7 @@
 desk = ["alice", "bob"]
 
 [clients.alice]
-secret = "scrypt:16384:8:1:…"                 # made by `penstock admin client secret alice`
+secret = "scrypt-ed25519:16384:…"              # made by `penstock admin client secret alice`
 [clients.bob]
 key = "ed25519:…"                             # made by `penstock admin client key bob`
 roles = ["administrator"]

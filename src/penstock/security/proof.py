@@ -1,34 +1,45 @@
-"""How a client shows who it is without sending what it knows.
+"""How a client and the administration server show each other what they know without sending it.
 
-The server sends a challenge: 32 random bytes, good once and for a short time. The client answers with a proof over
-the statement that names the challenge and itself:
+The server sends a challenge: 32 random bytes, good once and for a short time. The client answers with a nonce of 32
+random bytes and a proof over the statement that names the client, challenge and nonce, and the TLS certificate it saw:
 
-    public key      an Ed25519 signature of the statement; the server holds the public key
-    shared secret   salted = scrypt(secret, salt)          key = HMAC(salted, "penstock client key")
-                    stored = SHA-256(key)                  proof = key XOR HMAC(stored, statement)
+    public key      an Ed25519 signature of the statement by the client's key; the server holds the public key
+    shared secret   salted = scrypt(secret, salt)
+                    key    = Ed25519 key with the seed HMAC(salted, "penstock client key 2"); the proof is its signature
+                    server = HMAC(salted, "penstock server key 2")
 
-With the secret the server holds only `stored` and the salt (as SCRAM, RFC 5802, does): it takes `key` out of the proof
-and looks whether its SHA-256 is `stored`. So neither the policy document nor a proof that somebody saw lets anybody log
-in, or try guesses quicker than scrypt runs.
+Of a secret the server holds the salt, the public half of `key`, and `server`. The exchange has the parts of SCRAM
+(RFC 5802): nonces of both sides, a salted and slow hash, a signature of the server, binding to the TLS channel. The
+proof is a signature, because SCRAM's own proof gives the client's key to whoever knows what the server holds and has
+seen one login. Here both together allow nothing but guesses, each as slow as scrypt.
+
+The server answers with its own proof: HMAC(server, statement), or for a client with a key pair its Ed25519 signature by
+the key that also signs tokens. A client with a secret takes no session without it.
 """
 
 import hashlib
 import hmac
+from functools import cached_property
 from typing import Annotated
 
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.security.keys import decode_text, encode_text
+from penstock.security.keys import PrivateKey, PublicKey, decode_text, encode_text
 
 CHALLENGE_SIZE = 32
+NONCE_SIZE = 32
+BINDING_SIZE = 32
 PROOF_SIZE_MAX = 64
 SALT_SIZE = 16
 DIGEST_SIZE = 32
 SECRET_SIZE_MIN = 16
 SECRET_SIZE_MAX = 4_096
+UNBOUND = bytes(BINDING_SIZE)
+"""Stands for the certificate where there is no TLS."""
 
-_PREFIX = "scrypt"
+_PREFIX = "scrypt-ed25519"
+_OLD_PREFIX = "scrypt"
 _SCRYPT_MEMORY_MAX = 160 * 1024 * 1024
 
 
@@ -40,12 +51,15 @@ class ScryptCost(msgspec.Struct, frozen=True):
     p: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
 
 
-class SecretVerifier(msgspec.Struct, frozen=True):
-    """What a server keeps of a shared secret."""
+class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
+    """What a server keeps of a shared secret. It does not log in, also not together with recorded logins."""
 
     cost: ScryptCost
     salt: bytes
-    stored: bytes
+    public: bytes
+    """Of the client's key."""
+    server: bytes
+    """With this the server proves itself to the client: whoever has it can pose as the server where there is no TLS."""
 
     @staticmethod
     def make(secret: bytes, salt: bytes, cost: ScryptCost | None = None) -> "SecretVerifier":
@@ -54,13 +68,19 @@ class SecretVerifier(msgspec.Struct, frozen=True):
                 f"a secret of {len(secret)} bytes", hint=f"{SECRET_SIZE_MIN} to {SECRET_SIZE_MAX} are taken"
             )
         cost = cost or ScryptCost()
-        return SecretVerifier(cost, salt, hashlib.sha256(_client_key(secret, salt, cost)).digest())
+        keys = SecretKeys.derive(secret, salt, cost)
+        return SecretVerifier(cost, salt, keys.client.public.data, keys.server)
 
     @staticmethod
     def parse(text: str) -> "SecretVerifier":
         words = text.split(":")
+        if words[0] == _OLD_PREFIX:
+            raise ConfigurationError(
+                f"begins with '{_OLD_PREFIX}:', which an older version wrote",
+                hint="`penstock admin client secret` makes new credentials",
+            )
         numbers = [int(word) for word in words[1:4] if word.isascii() and word.isdigit() and len(word) < 8]
-        if len(words) != 6 or words[0] != _PREFIX or len(numbers) != 3:
+        if len(words) != 7 or words[0] != _PREFIX or len(numbers) != 3:
             raise ConfigurationError(
                 "is not what a server keeps of a secret",
                 hint=f"it begins with '{_PREFIX}:'; `penstock admin client secret` makes it",
@@ -71,43 +91,64 @@ class SecretVerifier(msgspec.Struct, frozen=True):
             raise ConfigurationError(f"has an impossible cost: {error}") from None
         if cost.n & (cost.n - 1):
             raise ConfigurationError("has an impossible cost: n is no power of two")
-        salt, stored = decode_text(words[4]), decode_text(words[5])
-        if len(salt) != SALT_SIZE or len(stored) != DIGEST_SIZE:
-            raise ConfigurationError(f"its salt has not {SALT_SIZE} bytes, or its key not {DIGEST_SIZE}")
-        return SecretVerifier(cost, salt, stored)
+        salt, public, server = (decode_text(word) for word in words[4:])
+        if len(salt) != SALT_SIZE or len(public) != DIGEST_SIZE or len(server) != DIGEST_SIZE:
+            raise ConfigurationError(f"its salt has not {SALT_SIZE} bytes, or one of its keys not {DIGEST_SIZE}")
+        return SecretVerifier(cost, salt, public, server)
 
     @property
     def text(self) -> str:
         cost = self.cost
-        return f"{_PREFIX}:{cost.n}:{cost.r}:{cost.p}:{encode_text(self.salt)}:{encode_text(self.stored)}"
+        parts = ":".join(encode_text(each) for each in (self.salt, self.public, self.server))
+        return f"{_PREFIX}:{cost.n}:{cost.r}:{cost.p}:{parts}"
 
     def is_proof(self, proof: bytes, statement: bytes) -> bool:
-        if len(proof) != DIGEST_SIZE:
-            return False
-        key = _exclusive_or(proof, hmac.digest(self.stored, statement, hashlib.sha256))
-        return hmac.compare_digest(hashlib.sha256(key).digest(), self.stored)
+        return self._client_key.is_signature(proof, statement)
+
+    def server_proof(self, statement: bytes) -> bytes:
+        return _server_proof(self.server, statement)
+
+    @cached_property
+    def _client_key(self) -> PublicKey:
+        return PublicKey(self.public)
 
 
-def prove_secret(secret: bytes, salt: bytes, cost: ScryptCost, statement: bytes) -> bytes:
-    key = _client_key(secret, salt, cost)
-    stored = hashlib.sha256(key).digest()
-    return _exclusive_or(key, hmac.digest(stored, statement, hashlib.sha256))
+class SecretKeys(msgspec.Struct, frozen=True):
+    """What a client makes of its secret."""
+
+    client: PrivateKey
+    server: bytes
+
+    @staticmethod
+    def derive(secret: bytes, salt: bytes, cost: ScryptCost) -> "SecretKeys":
+        try:
+            salted = hashlib.scrypt(
+                secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_SCRYPT_MEMORY_MAX, dklen=DIGEST_SIZE
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"has an impossible cost: {error}") from None
+        seed = hmac.digest(salted, b"penstock client key 2", hashlib.sha256)
+        return SecretKeys(PrivateKey(seed), hmac.digest(salted, b"penstock server key 2", hashlib.sha256))
+
+    def prove(self, statement: bytes) -> bytes:
+        return self.client.sign(statement)
+
+    def is_server_proof(self, proof: bytes, statement: bytes) -> bool:
+        return hmac.compare_digest(proof, _server_proof(self.server, statement))
+
+    def __repr__(self) -> str:
+        return "SecretKeys(hidden)"
 
 
-def login_statement(client: str, challenge: bytes) -> bytes:
-    """What a proof is made over."""
-    return b"penstock login 1\0" + client.encode() + b"\0" + challenge
+def login_statement(client: str, challenge: bytes, nonce: bytes, binding: bytes = UNBOUND) -> bytes:
+    """What the client's proof is made over. `binding` is the SHA-256 of the server's certificate."""
+    return b"penstock login 2\0" + client.encode() + b"\0" + challenge + nonce + binding
 
 
-def _client_key(secret: bytes, salt: bytes, cost: ScryptCost) -> bytes:
-    try:
-        salted = hashlib.scrypt(
-            secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_SCRYPT_MEMORY_MAX, dklen=DIGEST_SIZE
-        )
-    except ValueError as error:
-        raise ConfigurationError(f"has an impossible cost: {error}") from None
-    return hmac.digest(salted, b"penstock client key", hashlib.sha256)
+def server_statement(statement: bytes) -> bytes:
+    """What the server signs for a client with a key pair; never what a client signs."""
+    return b"penstock server 2\0" + statement
 
 
-def _exclusive_or(one: bytes, other: bytes) -> bytes:
-    return bytes(left ^ right for left, right in zip(one, other, strict=True))
+def _server_proof(key: bytes, statement: bytes) -> bytes:
+    return hmac.digest(key, server_statement(statement), hashlib.sha256)
