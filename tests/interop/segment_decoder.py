@@ -21,6 +21,7 @@ class Record(NamedTuple):
     times_ns: tuple[int, int, int]
     parts: list[tuple[int, bytes]]
     """(generation, payload)"""
+    is_withdrawn: bool = False
 
 
 def crc32c(data: bytes) -> int:
@@ -58,7 +59,7 @@ def decode_ring(data: bytes) -> Ring:
 
 def decode_region(data: bytes) -> list[Record | None]:
     magic, version, part_count, record_count, *sizes = struct.unpack_from("<4sHHQ16I", data)
-    assert (magic, version) == (b"PSRN", 1)
+    assert (magic, version) == (b"PSRN", 2)
     assert struct.unpack_from("<I", data, 80)[0] == crc32c(data[:80])
     assert sizes[part_count:] == [0] * (16 - part_count)
     stride = (40 + sum(sizes) + 16 * part_count + 63) // 64 * 64
@@ -79,4 +80,5 @@ def _record(data: bytes, sizes: list[int]) -> Record | None:
         assert part_checksum == crc32c(data[at : at + size + 8])
         parts.append((part_generation, data[at : at + size]))
         at += size + 16
-    return Record(generation, (times_ns[0], times_ns[1], times_ns[2]), parts)
+    (merged,) = struct.unpack_from("<I", data, 36)
+    return Record(generation, (times_ns[0], times_ns[1], times_ns[2]), parts, bool(merged >> 31))

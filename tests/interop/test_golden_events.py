@@ -6,6 +6,8 @@ from pathlib import Path
 from interop.event_decoder import Decoded, decode_events
 from penstock.engine import EventKind, make_event, read_events
 from penstock.engine._event import ALL_ITEMS, NO_SLOT
+from penstock.engine.sessions import decode_session, encode_session
+from penstock.middleware import SessionEvent
 
 GOLDEN = Path(__file__).parent / "golden" / "events" / "block.hex"
 STARTED_NS = 1_700_000_000_000_000_000
@@ -13,6 +15,7 @@ TOPIC = b"md.us.eq.AAPL.quote"
 RECORD = bytes(range(20))
 RECEIPT = struct.pack("<QQB7x", 5, 9, 2)
 LIVE = struct.pack("<I4x", 3)
+SESSION = b'{"kind":"begin","stream_id":1,"session":"20240103","trading_date":"2024-01-03","tag":4711,"feed":"nasdaq"}'
 
 EVENTS = [
     Decoded(7, 1, 1, 0, 11, 40, STARTED_NS, 0, 2, 1, NO_SLOT, TOPIC),
@@ -22,6 +25,8 @@ EVENTS = [
     Decoded(7, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, b""),
     Decoded(ALL_ITEMS, 6, 0, 0, 12, 0, 0, 0, 0, 0, 0, LIVE),
     Decoded(8, 7, 2, 0, 13, 1, STARTED_NS, 0, 2, 1, 4, b""),
+    Decoded(7, 8, 1, 8, 14, 44, 0, 0, 2, 1, 0, b""),
+    Decoded(ALL_ITEMS, 9, 0, 2, 15, 0, 0, 0, 0, 0, 0, SESSION),
 ]
 
 
@@ -44,3 +49,6 @@ def test_the_golden_block_is_read_by_both() -> None:
     assert ours[0].topic == TOPIC
     assert ours[3].lost == (5, 9, 2)
     assert ours[5].subscription == 3
+    session = SessionEvent("begin", 1, "20240103", "2024-01-03", 4711, "nasdaq")
+    assert decode_session(ours[8].session) == session
+    assert encode_session(session) == SESSION

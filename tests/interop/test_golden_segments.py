@@ -53,6 +53,18 @@ def test_the_golden_region_is_read_by_both() -> None:
         assert (record.started_ns, record.finished_ns, record.issued_ns) == (5, 6, ISSUED_NS)
 
 
+def test_a_withdrawn_record_is_told_by_both() -> None:
+    data = bytearray(golden("region"))
+    data[-(len(data) - 128) // 2 + 39] |= 0x80
+    (record,) = segment_decoder.decode_region(bytes(data))[1:]
+    assert record is not None
+    assert record.is_withdrawn
+    with forged("region", bytes(data)) as (segment, _), RegionReader(segment) as reader:
+        found = reader.read(1)
+        assert found is not None
+        assert (found.is_withdrawn, found.merged) == (True, 0)
+
+
 def test_what_the_region_writer_writes_is_the_golden_region() -> None:
     """But for the time of the write, and the checksum over it."""
     with RegionWriter.create(2, [8, 16, 8]) as writer:

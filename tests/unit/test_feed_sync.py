@@ -19,6 +19,7 @@ from penstock.feed.events import (
     SendPeer,
     ServiceChanged,
     SessionBegan,
+    SessionOver,
     SynchronisationChanged,
     TermPersisted,
 )
@@ -327,6 +328,44 @@ def test_a_new_session_is_announced_and_backups_follow_whoever_sees_it_first() -
     table.wait(100)
     assert table[1].core.is_synchronised(STREAM)
     assert_one_content_per_number(*table.adapters.values())
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_the_end_of_a_session_is_announced_alike_by_every_adapter_and_takes_no_number() -> None:
+    table = started()
+    table.feed(1, 20)
+    term, before = table[0].core.term, table[0].converter.next_message_sequence
+    for adapter in table.adapters.values():
+        adapter.handle(SessionOver(STREAM))
+        adapter.handle(SessionOver(STREAM))  # a source may say it several times
+    table.wait(100)
+    for adapter in table.adapters.values():
+        (said,) = [(origin, body) for origin, body in adapter.sent if b'"end"' in body]
+        origin, body = said
+        assert (origin.message_sequence, origin.source_sequence, origin.term) == (before - 1, 21, term)
+        assert origin.flags & ANNOUNCEMENT
+        assert body == b'{"reason":"end","lost":[],"session":"day 1","trading_date":""}'
+        assert adapter.core.is_ended(STREAM)
+    assert table[0].converter.next_message_sequence == before
+    assert table[1].core.is_synchronised(STREAM)
+    for adapter in table.adapters.values():
+        adapter.handle(SessionBegan(STREAM, "day 2", 1))
+    table.settle()
+    assert not table[0].core.is_ended(STREAM)
+
+
+@pytest.mark.spec("DAY-3", "SYNC-8")
+def test_the_end_of_a_session_is_announced_behind_what_an_adapter_holds_back() -> None:
+    table = started(1)
+    table.feed(1, 20)
+    table[0].disk_waits = True
+    table[0].lose(21, 23)
+    table.feed(24, 26)
+    table[0].handle(SessionOver(STREAM))
+    assert not table[0].core.is_ended(STREAM)
+    table[0].handle(TermPersisted(int(Term(2, 0, 0, 0))))
+    assert [b'"end"' in body for _, body in announcements(table[0])][-2:] == [False, True]
+    assert b'"end"' in table[0].sent[-1][1]  # behind the messages that were held
 
 
 # Taking over

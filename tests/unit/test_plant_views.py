@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.clock import SystemRandomness
-from penstock.middleware import Receiver, ReceiverConfig
+from penstock.middleware import Receiver, ReceiverConfig, SessionEvent
 from penstock.model import Message, MessageModel, shipped
 from penstock.plant.views import Derived, Views
 from penstock.wire import DatagramBatch, MessageBatch, Packer, PacketMessage
@@ -98,3 +98,26 @@ def test_a_decoded_batch_gives_the_same_as_messages() -> None:
     other = views("spread").derive(many)
     assert [(each.topic, bytes(each.record)) for each in one] == [(each.topic, bytes(each.record)) for each in other]
     assert len(one) == 7
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_new_session_of_a_stream_begins_its_day_anew_and_leaves_those_of_others() -> None:
+    sources = {b"md.A": (0, 1, 7), b"md.B": (0, 2, 8)}
+    made = views("day")
+    numbers = iter(range(1, 100))
+
+    def volumes() -> list[tuple[object, ...]]:
+        content = [message(topic, trade("10", 100, next(numbers))) for topic in ("md.A", "md.B")]
+        return shown(made.derive(content, lambda topic, _: sources[topic]), "volume")
+
+    made.change_session((0, 1), SessionEvent("running", 1, tag=7))
+    made.change_session((0, 2), SessionEvent("running", 2, tag=8))
+    volumes()
+    assert volumes() == [("md.A.view.day", 200), ("md.B.view.day", 200)]
+    for _ in range(2):  # several adapters may say it
+        made.change_session((0, 1), SessionEvent("begin", 1, "day 2", tag=9))
+    assert volumes() == [("md.A.view.day", 100), ("md.B.view.day", 300)]
+    made.change_session((0, 2), SessionEvent("running", 2, tag=5))  # its begin was missed
+    assert volumes() == [("md.A.view.day", 200), ("md.B.view.day", 100)]
+    (derived,) = made.derive([message("md.A", trade("10", 1, 99))], lambda topic, _: sources[topic])
+    assert derived.source == (0, 1, 7)

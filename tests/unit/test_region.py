@@ -191,7 +191,7 @@ def test_what_is_no_region_is_refused(writer: RegionWriter) -> None:
 
     for content, what in (
         (changed(0, b"NOPE"), "not a region"),
-        (changed(4, b"\2"), "version 2"),
+        (changed(4, b"\3"), "version 3"),
         (changed(8, b"\1", is_signed=False), "damaged"),
         (changed(6, b"\0\0"), "1 to 16 parts, not 0"),
         (changed(6, b"\xff\xff"), "1 to 16 parts, not 17"),

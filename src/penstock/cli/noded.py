@@ -10,7 +10,7 @@ import msgspec
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
 from penstock.cli.readable import printable
-from penstock.cli.showing import EVERYTHING, Shown, write_told
+from penstock.cli.showing import EVERYTHING, Shown, show_session, write_told
 from penstock.client import connect
 from penstock.engine.application import Missed, NodeMessages, Records, open_messages, open_records
 
@@ -46,6 +46,8 @@ def show_node(
         interrupt = stack.enter_context(interruptible())
         consumer = _opened(stack, wish, url, credentials)
         stack.callback(consumer.cancel)
+        if isinstance(consumer, NodeMessages):
+            consumer.on_session = lambda told: show_session(told, shown.is_json)
         source = consumer.changes(per_second=wish.per_second or 0.0) if isinstance(consumer, Records) else consumer
         shown.follow(
             source.next,

@@ -14,8 +14,9 @@ from penstock.cli.readable import harmless_json, printable
 from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage
 from penstock.engine._event import Event, EventKind
-from penstock.engine.application import UnreadRecord
+from penstock.engine.application import UnreadRecord, Withdrawn
 from penstock.engine.application._store import RecordState
+from penstock.middleware import SessionEvent
 from penstock.wire import Origin
 
 AnyReadable: TypeAlias = Readable | UnreadRecord
@@ -80,12 +81,29 @@ def write_told(told: dict[str, Any]) -> None:
     sys.stdout.write(harmless_json(msgspec.json.encode(told).decode()) + "\n")
 
 
+def show_session(told: SessionEvent | Withdrawn, is_json: bool) -> None:
+    """A session that began or ended, in its place between messages; withdrawn values are for programs only."""
+    if isinstance(told, SessionEvent) and told.kind == "running":
+        return
+    if is_json:
+        name = "session" if isinstance(told, SessionEvent) else "withdrawn"
+        write_told({name: msgspec.to_builtins(told)})
+    elif isinstance(told, SessionEvent):
+        sys.stdout.flush()
+        of = f"source stream {told.stream_id}" + (f" of {printable(told.feed)}" if told.feed else "")
+        name = f" {printable(told.session)}" if told.session else ""
+        date = f" ({printable(told.trading_date)})" if told.trading_date else ""
+        sys.stderr.write(f"-- {of}: session{name}{date} {'ended' if told.kind == 'end' else 'began'}\n")
+
+
 def _ignore(message: AnyReadable) -> None:
     """Only the summary is wanted."""
 
 
 def _write_line(message: AnyReadable) -> None:
-    if isinstance(message, UnreadMessage | UnreadRecord):
+    if isinstance(message.source, RecordState) and message.source.is_withdrawn:
+        content = "withdrawn"
+    elif isinstance(message, UnreadMessage | UnreadRecord):
         payload = bytes(message)
         more = f" … {len(payload)} bytes" if len(payload) > PAYLOAD_SHOWN_MAX else ""
         content = f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
@@ -106,6 +124,9 @@ def _write_json(message: AnyReadable) -> None:
         line |= {"event": EventKind(source.kind).name.lower(), "number": source.number, "merged": source.merged}
     elif isinstance(source, RecordState):
         line |= {"changed": list(source.changed), "since": source.since_count}
+        if source.is_withdrawn:
+            write_told(line | {"withdrawn": True})
+            return
     if isinstance(message, UnreadMessage | UnreadRecord):
         line |= {"model_id": message.model_id, "base64": base64.b64encode(message.payload).decode()}
     else:

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.cli.interrupt import interruptible
 from penstock.cli.readable import printable
-from penstock.cli.showing import EVERYTHING, Shown, write_told
+from penstock.cli.showing import EVERYTHING, Shown, show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
@@ -31,6 +31,7 @@ def show_subscription(
         connect(url, credentials=credentials, interface=interface, config=config) as client,
         client.subscribe(*(topics or [EVERYTHING]), where=where, image=image, transport=transport) as subscription,
     ):
+        subscription.on_session = lambda event: show_session(event, shown.is_json)
         shown.follow(
             subscription.next,
             interrupt,

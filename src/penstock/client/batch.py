@@ -19,9 +19,11 @@ class Batch:
     """The messages that came together. Their arrays are to keep; iterating gives them one by one, in their order, as
     long as the subscription was not asked for more."""
 
-    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models) -> None:
+    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models, feed: str = "") -> None:
         self.content = content
         """As it was received, for whoever passes it on; good as long as the subscription was not asked for more."""
+        self.feed = feed
+        """The feed that they came from."""
         self._models = models
         self.records: dict[MessageModel, NDArray[Any]] = {}
         """By model, of the model's dtype. Messages of another size, or of no known model, are only in the iteration."""

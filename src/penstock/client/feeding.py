@@ -12,9 +12,10 @@ from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.client.connecting import connect
 from penstock.client.subscription import Subscription
-from penstock.middleware import Deliver, DeliverBatch, LossReceipt
+from penstock.middleware import Deliver, DeliverBatch, Discontinuity, LossReceipt, SessionEvent
 from penstock.middleware.own import OWN_PREFIX
 from penstock.middleware.receiving_driver import MulticastReceiver
+from penstock.middleware.sourcestream import session_said
 from penstock.net.udp import Channel
 from penstock.security.access import AdminAccess
 from penstock.wire import MessageBatch, PacketMessage
@@ -30,10 +31,13 @@ log = logger("client.feed")
 class Sink(Protocol):
     """Whoever distributes what comes; called in the feed's thread."""
 
-    def take(self, content: Content) -> None: ...
+    def take(self, content: Content, feed: str = "") -> None: ...
 
     def lose(self) -> None:
         """Some did not come."""
+
+    def session(self, event: SessionEvent) -> None:
+        """A session of a source stream began or ended, behind what was taken so far."""
 
 
 class Feed:
@@ -95,6 +99,7 @@ class SubscribedFeed(Feed):
             client.subscribe(*self._topics, image=self._image) as subscription,
         ):
             self.is_in_touch = True
+            subscription.on_session = self._data.session
             self._pass_on(subscription)
 
     def _pass_on(self, subscription: Subscription) -> None:
@@ -102,9 +107,11 @@ class SubscribedFeed(Feed):
         while not self._is_stopped.is_set():
             for batch in subscription.batches(SLICE_SECONDS):
                 if subscription.loss_count > known:
+                    fresh = subscription.losses[known - subscription.loss_count :]
                     known = subscription.loss_count
-                    self.lost("feed")
-                self._data.take(batch.content)
+                    if any(not isinstance(each, Discontinuity) or each.is_loss for each in fresh):
+                        self.lost("feed")
+                self._data.take(batch.content, batch.feed)
                 if self._is_stopped.is_set():
                     return
 
@@ -121,12 +128,25 @@ class ChannelFeed(Feed):
             self.is_in_touch = True
             while not self._is_stopped.is_set():
                 for each in receiver.receive(SLICE_SECONDS):
-                    if isinstance(each, DeliverBatch):
-                        self._data.take(without_own(each.messages))
-                    elif isinstance(each, Deliver):
-                        self._data.take(without_own(list(each.messages)))
+                    if isinstance(each, DeliverBatch | Deliver):
+                        self._take(each.messages if isinstance(each, DeliverBatch) else list(each.messages))
                     elif isinstance(each, LossReceipt):
                         self.lost("feed")
+
+    def _take(self, content: Content) -> None:
+        own = without_own(content)
+        if own is content:
+            self._data.take(content)
+            return
+        run: list[PacketMessage] = []
+        for message in content:
+            if not message.topic.startswith(OWN_PREFIX):
+                run.append(message)
+            elif (event := session_said(message)) is not None:
+                self._data.take(run)
+                self._data.session(event)
+                run = []
+        self._data.take(run)
 
 
 def without_own(content: Content) -> Content:

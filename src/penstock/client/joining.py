@@ -22,12 +22,13 @@ from penstock.base.errors import PenstockError
 from penstock.capture.reading import ORIGIN
 from penstock.client.config import ClientConfig
 from penstock.client.service import Image, place
-from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, StartAfter, StreamKey
+from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, SessionEvent, StartAfter, StreamKey
 from penstock.security.brokering import StreamAddress
 from penstock.wire import MessageBatch, PacketMessage, decode_origin
 
 Receipt: TypeAlias = MergeGap | Discontinuity | LossReceipt
-Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Receipt
+Told: TypeAlias = Receipt | SessionEvent
+Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Told
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Joining:
         self._merger = merger
         self._config = config
         self._feed = feed
-        self._kept: list[list[PacketMessage] | Receipt] = []
+        self._kept: list[list[PacketMessage] | Told] = []
         self._kept_count = 0
         self._live: Live = None  # when the image was asked for
         self._attempts = 0
@@ -96,9 +97,9 @@ class Joining:
                 return False
         return True
 
-    def kept_after(self, image: Image) -> list[list[PacketMessage] | Receipt]:
+    def kept_after(self, image: Image) -> list[list[PacketMessage] | Told]:
         positions = {each.stream_id: each.message_sequence for each in image.positions}
-        after: list[list[PacketMessage] | Receipt] = []
+        after: list[list[PacketMessage] | Told] = []
         for each in self._kept:
             if isinstance(each, list):
                 each = [message for message in each if _is_after(message, positions)]

@@ -19,7 +19,7 @@ from penstock.client.joining import Joining, Live, Outcome
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.application.finding import AUTO, find_filter
-from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap
+from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.loop_thread import LoopThread
@@ -68,7 +68,9 @@ class Line:
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
-        self._unopened: deque[PacketMessage] = deque()  # a sealed message without a key, and what follows it
+        self._unopened: deque[PacketMessage | SessionEvent] = (
+            deque()
+        )  # a sealed message without a key, and what follows it
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._joining: Joining | None = None
@@ -237,30 +239,36 @@ class Line:
                 chosen = self.gate.choose(each.messages)
             elif isinstance(each, Merged):
                 chosen = [message for message in each.messages if self.gate.passes(message)]
+            elif isinstance(each, SessionEvent):
+                outcomes += self._opened([msgspec.structs.replace(each, feed=self._stream.feed)])
+                continue
             else:
                 if isinstance(each, MergeGap | Discontinuity | LossReceipt):
                     outcomes.append(each)
                 continue
             if isinstance(chosen, list):
-                chosen = self._opened(chosen)
-            if len(chosen):
+                outcomes += self._opened(chosen)
+            elif len(chosen):
                 outcomes.append(chosen)
-        if self._unopened and (opened := self._opened([])):
-            outcomes.append(opened)
+        if self._unopened:
+            outcomes += self._opened([])
         return outcomes
 
-    def _opened(self, messages: list[PacketMessage]) -> list[PacketMessage]:
-        """The messages with their seals opened; from one whose key is not here (yet) on, they wait."""
-        if not self._unopened and not any(message.flags & SEALED for message in messages):
-            return messages
+    def _opened(self, messages: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
+        """The messages with their seals opened, and what is told between them; from a message whose key is not here
+        (yet) on, all of it waits."""
+        if not self._unopened and not any(
+            isinstance(message, PacketMessage) and message.flags & SEALED for message in messages
+        ):
+            return _runs(messages)
         if not self._unopened:
             self._unopened_since = time.monotonic()
         self._unopened.extend(messages)
-        opened: list[PacketMessage] = []
+        opened: list[PacketMessage | SessionEvent] = []
         while self._unopened:
-            message: PacketMessage | None = self._unopened[0]
+            message: PacketMessage | SessionEvent | None = self._unopened[0]
             assert message is not None
-            if message.flags & SEALED:
+            if isinstance(message, PacketMessage) and message.flags & SEALED:
                 try:
                     message = self.gate.open(message)
                 except SealKeyError:
@@ -274,7 +282,7 @@ class Line:
             if message is not None:
                 opened.append(message)
                 self._unopened_since = time.monotonic()
-        return opened
+        return _runs(opened)
 
     def _is_wait_over(self) -> bool:
         config = self._around.config
@@ -329,3 +337,16 @@ class Line:
                 self._around.on_refused(error)
             log.info("image_failed", feed=self._stream.feed, error=str(error))
             return None
+
+
+def _runs(opened: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
+    """Messages that follow each other together, and what is told between them."""
+    runs: list[Outcome] = []
+    for each in opened:
+        if isinstance(each, SessionEvent):
+            runs.append(each)
+        elif runs and isinstance(runs[-1], list):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return runs

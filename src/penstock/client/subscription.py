@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from penstock.capture.reading import Readable
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
-from penstock.middleware import Discontinuity, LossReceipt, MergeGap
+from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.security import Entitlement, StreamKey
 from penstock.security.brokering import Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
@@ -25,6 +25,8 @@ SLICE_SECONDS = 0.05
 """How long an idle subscription waits before it looks whether it was changed, revoked or closed."""
 
 TURN_SECONDS = 0.002
+
+Content: TypeAlias = MessageBatch | list[PacketMessage]
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -67,12 +69,16 @@ class Subscription:
     ) -> None:
         self.id = brokered.subscription_id
         self.topics = tuple(topics)
+        self.on_session: Callable[[SessionEvent], None] | None = None
+        """Called when the reader comes to the place where a session of a source stream began or ended: between the last
+        message before it and the first one after it, in the thread that reads."""
         self._around = around
         self._manager = manager
         self._image = image
         self._lines: dict[tuple[str, int], Line] = {}
         self._brokered = brokered
-        self._ready: deque[PacketMessage] = deque()
+        self._ready: deque[PacketMessage | SessionEvent] = deque()
+        self._sessions: deque[SessionEvent] = deque(maxlen=around.config.losses_max)
         self._receipts: deque[Receipt] = deque(maxlen=around.config.losses_max)
         self._receipt_count = 0
         self._given = 0
@@ -118,10 +124,13 @@ class Subscription:
         heard = time.monotonic()
         while not self._is_closed:
             self._raise_if_over()
-            for content in self._receive(SLICE_SECONDS):
+            for feed, content in self._receive(SLICE_SECONDS):
+                if isinstance(content, SessionEvent):
+                    self._tell_session(content)
+                    continue
                 heard = time.monotonic()
                 self._given += len(content)
-                yield Batch(content, self._around.models)
+                yield Batch(content, self._around.models, feed)
                 self._raise_if_over()
             if timeout is not None and time.monotonic() - heard >= timeout:
                 return
@@ -160,6 +169,11 @@ class Subscription:
     def loss_count(self) -> int:
         """How many receipts there were; `losses` has the newest of them."""
         return self._receipt_count
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        return list(self._sessions)
 
     @property
     def token(self) -> str:
@@ -225,17 +239,21 @@ class Subscription:
             raise error
 
     def _fill(self, timeout: float) -> None:
-        for content in self._receive(timeout):
-            self._ready.extend(content)
+        for _, content in self._receive(timeout):
+            if isinstance(content, SessionEvent):
+                self._ready.append(content)
+            else:
+                self._ready.extend(content)
 
-    def _receive(self, timeout: float) -> list[MessageBatch | list[PacketMessage]]:
+    def _receive(self, timeout: float) -> list[tuple[str, Content | SessionEvent]]:
+        """What came, each with the feed that it came from."""
         with self._lock:
             self._carry_out()
-            lines = list(self._lines.values())
-            received: list[MessageBatch | list[PacketMessage]] = []
-            for number, line in enumerate(lines):
+            lines = list(self._lines.items())
+            received: list[tuple[str, Content | SessionEvent]] = []
+            for number, ((feed, _), line) in enumerate(lines):
                 wait = (timeout if len(lines) == 1 else TURN_SECONDS) if number == 0 else 0.0
-                received += self._sorted(line.receive(wait))
+                received += ((feed, each) for each in self._sorted(line.receive(wait)))
         if not lines:
             time.sleep(timeout)  # no adapter of such a feed is there yet
         return received
@@ -244,7 +262,7 @@ class Subscription:
         while self._commands:
             self._commands.popleft()()
 
-    def _sorted(self, outcomes: list[Outcome]) -> Iterator[MessageBatch | list[PacketMessage]]:
+    def _sorted(self, outcomes: list[Outcome]) -> Iterator[Content | SessionEvent]:
         for each in outcomes:
             if isinstance(each, MergeGap | Discontinuity | LossReceipt):
                 self._receipts.append(each)
@@ -252,7 +270,16 @@ class Subscription:
             else:
                 yield each
 
-    def _read(self, message: PacketMessage) -> Readable | None:
+    def _tell_session(self, event: SessionEvent) -> None:
+        self._sessions.append(event)
+        if self.on_session is not None:
+            self.on_session(event)
+
+    def _read(self, message: PacketMessage | SessionEvent) -> Readable | None:
+        """The message; None for one that cannot be read, and for a session, which is told."""
+        if isinstance(message, SessionEvent):
+            self._tell_session(message)
+            return None
         try:
             read = self._around.models.read(message)
         except ModelError:

@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memset
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._event cimport (
     AFTER_OVERRUN,
+    AS_REFRESH,
     CRITICAL,
     DEFINE,
     EVENT_HEAD_SIZE,
@@ -29,12 +30,14 @@ from penstock.engine._event cimport (
     REFRESH,
     REMOVE,
     SLOW,
+    WITHDRAW,
     event_size,
     write_event,
 )
 from penstock.engine._items cimport (
     ITEM_NONCONFLATABLE,
     ITEM_RECORDED,
+    ITEM_WITHDRAWN,
     Item,
     Items,
     NONE,
@@ -445,13 +448,17 @@ cdef class Consumers:
         return self.write(number, &head, NULL)
 
     cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
-        """The pair's current record: whether there was room."""
+        """The pair's current record, or that it has none any more: whether there was room."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef Pair *pair = &self.pairs.pairs[at]
         cdef Standing *standing = &self.pairs.standings[at]
         cdef const Item *item = &self.items.items[pair.item]
         cdef uint32_t size = event_size(item.record_size)
+        cdef bint is_recorded = item.flags & ITEM_RECORDED
         cdef Head head
+        if not is_recorded and standing.version == 0 and not pair.flags & PAIR_REPAIR:
+            standing.after = item.number
+            return True # the consumer never had a record
         if pair.flags & PAIR_SWALLOWED:
             self.note_loss(number, standing.after + 1, item.number, SLOW)
             if not self.write_receipt(number):
@@ -460,8 +467,9 @@ cdef class Consumers:
         if not self.has_room(consumer, self.define_size(pair) + size):
             return False
         self.define(number, pair)
-        set_head(&head, REFRESH, pair, item)
+        set_head(&head, REFRESH if is_recorded else WITHDRAW, pair, item)
         head.flags |= AFTER_OVERRUN if pair.flags & PAIR_REPAIR else 0
+        head.flags |= 0 if is_recorded else AS_REFRESH
         head.body_size = item.record_size
         if not self.write(number, &head, item.record):
             return False
@@ -545,7 +553,9 @@ cdef class Consumers:
         self.note_loss(number, first, last, cause)
         while at != NONE:
             pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
-            if (pair.cls == CRITICAL or pair.program is not NULL) and self.items.items[pair.item].flags & ITEM_RECORDED:
+            if (pair.cls == CRITICAL or pair.program is not NULL) and (
+                self.items.items[pair.item].flags & (ITEM_RECORDED | ITEM_WITHDRAWN)
+            ):
                 self.refresh_later(at, PAIR_REPAIR)
             at = standing.behind
 

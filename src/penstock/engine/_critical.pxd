@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from penstock.engine._event cimport Head
 from penstock.engine._items cimport Item
 from penstock.engine._pairs cimport Pair
 from penstock.engine._withheld cimport Withholding
@@ -15,6 +16,11 @@ cdef class Critical(Withholding):
     cdef void log(self, uint32_t number, const Item *item) noexcept nogil
     # Give the log's events to their consumers, until about so many bytes have been written; how many were.
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil
+    cdef void log_session(self, const uint8_t *body, uint32_t body_size) noexcept nogil
+    cdef int64_t fan_out_session(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
+    cdef void fall_behind(self, uint32_t number, uint64_t position, const Head *head) noexcept nogil
+    cdef uint8_t class_of_event(self, uint32_t at, const Head *head) noexcept nogil
+    cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
     cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
     cdef bint deliver(
         self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum

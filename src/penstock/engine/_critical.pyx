@@ -16,17 +16,20 @@ from penstock.engine._event cimport (
     Head,
     NONCONFLATABLE,
     OVERRUN,
+    ITEM_ALL,
     REPLAYED,
     SATURATED,
+    SESSION,
     SLOW,
     UPDATE,
+    WITHDRAW,
     event_size,
     write_event,
 )
-from penstock.engine._items cimport ITEM_NONCONFLATABLE, ITEM_RECORDED, Item, NONE
+from penstock.engine._items cimport ITEM_NONCONFLATABLE, ITEM_RECORDED, ITEM_WITHDRAWN, Item, NONE
 from penstock.engine._pairs cimport PAIR_REFRESH, PAIR_REPAIR, PAIR_SWALLOWED, Pair, Standing
 from penstock.engine._withheld cimport Withholding
-from penstock.shm._ring cimport RingWriter
+from penstock.shm._ring cimport RingWriter, push
 from penstock.wire._packets cimport PacketStore, Place
 
 from penstock.base.errors import LocalProtocolError
@@ -39,8 +42,15 @@ cdef enum:
 
 cdef inline void swallow(Pair *pair, const Standing *standing, const Head *head) noexcept nogil:
     """The refresh that the pair waits for will have the update; it is a loss to who should have had each one."""
-    if pair.flags & PAIR_REFRESH and standing.version and pair.cls == CRITICAL and head.number > standing.after:
+    if pair.flags & PAIR_REFRESH and standing.version and pair.cls == CRITICAL and head.number > standing.after and (
+        head.kind == UPDATE
+    ):
         pair.flags |= PAIR_SWALLOWED
+
+
+cdef inline bint is_needless(const Head *head, const Standing *standing) noexcept nogil:
+    """A withdrawal for a consumer that never had a record of the item."""
+    return head.kind == WITHDRAW and standing.version == 0
 
 
 cdef class Critical(Withholding):
@@ -126,7 +136,9 @@ cdef class Critical(Withholding):
         while at != NONE:
             pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
             item = &self.items.items[pair.item]
-            if item.flags & ITEM_RECORDED and not (pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL):
+            if item.flags & (ITEM_RECORDED | ITEM_WITHDRAWN) and not (
+                pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL
+            ):
                 if pair.cls == CRITICAL:
                     first = min(first, standing.since)
                 if pair.merged and self.is_ordered(pair): # what waits is newer than what is replayed first
@@ -148,11 +160,18 @@ cdef class Critical(Withholding):
 
     cdef void log(self, uint32_t number, const Item *item) noexcept nogil:
         cdef uint32_t size = event_size(item.record_size)
+        cdef uint8_t kind = UPDATE if item.flags & ITEM_RECORDED else WITHDRAW
         cdef Head head = Head(
-            number, UPDATE, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
+            number, kind, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
             item.version, item.started_ns, item.merged, item.model_id, item.model_version, item.record_size, 0,
         )
         write_event(self._log.reserve(size), &head, item.record)
+        self._log.commit(size)
+
+    cdef void log_session(self, const uint8_t *body, uint32_t body_size) noexcept nogil:
+        cdef uint32_t size = event_size(body_size)
+        cdef Head head = Head(<uint32_t>ITEM_ALL, SESSION, 0, 0, self.number, 0, 0, 0, 0, 0, body_size, 0)
+        write_event(self._log.reserve(size), &head, body)
         self._log.commit(size)
 
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil:
@@ -163,7 +182,10 @@ cdef class Critical(Withholding):
         while self._served < self._log.next_sequence and (bytes_max < 0 or written < bytes_max):
             place = self._log.place(self._served)
             self._served += 1 # consumers that fall behind here are behind it
-            written += self.fan_out_event(self._served - 1, self._log.data + place.offset, place.size)
+            if (<const Head *>(self._log.data + place.offset)).kind == SESSION:
+                written += self.fan_out_session(self._served - 1, self._log.data + place.offset, place.size)
+            else:
+                written += self.fan_out_event(self._served - 1, self._log.data + place.offset, place.size)
         return written
 
     cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil:
@@ -187,9 +209,9 @@ cdef class Critical(Withholding):
                 swallow(pair, standing, head)
                 continue
             consumer = &self.consumers[pair.consumer]
-            if consumer.is_behind:
+            if consumer.is_behind or is_needless(head, standing):
                 continue
-            cls = self.class_of(at, event + EVENT_HEAD_SIZE, head.body_size)
+            cls = self.class_of_event(at, head)
             if cls != CRITICAL:
                 if self.is_ordered(pair):
                     self.withhold_event(at, head, cls)
@@ -197,13 +219,46 @@ cdef class Critical(Withholding):
             if self.deliver(pair.consumer, pair, event, size, is_summed, checksum):
                 written += size
             else:
-                consumer.is_behind = True
-                consumer.position = position
-                consumer.replay_end = position
-                consumer.passed = head.number - 1
-                consumer.tallies[<int>CRITICAL].congested += 1
-                self.wait(pair.consumer)
+                self.fall_behind(pair.consumer, position, head)
         return written
+
+    cdef int64_t fan_out_session(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil:
+        """To everybody: whoever wants nothing of the source stream can tell by the event."""
+        cdef const Head *head = <const Head *>event
+        cdef int64_t written = 0
+        cdef uint32_t number
+        cdef Consumer *consumer
+        self._served_number = head.number
+        for number in range(self.consumers_max):
+            consumer = &self.consumers[number]
+            if not consumer.is_used:
+                continue
+            if consumer.notices is not NULL:
+                push(consumer.notices, event, size)
+                self.touch(number)
+            if consumer.is_behind:
+                continue
+            if self.put(number, event, size):
+                written += size
+            else:
+                self.fall_behind(number, position, head)
+        return written
+
+    cdef void fall_behind(self, uint32_t number, uint64_t position, const Head *head) noexcept nogil:
+        """The consumer has no room for the event at this position of the log."""
+        cdef Consumer *consumer = &self.consumers[number]
+        consumer.is_behind = True
+        consumer.position = position
+        consumer.replay_end = position
+        consumer.passed = head.number - 1
+        consumer.tallies[<int>CRITICAL].congested += 1
+        self.wait(number)
+
+    cdef uint8_t class_of_event(self, uint32_t at, const Head *head) noexcept nogil:
+        """The class in which the pair gets an event of the log; a withdrawal is never held back."""
+        if head.kind == WITHDRAW:
+            return CRITICAL
+        return self.class_of(at, <const uint8_t *>head + EVENT_HEAD_SIZE, head.body_size)
 
     cdef bint deliver(
         self, uint32_t number, Pair *pair, const uint8_t *event, uint32_t size, bint is_summed, uint32_t checksum
@@ -218,7 +273,7 @@ cdef class Critical(Withholding):
             if consumer.queue is not NULL and not self.has_room(consumer, define_size + size):
                 return False
             self.define(number, pair)
-        if is_owed:
+        if is_owed and head.kind == UPDATE: # of a withdrawn record, nothing is owed any more
             event = self.with_owed(pair, event)
             is_summed = False
         if not (self.put_summed(number, event, size, checksum) if is_summed else self.put(number, event, size)):
@@ -279,13 +334,15 @@ cdef class Critical(Withholding):
         while consumer.position < self._served:
             place = self._log.place(consumer.position)
             head = <Head *>(self._log.data + place.offset)
-            at = self.pairs.find(number, head.item)
+            if head.kind == SESSION and not self.replay_session(number, <const uint8_t *>head, place.size):
+                return False
+            at = NONE if head.kind == SESSION else self.pairs.find(number, head.item)
             if at != NONE:
                 pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
                 cls = 0
                 swallow(pair, standing, head)
-                if head.number > standing.after and not pair.flags & PAIR_REFRESH:
-                    cls = self.class_of(at, self._log.data + place.offset + EVENT_HEAD_SIZE, head.body_size)
+                if head.number > standing.after and not pair.flags & PAIR_REFRESH and not is_needless(head, standing):
+                    cls = self.class_of_event(at, head)
                 if cls and cls != CRITICAL and self.is_ordered(pair):
                     self.withhold_event(at, head, cls)
                 elif cls == CRITICAL:
@@ -304,6 +361,18 @@ cdef class Critical(Withholding):
             consumer.position += 1
             consumer.passed = head.number
         consumer.is_behind = False
+        return True
+
+    cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil:
+        """A SESSION event out of the log: whether there was room."""
+        cdef Consumer *consumer = &self.consumers[number]
+        if consumer.position < consumer.replay_end:
+            memcpy(self._scratch, event, size)
+            event = self._scratch
+            (<Head *>event).flags |= REPLAYED
+        if not self.has_room(consumer, size) or not self.put(number, event, size):
+            return False
+        consumer.allowance -= size
         return True
 
     cdef void lose_unserved(self) noexcept nogil:

@@ -12,6 +12,7 @@ cdef struct Update:          # of an item
     uint32_t size
     uint32_t merged          # updates that it stands for
     uint16_t model_version
+    const uint8_t *origin    # NULL: the message says nothing of its source stream
 
 
 cdef class Distributor(Critical):
@@ -20,6 +21,7 @@ cdef class Distributor(Critical):
     cdef readonly uint64_t oversized        # messages that no record can be as long as
     cdef readonly uint64_t fragments        # parts of messages, which are not put together here
     cdef uint64_t _untaken                  # updates that were counted and could not be taken
+    cdef uint16_t _feed                     # of what is being taken, as the caller counts feeds
     cdef object _admit
     cdef int64_t[4] _weights                # by class
     cdef int64_t[4] _deficits               # bytes that it may still write in its turn
@@ -28,6 +30,7 @@ cdef class Distributor(Critical):
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
     cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
+    cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil
     cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil
     cdef int take_messages(
         self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,

@@ -10,15 +10,28 @@ from libc.string cimport memcmp
 from penstock.engine._consumers cimport renew_allowance
 from penstock.engine._critical cimport Critical
 from penstock.engine._event cimport ADAPTIVE, CRITICAL, UPSTREAM
-from penstock.engine._items cimport ITEM_LOGGED, ITEM_RECORDED, Item, NONE
+from penstock.engine._items cimport ITEM_LOGGED, ITEM_RECORDED, ITEM_SOURCED, ITEM_USED, ITEM_WITHDRAWN, Item, NONE
 from penstock.engine._pairs cimport PAIR_REFRESH, PAIR_REPAIR, Pair, Standing
-from penstock.wire._codec cimport MESSAGE_CONTINUATION, MESSAGE_DIRECT, MESSAGE_MORE, MessageView
+from penstock.wire._codec cimport (
+    MESSAGE_CONTINUATION,
+    MESSAGE_DIRECT,
+    MESSAGE_MORE,
+    MessageView,
+    ORIGIN_FLAGS_AT,
+    ORIGIN_STREAM_ID_AT,
+    load_u16,
+    load_u32,
+)
 from penstock.wire._messages cimport MessageBatch
+from penstock.wire._origin cimport find_origin
 
 from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
+from penstock.engine._event import SESSION_SIZE_MAX
+from penstock.wire.term import SESSION_TAG_SHIFT
 
 cdef uint32_t record_size_max = RECORD_SIZE_MAX
+cdef int session_tag_shift = SESSION_TAG_SHIFT
 
 cdef enum:
     CLASS_COUNT = 3
@@ -48,9 +61,10 @@ cdef class Distributor(Critical):
 
     def publish(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
-        int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1,
+        int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1, source = None,
     ) -> bool:
-        """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before. False
+        """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before.
+        `source` is its feed, as the caller counts feeds, its source stream and the tag of the session, if known. False
         if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
@@ -61,10 +75,15 @@ cdef class Distributor(Critical):
             if number == NONE:
                 return False
             update = Update(
-                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version
+                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version,
+                NULL,
             )
             if self.take(number, &update, now_ns):
                 raise MemoryError
+            if source is not None:
+                self.items.items[number].feed, self.items.items[number].stream = source[0], source[1]
+                self.items.items[number].session_tag = source[2]
+                self.items.items[number].flags |= ITEM_SOURCED
         finally:
             PyBuffer_Release(&content)
         self.serve_classes(self.budget_bytes, now_ns)
@@ -128,14 +147,82 @@ cdef class Distributor(Critical):
                 self.attend(number, now_ns)
         self.ring_bells()
 
-    def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns) -> int:
-        """Take all messages of a batch as updates and serve whom they concern; returns how many were taken."""
+    def withdraw(self, bytes topic not None, uint16_t model_id, uint64_t version, int64_t now_ns) -> bool:
+        """The node above says that an item has no record any more: so do we. False if it had none."""
+        cdef uint32_t number = NONE
+        if len(topic) <= TOPIC_SIZE_MAX:
+            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if number == NONE or not self.items.items[number].flags & ITEM_RECORDED:
+            return False
+        with nogil:
+            self.withdraw_item(number, version, now_ns)
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.ring_bells()
+        return True
+
+    def withdraw_items(self, numbers not None, int64_t now_ns) -> int:
+        """These items have no record any more; returns how many had one."""
+        cdef uint32_t number
+        cdef int count = 0
+        for number in numbers:
+            if self.items.is_known(number) and self.items.items[number].flags & ITEM_RECORDED:
+                self.withdraw_item(number, 0, now_ns)
+                count += 1
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.ring_bells()
+        return count
+
+    def withdraw_stream(
+        self, uint16_t feed, uint32_t stream, uint16_t session_tag, bint is_begun, int64_t now_ns
+    ) -> int:
+        """Withdraw the records that came from a source stream in another session than this one, which `is_begun`, or
+        else in this one, which is over; without a tag in every session. Returns how many items had one."""
+        cdef uint32_t number
+        cdef const Item *item
+        cdef int count = 0
+        with nogil:
+            for number in range(self.items.count):
+                item = &self.items.items[number]
+                if item.flags & (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED) != (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED):
+                    continue
+                if item.feed != feed or item.stream != stream:
+                    continue
+                if session_tag == 0 or (item.session_tag != session_tag) == is_begun:
+                    self.withdraw_item(number, 0, now_ns)
+                    count += 1
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.ring_bells()
+        return count
+
+    def remind(self, uint32_t number) -> None:
+        """The consumer may have records that were withdrawn since: say so of each."""
+        cdef uint32_t at = self.consumer(number).pairs
+        while at != NONE:
+            if self.items.items[self.pairs.pairs[at].item].flags & ITEM_WITHDRAWN:
+                self.refresh_later(at, PAIR_REPAIR)
+            at = self.pairs.standings[at].behind
+
+    def tell_session(self, bytes body not None, int64_t now_ns) -> None:
+        """A SESSION event to all consumers, behind what they were sent so far in the critical class."""
+        if not 1 <= len(body) <= SESSION_SIZE_MAX:
+            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+        self.number += 1
+        self.log_session(<const uint8_t *>body, <uint32_t>len(body))
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.ring_bells()
+
+    def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
+        """Take all messages of a batch as updates and serve whom they concern; returns how many were taken. `feed` is
+        the caller's number of the feed that they came from."""
         cdef Py_ssize_t done = 0
         cdef int trouble
         cdef const MessageView *message
         cdef const uint8_t *data = messages._datagrams.data
         cdef uint64_t before = self.number - self._untaken
         messages.check_current()
+        self._feed = feed
         while done < messages.message_count_:
             with nogil:
                 trouble = self.take_messages(
@@ -213,6 +300,10 @@ cdef class Distributor(Critical):
         item.started_ns = update.started_ns
         item.model_version = update.model_version
         item.merged = update.merged
+        if update.origin is not NULL:
+            item.feed, item.stream = self._feed, load_u32(update.origin + ORIGIN_STREAM_ID_AT)
+            item.session_tag = load_u16(update.origin + ORIGIN_FLAGS_AT) >> session_tag_shift
+            item.flags |= ITEM_SOURCED
         for index in range(item.pair_count):
             self.look_ahead(item, index)
             at = item.pairs[index]
@@ -232,6 +323,25 @@ cdef class Distributor(Critical):
             for index in range(item.pair_count):
                 self.attend(self.pairs.pairs[item.pairs[index]].consumer, now_ns)
         return 0
+
+    cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil:
+        """Like an update after which there is no record."""
+        cdef Item *item = &self.items.items[number]
+        cdef bint is_critical = item.flags & ITEM_LOGGED
+        cdef uint32_t index
+        item.flags = item.flags & ~<uint8_t>ITEM_RECORDED | ITEM_WITHDRAWN
+        item.record_size = 0
+        self.number += 1
+        item.number = self.number
+        item.version = version if version else item.version + 1
+        item.started_ns = 0
+        item.merged = 1
+        for index in range(item.pair_count):
+            is_critical |= self.withdraw_pair(item.pairs[index], item, now_ns)
+        if is_critical:
+            self.log(number, item)
+        else:
+            item.unlogged = self.number
 
     cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """An update of the item came and cannot be taken: a receipt to all that want it."""
@@ -253,6 +363,7 @@ cdef class Distributor(Critical):
         cdef Update update
         cdef uint32_t number
         cdef bint is_part
+        cdef const uint8_t *origin
         while done[0] < count:
             message = messages + done[0]
             is_part = message.flags & (MESSAGE_MORE | MESSAGE_CONTINUATION) != 0
@@ -268,8 +379,11 @@ cdef class Distributor(Critical):
                 if not message.flags & MESSAGE_CONTINUATION:
                     self.lose_update(number, now_ns)
             else:
+                origin = NULL
+                if not find_origin(data + message.extensions_offset, message.extensions_size, &origin):
+                    origin = NULL
                 update = Update(
-                    data + message.payload_offset, 0, started_ns, message.payload_size, 1, message.model_version
+                    data + message.payload_offset, 0, started_ns, message.payload_size, 1, message.model_version, origin
                 )
                 if self.take(number, &update, now_ns):
                     return TROUBLE_MEMORY

@@ -16,6 +16,8 @@ cpdef enum EventKind:
     REMOVE = 5   # the item is gone for this consumer
     LIVE = 6     # all refreshes of a subscription have been sent
     NOTICE = 7   # the item's record in the consumer's region was written
+    WITHDRAW = 8 # the item has no current record: the session that its last one came from is over
+    SESSION = 9  # a session of a source stream began or ended
 
 
 cpdef enum TransmissionClass:
@@ -29,6 +31,7 @@ cpdef enum EventFlag:
     AFTER_OVERRUN = 1  # a refresh that repairs a loss
     REPLAYED = 2       # an update out of the history
     NONCONFLATABLE = 4 # each update of the item counts
+    AS_REFRESH = 8     # a withdrawal that stands where a refresh would
 
 
 cpdef enum ReceiptCause:

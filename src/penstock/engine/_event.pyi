@@ -10,6 +10,8 @@ class EventKind(IntEnum):
     REMOVE = 5
     LIVE = 6
     NOTICE = 7
+    WITHDRAW = 8
+    SESSION = 9
 
 class TransmissionClass(IntEnum):
     CRITICAL = 1
@@ -20,6 +22,7 @@ class EventFlag(IntEnum):
     AFTER_OVERRUN = 1
     REPLAYED = 2
     NONCONFLATABLE = 4
+    AS_REFRESH = 8
 
 class ReceiptCause(IntEnum):
     OVERRUN = 1
@@ -37,6 +40,7 @@ EVENT_PADDING: int
 EVENT_SIZE_MAX: int
 RECEIPT_SIZE: int
 LIVE_SIZE: int
+SESSION_SIZE_MAX: int
 ALL_ITEMS: int
 NO_SLOT: int
 
@@ -69,6 +73,8 @@ class Event:
     def topic(self) -> bytes: ...
     @property
     def subscription(self) -> int: ...
+    @property
+    def session(self) -> bytes: ...
     @property
     def lost(self) -> tuple[int, int, int]: ...
 

@@ -37,13 +37,21 @@ cdef uint32_t read_head(const uint8_t *data, uint64_t size, Head *head) noexcept
         return 0
     if head.kind == DEFINE and not 1 <= head.body_size <= TOPIC_MAX:
         return 0
-    return event_size(head.body_size) if DEFINE <= head.kind <= NOTICE else 0
+    if head.kind == WITHDRAW and head.body_size != 0:
+        return 0
+    if head.kind == SESSION and not 1 <= head.body_size <= SESSION_MAX:
+        return 0
+    return event_size(head.body_size) if DEFINE <= head.kind <= SESSION else 0
 
 
 cdef enum:
     TOPIC_MAX = 255
+    SESSION_MAX = 256 # so that the smallest ring of notices takes it
 
 assert TOPIC_MAX == TOPIC_SIZE_MAX
+
+SESSION_SIZE_MAX = SESSION_MAX
+"""Bytes of the body of a SESSION event."""
 
 
 @cython.final
@@ -115,6 +123,12 @@ cdef class Event:
         """Of a LIVE."""
         self.check_kind(LIVE)
         return load_u32(<const uint8_t *>PyBytes_AS_STRING(self.body))
+
+    @property
+    def session(self) -> bytes:
+        """Of a SESSION: a SessionEvent as JSON."""
+        self.check_kind(SESSION)
+        return self.body
 
     @property
     def lost(self) -> tuple:

@@ -6,6 +6,8 @@ cdef enum ItemFlag:
     ITEM_NONCONFLATABLE = 2
     ITEM_RECORDED = 4       # it has a current record
     ITEM_LOGGED = 8         # its updates are kept even if nobody gets them as critical
+    ITEM_WITHDRAWN = 16     # it had a record, which was withdrawn
+    ITEM_SOURCED = 32       # `feed`, `stream` and `session_tag` say where its last record came from
 
 
 cdef struct Item:
@@ -29,6 +31,9 @@ cdef struct Item:
     uint16_t topic_size
     uint16_t model_id
     uint16_t model_version
+    uint16_t feed           # the caller's number of the feed that its last record came from
+    uint32_t stream         # the source stream of that feed
+    uint16_t session_tag    # the tag of the stream's session (wire/term.py); 0: none
     uint8_t flags
 
 

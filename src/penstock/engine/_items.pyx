@@ -150,6 +150,15 @@ cdef class Items:
         cdef const Item *item = self.item(number)
         return item.version, item.number
 
+    def source(self, bytes topic not None, uint16_t model_id) -> tuple | None:
+        """Feed, source stream and session tag of the item's last record; None if they are not known."""
+        cdef uint32_t number = NONE
+        if len(topic) <= TOPIC_SIZE_MAX:
+            number = self.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if number == NONE or not self.items[number].flags & ITEM_SOURCED:
+            return None
+        return self.items[number].feed, self.items[number].stream, self.items[number].session_tag
+
     def kinds(self, const uint32_t[::1] numbers not None) -> tuple:
         """The kinds of these items, all bits set of one that is not there, and the versions of their models."""
         kinds = numpy.full(len(numbers), NONE, numpy.uint32)
@@ -257,7 +266,7 @@ cdef class Items:
         if size:
             memcpy(item.record, record, size)
         item.record_size = size
-        item.flags |= ITEM_RECORDED
+        item.flags = item.flags & ~<uint8_t>ITEM_WITHDRAWN | ITEM_RECORDED
         return 0
 
     cdef uint32_t grown(self) except? 0xFFFFFFFF:

@@ -140,11 +140,13 @@ cdef class Regional(Consumers):
         cdef Consumer *consumer = &self.consumers[pair.consumer]
         cdef Item *item = &self.items.items[pair.item]
         cdef const uint8_t *record = item.record
-        cdef uint32_t size = item.record_size
+        cdef uint32_t size = item.record_size if item.flags & ITEM_RECORDED else 0
         if not sink.is_shared or sink._numbers[standing.slot] != item.number:
             if pair.span:
                 record, size = (<SpanStore>item.spans).record(pair.span), (<SpanStore>item.spans).at(pair.span).size
-            standing.written = sink.write(standing.slot, record, size, item.started_ns, pair.merged)
+            standing.written = sink.write(
+                standing.slot, record, size, item.started_ns, pair.merged, not item.flags & ITEM_RECORDED
+            )
             if sink.is_shared:
                 sink._numbers[standing.slot] = item.number
         else:

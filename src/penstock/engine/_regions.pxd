@@ -22,7 +22,8 @@ cdef class RegionSink:
 
     # Overwrite a record; its generation from then on. Parts at the beginning and the end that do not change stay.
     cdef uint64_t write(
-        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged
+        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged,
+        bint is_withdrawn,
     ) noexcept nogil
 
     # Whether the reader has read what was written with this generation, as far as it says so.

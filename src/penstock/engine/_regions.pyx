@@ -11,6 +11,8 @@ from penstock.shm._region cimport (
     MARK_SIZE,
     PART_TRAILER_SIZE,
     RECORD_HEADER_SIZE,
+    RECORD_MERGED_MAX,
+    RECORD_WITHDRAWN,
     Head,
     RegionMarks,
     RegionWriter,
@@ -53,14 +55,16 @@ cdef class RegionSink:
         free(self._numbers)
 
     cdef uint64_t write(
-        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged
+        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged,
+        bint is_withdrawn,
     ) noexcept nogil:
         cdef const uint8_t *at = self.geometry.records + slot * self.geometry.stride
         cdef const uint8_t *behind
         cdef uint32_t first = 0, end = self.geometry.part_count, part, part_size
         cdef Head head
         if size < self.geometry.payload_size:
-            memcpy(self._payload, record, size)
+            if size:
+                memcpy(self._payload, record, size)
             memset(self._payload + size, 0, self.geometry.payload_size - size)
             record = self._payload
         if load_relaxed(at):
@@ -82,7 +86,7 @@ cdef class RegionSink:
                 end -= 1
         head.started_ns = started_ns
         head.finished_ns = head.issued_ns = wall_ns()
-        head.merged = merged
+        head.merged = min(merged, <uint32_t>RECORD_MERGED_MAX) | (<uint32_t>RECORD_WITHDRAWN if is_withdrawn else 0)
         put_parts(self.geometry, slot, first, end, record, &head)
         return head.generation
 

@@ -43,6 +43,7 @@ cdef class Withholding(Regional):
     cdef void look_at_first(self, const Item *item) noexcept nogil
     cdef void look_ahead(self, const Item *item, uint32_t index) noexcept nogil
     cdef void withhold(self, uint32_t at, Item *item, uint8_t cls, int64_t now_ns) noexcept nogil
+    cdef bint withdraw_pair(self, uint32_t at, Item *item, int64_t now_ns) noexcept nogil
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil
 
     # Write what waits, about so many bytes at most (-1: all); how many were.

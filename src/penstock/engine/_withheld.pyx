@@ -21,11 +21,20 @@ from penstock.engine._event cimport (
     METERED,
     OVERRUN,
     UPDATE,
+    WITHDRAW,
     event_size,
 )
-from penstock.engine._items cimport ITEM_RECORDED, Item, NONE
+from penstock.engine._items cimport ITEM_RECORDED, ITEM_WITHDRAWN, Item, NONE
 from penstock.engine._metering cimport METER_WITHHELD, Metering
-from penstock.engine._pairs cimport PAIR_GONE, PAIR_PENDING, PAIR_QUEUED, PAIR_REFRESH, Pair, Standing
+from penstock.engine._pairs cimport (
+    PAIR_GONE,
+    PAIR_PENDING,
+    PAIR_QUEUED,
+    PAIR_REFRESH,
+    PAIR_REPAIR,
+    Pair,
+    Standing,
+)
 from penstock.engine._regional cimport Regional
 from penstock.engine._regions cimport RegionSink
 from penstock.engine._sinks cimport Queue
@@ -116,6 +125,8 @@ cdef class Withholding(Regional):
                 pair.cls == CRITICAL or program is not None
             ):
                 self.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
+        elif entry.flags & ITEM_WITHDRAWN and replayed_after >= 0:
+            self.refresh_later(at, PAIR_REPAIR) # the consumer may have the record that was withdrawn
         elif interval_ns:
             self.metering.live(at, now_ns - interval_ns)
         standing.begun = standing.since = standing.after
@@ -293,10 +304,44 @@ cdef class Withholding(Regional):
     cdef void owe(self, Pair *pair, const Item *item, uint8_t cls) noexcept nogil:
         """The item's record is one more that the pair is owed."""
         pair.merged = <uint32_t>min(<uint64_t>pair.merged + item.merged, <uint64_t>0xFFFFFFFF)
-        if item.spans is not NULL and not (self._drops and cls == METERED):
+        if item.spans is not NULL and item.flags & ITEM_RECORDED and not (self._drops and cls == METERED):
             (<SpanStore>item.spans).hold(
                 &pair.span, item.record, item.record_size, item.model_version, item.version, item.started_ns
             )
+
+    cdef bint withdraw_pair(self, uint32_t at, Item *item, int64_t now_ns) noexcept nogil:
+        """The item has no record any more: what waits for the pair is dropped, and its consumer is told. True if that
+        is to be done by the log."""
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Standing *standing = &self.pairs.standings[at]
+        cdef void *sink
+        if not self.is_ordered(pair): # of one that is, the log has what is before
+            self.let_go(pair)
+        if pair.flags & PAIR_REFRESH:
+            pair.flags &= ~PAIR_PENDING
+            return False # the refresh says it
+        if self.is_regional(pair):
+            pair.flags &= ~PAIR_PENDING
+            sink = self.find_outlet(pair)
+            if standing.written and sink is not NULL and standing.slot != NONE:
+                self.write_region(at, <RegionSink>sink)
+            return pair.program is not NULL
+        if pair.cls == CRITICAL or pair.program is not NULL:
+            return True
+        if standing.version == 0: # its consumer never had a record
+            pair.flags &= ~PAIR_PENDING
+            if pair.cls == METERED:
+                self.metering.live(at, now_ns - pair.interval_ns)
+            return False
+        if pair.cls == METERED:
+            pair.merged = 1
+            if self.write_value(at, METERED): # no rate holds up that there is nothing
+                self.metering.live(at, now_ns)
+            else:
+                self.metering.offer(at, now_ns)
+        else:
+            self.withhold(at, item, ADAPTIVE, now_ns)
+        return False
 
     # Classes that depend on the record
 
@@ -309,6 +354,7 @@ cdef class Withholding(Regional):
         as_it_was.record_size, as_it_was.model_version = head.body_size, head.model_version
         as_it_was.number, as_it_was.version, as_it_was.started_ns = head.number, head.version, head.started_ns
         as_it_was.merged = head.merged
+        as_it_was.flags |= ITEM_RECORDED
         self.withhold(at, &as_it_was, cls, self._now_ns)
 
     cdef const uint8_t *with_owed(self, Pair *pair, const uint8_t *event) noexcept nogil:
@@ -495,7 +541,10 @@ cdef class Withholding(Regional):
         set_head(&head, UPDATE, pair, item)
         head.cls = cls
         head.merged = pair.merged
-        head.body_size = item.record_size
+        if item.flags & ITEM_RECORDED:
+            head.body_size = item.record_size
+        elif not pair.span:
+            head.kind = WITHDRAW
         if pair.span: # of the log's events: it may not have come to the newest record yet
             span = (<SpanStore>item.spans).at(pair.span)
             record = span.record
@@ -522,7 +571,7 @@ cdef class Withholding(Regional):
         cdef void *sink
         if pair.cls == ADAPTIVE and self.consumers[number].notices is not NULL:
             sink = self.find_outlet(pair)
-            if sink is not NULL and standing.slot != NONE:
+            if sink is not NULL and standing.slot != NONE and (item.flags & ITEM_RECORDED or standing.written):
                 if self.consumers[number].notice_allowance <= 0:
                     return False
                 self.consumers[number].notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE

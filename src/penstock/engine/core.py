@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from typing_extensions import Buffer
 
 from penstock.base.clock import Randomness
@@ -35,8 +36,12 @@ from penstock.engine.events import (
     Modify,
     Overrun,
     Ready,
+    Reconcile,
+    RecordWithdrawn,
     RegionOpened,
     Removed,
+    Session,
+    SessionTold,
     Signals,
     Subscribe,
     Unsubscribe,
@@ -49,13 +54,31 @@ from penstock.engine.interest import Interests
 from penstock.engine.metering import MeteringLimits, interval_ns
 from penstock.engine.opening import RegionRequests
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
+from penstock.engine.sessions import encode_session
 from penstock.engine.signals import Relief, SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
-from penstock.wire import MessageBatch, PacketMessage
+from penstock.wire import MessageBatch, PacketMessage, find_origin
+from penstock.wire.term import SESSION_TAG_SHIFT
 
-Heard: TypeAlias = Image | Removed | UpstreamLive | Lost | LearnModel | ChangeClasses | Signals
+Heard: TypeAlias = (
+    Session
+    | Image
+    | RecordWithdrawn
+    | Removed
+    | UpstreamLive
+    | Reconcile
+    | SessionTold
+    | Lost
+    | LearnModel
+    | ChangeClasses
+    | Signals
+)
+FEEDS_MAX = 65_535
+STREAMS_MAX = 65_536
+"""Source streams of whose sessions it is known which they are."""
 
 
 class Current(NamedTuple):
@@ -118,13 +141,15 @@ class DistributionEngine:
         self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}
+        self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
+        self._sessions: dict[tuple[int, int], SessionEvent] = {}  # by feed and source stream: the last one told
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
         answers: list[EngineInstruction] = []
         match event:
             case Updates():
-                self._take(event.messages, now_ns)
+                self._take(event.messages, now_ns, self.feed_number(event.feed))
             case Tick():
                 self._interests.choose_some()
                 self.kernel.serve(now_ns)
@@ -162,6 +187,20 @@ class DistributionEngine:
                     event.is_repair,
                     self._interests.now_ns,
                 )
+            case Session():
+                self._change_session(event.event)
+            case RecordWithdrawn():
+                self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
+            case SessionTold():
+                self.kernel.tell_session(event.body, self._interests.now_ns)
+            case Reconcile():
+                items = self.kernel.items
+                gone = [
+                    item
+                    for item in self._book.matching(parse_interests(event.topics))
+                    if (items.topic(item), items.model(item)[0]) not in event.known
+                ]
+                self.kernel.withdraw_items(gone, self._interests.now_ns)
             case Removed():
                 self._interests.remove(event.topic, event.model_id)
             case UpstreamLive():
@@ -203,20 +242,32 @@ class DistributionEngine:
     # What the data thread calls
 
     def publish(
-        self, topic: bytes, model: MessageModel, record: Buffer, now_ns: int, started_ns: int = 0, version: int = 0
+        self,
+        topic: bytes,
+        model: MessageModel,
+        record: Buffer,
+        now_ns: int,
+        started_ns: int = 0,
+        version: int = 0,
+        source: tuple[int, int, int] | None = None,
     ) -> bool:
         """Take one update and serve whom it concerns: False if it is of no interest here, or its topic is none.
 
         `started_ns` is when its processing began, by the wall clock. `version` is the item's at the plant that counts
-        it; 0: one more than before.
+        it; 0: one more than before. `source` is the feed_number(), source stream and session tag that it came from.
         """
         self._interests.now_ns = now_ns
-        return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns)
+        return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns, 1, source)
 
-    def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0) -> int:
-        """Take all messages of a batch and serve whom they concern; how many were taken."""
+    def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0, feed: int = 0) -> int:
+        """Take all messages of a batch, which came from a feed (feed_number()), and serve whom they concern; how many
+        were taken."""
         self._interests.now_ns = now_ns
-        return self.kernel.distribute(batch, now_ns, started_ns)
+        return self.kernel.distribute(batch, now_ns, started_ns, feed)
+
+    def feed_number(self, name: str) -> int:
+        """By which a feed is known to distribute(). Of too many, all others are one."""
+        return self._feeds.setdefault(name, min(len(self._feeds), FEEDS_MAX))
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
         """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, at
@@ -305,6 +356,8 @@ class DistributionEngine:
             is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
             matching = self._book.matching(subscription.interests)
             self._interests.want(subscription, matching, event.after if is_replay else None)
+            if event.after and not is_replay:
+                self.kernel.remind(event.consumer)
             self._regions.check(event.consumer)
         except PenstockError:
             self._book.close(subscription)  # first: what others have is chosen without it
@@ -346,10 +399,36 @@ class DistributionEngine:
         self.kernel.attend_to(event.consumer, self._interests.now_ns)
         self.counters.add("rings_overrun")
 
-    def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int) -> None:
+    def _change_session(self, event: SessionEvent) -> None:
+        feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
+        key = feed, event.stream_id
+        known = self._sessions.get(key)
+        is_same = known is not None and known.tag == event.tag and event.session in ("", known.session)
+        if is_same and known is not None and (event.kind != "end" or known.kind == "end"):
+            return
+        if known is None and len(self._sessions) >= STREAMS_MAX:
+            self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)
+            return
+        self._sessions[key] = event
+        tag = event.tag
+        if known is not None and known.tag == tag and known.session and event.session != known.session:
+            tag = 0  # two names may have one tag: nothing of the other one has come yet
+        self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
+        if event.kind != "running" or known is not None:
+            told = event if event.kind != "running" else msgspec.structs.replace(event, kind="begin")
+            self.kernel.tell_session(encode_session(told), now_ns)
+
+    def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int, feed: int) -> None:
         if isinstance(messages, MessageBatch):
-            self.kernel.distribute(messages, now_ns, 0)
+            self.kernel.distribute(messages, now_ns, 0, feed)
             return
         for message in messages:
-            topic = message.topic.encode()
-            self.kernel.publish(topic, message.model_id, message.model_version, message.payload, 0, 0, now_ns)
+            topic, source = message.topic.encode(), _source_of(message, feed)
+            self.kernel.publish(
+                topic, message.model_id, message.model_version, message.payload, 0, 0, now_ns, 1, source
+            )
+
+
+def _source_of(message: PacketMessage, feed: int) -> tuple[int, int, int] | None:
+    origin = find_origin(message.extensions)
+    return None if origin is None else (feed, origin.stream_id, origin.flags >> SESSION_TAG_SHIFT)

@@ -8,7 +8,8 @@ consumer's choice. An **item** is a topic with a message model; the engine has i
     RegionOpened                      where its adaptive records of a model go
     Overrun                           one of its rings was overrun
     Updates                           messages: the items' new records
-    Image, Removed, UpstreamLive, Lost    what a node above says
+    Session                           a session of a source stream began or ended: stale records are withdrawn
+    Image, RecordWithdrawn, Removed, UpstreamLive, Reconcile, SessionTold, Lost    what a node above says
     LearnModel, ChangeClasses, Signals    what updates are, and how they are classed
     Tick
         ->  Ready                     sessions that have something to send
@@ -20,7 +21,7 @@ Attach, Subscribe, Modify, RegionOpened and Overrun are refused with an error (L
 LocalProtocolError); then nothing has changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TypeAlias
 
 import msgspec
@@ -31,6 +32,7 @@ from penstock.engine._sinks import SessionBuffer
 from penstock.engine.classes import ClassMap
 from penstock.engine.control import ClassName, ClassWish, RingName
 from penstock.engine.signals import Readings
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingWriter
 from penstock.wire import MessageBatch, PacketMessage
@@ -123,6 +125,16 @@ class Updates(msgspec.Struct, frozen=True):
     """Whole messages, in order."""
 
     messages: MessageBatch | Sequence[PacketMessage]
+    feed: str = ""
+    """Where they came from."""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session of a source stream began or ended, behind the updates so far. Records whose last update came from that
+    stream in another session, or in the one that ended, are withdrawn, and consumers are told. What is known already
+    changes nothing."""
+
+    event: SessionEvent
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -136,6 +148,28 @@ class Image(msgspec.Struct, frozen=True):
     started_ns: int = 0
     is_repair: bool = False
     """Whether updates before it were lost."""
+
+
+class RecordWithdrawn(msgspec.Struct, frozen=True):
+    """The node above says that an item has no record any more; so do we."""
+
+    topic: bytes
+    model_id: int
+    version: int
+
+
+class Reconcile(msgspec.Struct, frozen=True):
+    """The node above has sent all images of these topics after a break: `known` are the items, topic and model, that it
+    has. What others we have was withdrawn meanwhile."""
+
+    topics: Sequence[str]
+    known: Set[tuple[bytes, int]]
+
+
+class SessionTold(msgspec.Struct, frozen=True):
+    """The node above tells of a session of a source stream: so do we. What is withdrawn it says for each item."""
+
+    body: bytes
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -182,9 +216,13 @@ EngineEvent: TypeAlias = (
     | RegionOpened
     | Overrun
     | Updates
+    | Session
     | Image
+    | RecordWithdrawn
     | Removed
     | UpstreamLive
+    | Reconcile
+    | SessionTold
     | Lost
     | LearnModel
     | ChangeClasses
@@ -246,9 +284,12 @@ __all__ = [
     "OpenRegion",
     "Overrun",
     "Ready",
+    "Reconcile",
     "RegionOpened",
     "RegionTooLarge",
     "Removed",
+    "Session",
+    "SessionTold",
     "Signals",
     "Sinks",
     "Subscribe",
@@ -258,4 +299,5 @@ __all__ = [
     "Updates",
     "UpstreamLive",
     "Wanted",
+    "RecordWithdrawn",
 ]

@@ -26,6 +26,7 @@ from penstock.feed.events import (
     LineChanged,
     RequestSource,
     SessionBegan,
+    SessionOver,
     SourceBroken,
     SourceDatagram,
     SourceDatagrams,
@@ -40,6 +41,7 @@ from penstock.feed.lines.events import (
     LineInstruction,
     LineSilent,
     RequestRetransmission,
+    SessionEnded,
     SessionStarted,
     SourceLost,
     SourceReady,
@@ -78,6 +80,10 @@ class FeedAdapter:
         driver may not convert by itself."""
         return self.synchroniser.roll_ns(stream_id)
 
+    def is_ended(self, stream_id: int) -> bool:
+        """Whether the session of a source stream is over and no other one has begun: its values are stale."""
+        return self.synchroniser.is_ended(stream_id)
+
     def handle(self, event: AdapterEvent, now_ns: int) -> list[AdapterInstruction]:
         match event:
             case SourceDatagram(stream_id, line, data, receive_ns):
@@ -115,8 +121,7 @@ class FeedAdapter:
         events: list[SyncEvent],
         instructions: list[AdapterInstruction],
     ) -> None:
-        """What an arbiter says: some is for the synchroniser, some for the driver. That a session ended is known from
-        the next one's beginning."""
+        """What an arbiter says: some is for the synchroniser, some for the driver."""
         for each in said:
             match each:
                 case SourceReady(batch):
@@ -125,6 +130,8 @@ class FeedAdapter:
                     events.append(SourceBroken(stream_id, first, last))
                 case SessionStarted(name, first, is_reset, receive_ns):
                     events.append(SessionBegan(stream_id, name, first, is_reset, receive_ns))
+                case SessionEnded():
+                    events.append(SessionOver(stream_id))
                 case RequestRetransmission(session, first, count):
                     instructions.append(RequestSource(stream_id, session, first, count))
                 case LineSilent(line) | LineHeard(line):

@@ -1,7 +1,7 @@
 """The grammar of a feed adapter: what its cores are told (events) and what they answer (instructions).
 
-    Synchroniser:  SourceMessages, SourceBroken, SessionBegan, LaneAdvanced, PeerConnected, PeerDisconnected, PeerSaid,
-                   TermPersisted, HealthMeasured, Promote, ReturnToService, Tick
+    Synchroniser:  SourceMessages, SourceBroken, SessionBegan, SessionOver, LaneAdvanced, PeerConnected,
+                   PeerDisconnected, PeerSaid, TermPersisted, HealthMeasured, Promote, ReturnToService, Tick
                        ->  PublishConverted, Announce, SendPeer, PersistTerm, RoleChanged, SynchronisationChanged,
                            Paused, ServiceChanged
     FeedAdapter:   SourceDatagram, SourceDatagrams and all of the above
@@ -79,6 +79,12 @@ class SessionBegan(msgspec.Struct, frozen=True):
     """Where the feed itself tells it; else the venue's calendar does (feed/sessiondates.py)."""
 
 
+class SessionOver(msgspec.Struct, frozen=True):
+    """The source says that its session has ended; every message of it was told before."""
+
+    stream_id: int
+
+
 class LaneAdvanced(msgspec.Struct, frozen=True):
     """The driver converted and published by itself, as it may while is_flowing(); the converter knows how far."""
 
@@ -124,6 +130,7 @@ SyncEvent: TypeAlias = (
     SourceMessages
     | SourceBroken
     | SessionBegan
+    | SessionOver
     | LaneAdvanced
     | PeerConnected
     | PeerDisconnected
@@ -148,7 +155,7 @@ class PublishConverted(msgspec.Struct, frozen=True):
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Publish this message, which says that the source stream does not go on seamlessly."""
+    """Publish this message, which says that the source stream does not go on seamlessly, or that its session ended."""
 
     stream_id: int
     message: OutgoingMessage

@@ -66,7 +66,8 @@ class ServiceSide:
             if not core.synchroniser.is_synchronised(stream_id):
                 raise NotSynchronisedError("this adapter is not synchronised", hint="ask another one, or again later")
         positions = [position_of(stream_id, each) for stream_id, each in converters.items()]
-        parts = [_Part(each.image()) for each in converters.values()]
+        current = [each for stream_id, each in converters.items() if not core.is_ended(stream_id)]
+        parts = [_Part(each.image()) for each in current]
         return parts, positions, self._data.outbound.open_store.next_sequence
 
     def _contribute(self, stream_id: int, name: str, first: int, messages: Sequence[bytes]) -> tuple[int, int]:

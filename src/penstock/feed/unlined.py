@@ -11,8 +11,8 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import SourceStreamConfig
 from penstock.feed.datapath import DataPath
-from penstock.feed.events import AdapterEvent, SessionBegan, SourceBroken, SourceMessages
-from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.events import AdapterEvent, SessionBegan, SessionOver, SourceBroken, SourceMessages
+from penstock.feed.lines.events import LineInstruction, SessionEnded, SessionStarted, SourceLost, SourceReady
 from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig
 from penstock.feed.lines.sources import open_source
 
@@ -52,6 +52,8 @@ class ReplayInput:
             for instruction in source:
                 if self._is_stopped.is_set():
                     return
+                if isinstance(instruction, SessionEnded):
+                    continue  # the end of a file does not say that its session ended
                 if (event := event_of(self._config.id, instruction)) is not None:
                     self._data.ask(lambda event=event: self._data.handle(event)).result()  # type: ignore[misc]
             for damage in source.damages:
@@ -102,6 +104,8 @@ def event_of(stream_id: int, instruction: LineInstruction) -> AdapterEvent | Non
             return SourceBroken(stream_id, first, last)
         case SessionStarted(name, first, is_reset, receive_ns):
             return SessionBegan(stream_id, name, first, is_reset, receive_ns)
+        case SessionEnded():
+            return SessionOver(stream_id)
         case _:
             return None
 

@@ -8,14 +8,14 @@ that starts again takes a higher epoch.
     Receiver:    DatagramReceived, DatagramsReceived, Expect, Tick
                      ->  Deliver, DeliverBatch, LossReceipt, StreamStarted, StreamEnded, Collision, Multicast, Unicast
     Merger:      the receiver's instructions, StartAfter, Tick
-                     ->  Merged, MergedBatch, MergeGap, Discontinuity, and what of its events is not to be merged
+                     ->  Merged, MergedBatch, MergeGap, Discontinuity, SessionEvent, and what is not merged
 
 For every stream the receiver's answers tell the whole story in order: StreamStarted, then Delivers and LossReceipts
 whose sequence numbers follow each other without a hole, then StreamEnded.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy
@@ -288,9 +288,35 @@ class Discontinuity(msgspec.Struct, frozen=True):
     session: str = ""
     trading_date: str = ""
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether something may be missing: nothing is where a feed starts, or a session begins."""
+        return bool(self.lost) or self.reason not in ("start", "session")
+
+
+SessionKind: TypeAlias = Literal["begin", "end", "running"]
+
+
+class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session of a source stream began or ended, in order with its messages: values of an ended session are stale.
+
+    "begin" ends the session before it, if no "end" came. "running" says that the stream was met in the middle of a
+    session. `session` is the name that the feed gave it, empty if the announcement was lost; `trading_date` is an ISO
+    date, empty if it is not known.
+    """
+
+    kind: SessionKind
+    stream_id: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+    session: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    trading_date: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    tag: Annotated[int, msgspec.Meta(ge=0, lt=2**13 + 1)] = 0
+    """Of the session, as every message of it has it (wire/term.py); 0 if it is not known."""
+    feed: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Where source streams of several feeds come together: which one."""
+
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick
-MergerInstruction: TypeAlias = Merged | MergedBatch | MergeGap | Discontinuity | ReceiverInstruction
+MergerInstruction: TypeAlias = Merged | MergedBatch | MergeGap | Discontinuity | SessionEvent | ReceiverInstruction
 
 
 def records_of(delivered: Deliver | DeliverBatch | Merged | MergedBatch, model: MessageModel) -> NDArray[Any]:

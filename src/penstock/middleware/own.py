@@ -8,3 +8,7 @@ DISCONTINUITY_TOPIC = "penstock.discontinuity"
 
 MODEL_TOPIC = "penstock.model"
 """Of a message model in band: the content is its TOML document. It comes from no source, so it has no ORIGIN."""
+
+SESSION_TOPIC = "penstock.session"
+"""Of a message in a distribution tree that says that a session of a source stream began or ended: a SessionEvent as
+JSON, in order with the messages of the feed that the root publishes."""

@@ -12,6 +12,7 @@ for us between two messages that follow each other in it, whatever their numbers
                               of the same lineage has the same numbers
     a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
                                                    next message on
+    a DISCONTINUITY with the index 1               ends the session, behind the message of its number
 """
 
 import heapq
@@ -25,22 +26,29 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.config import MergerConfig
-from penstock.middleware.events import Discontinuity, MergeGap, StreamKey
-from penstock.wire import Origin, OriginFlag, PacketMessage
-from penstock.wire.term import SESSION_TAG_SHIFT, lineage
+from penstock.middleware.events import Discontinuity, MergeGap, SessionEvent, SessionKind, StreamKey
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.wire import Origin, OriginFlag, PacketMessage, find_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, lineage, session_tag
 
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
 IMAGE = int(OriginFlag.IMAGE)
 
 REASONS = ("start", "source_gap", "session", "promotion", "state")
+END = "end"
+"""The reason of an announcement that does not begin a lineage: the session of the stream is over."""
+
+END_INDEX = 1
+"""The message index in its ORIGIN, by which it is told from others also where the content is sealed."""
+
 UNSEEN = "unseen"
 """The reason when the announcement itself was lost."""
 
 BRANCHES_MAX = 256
 """Adapters of one feed."""
 
-Outcome: TypeAlias = PacketMessage | MergeGap | Discontinuity
+Outcome: TypeAlias = PacketMessage | MergeGap | Discontinuity | SessionEvent
 Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -68,6 +76,18 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
 _note = msgspec.json.Decoder(DiscontinuityNote)
 
 
+def session_said(message: PacketMessage) -> SessionEvent | None:
+    """What a message says of a session, for a receiver that does not merge; the same may be said by several adapters,
+    and again."""
+    origin = find_origin(message.extensions) if message.topic == DISCONTINUITY_TOPIC else None
+    if origin is None or not origin.flags & SYNCHRONISED:
+        return None
+    note = DiscontinuityNote.decode(message.payload)
+    tag = origin.flags >> SESSION_TAG_SHIFT
+    kind: SessionKind = "end" if origin.message_index == END_INDEX else "begin"
+    return SessionEvent(kind, origin.stream_id, note.session, note.trading_date, tag) if tag else None
+
+
 class Early(msgspec.Struct):
     """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
 
@@ -82,6 +102,11 @@ class Early(msgspec.Struct):
     def is_discontinuity(self) -> bool:
         return bool(self.origin.flags & DISCONTINUITY)
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it says that the session is over."""
+        return self.is_discontinuity and self.origin.message_index == END_INDEX
+
 
 class SourceStream(SourceCursor):
     """The cursor says how far it has come, and is moved by the fast path, too."""
@@ -95,6 +120,8 @@ class SourceStream(SourceCursor):
         self.branches: dict[StreamKey, BranchCursor] = {}
         self.session_tag = 0  # the same for all messages of a lineage
         self._session = ""  # its name, where it was announced: two may have the same tag
+        self._is_ended = False  # the session is over
+        self._early_end: Early | None = None  # that it is, while messages before it are missing
         self._held: dict[int, Early] = {}
         self._order: list[int] = []  # the held numbers as a heap
         self._waiting: dict[int, list[Early]] = {}  # by higher term, in the order they came
@@ -156,7 +183,7 @@ class SourceStream(SourceCursor):
             if origin.flags & IMAGE:
                 return
             if early.is_discontinuity:
-                yield self._adopt_announced(early)
+                yield from self._end_session(early) if early.is_end else self._adopt_announced(early)
                 return
             self._begin(origin.term, origin.message_sequence - 1)
         if not self.is_kin(origin.term):
@@ -166,8 +193,11 @@ class SourceStream(SourceCursor):
                 self._keep(early)
                 self._waiting.setdefault(origin.term, []).append(early)
                 self._waiting_count += 1
-                if early.is_discontinuity:
+                if early.is_discontinuity and not early.is_end:
                     self._announced.setdefault(origin.term, early)
+        elif early.is_end and not self._is_ended:
+            self.term = max(self.term, origin.term)
+            yield from self._place_end(early)
         elif early.is_discontinuity:
             self._drop(Cause.DUPLICATE)
         else:
@@ -190,6 +220,23 @@ class SourceStream(SourceCursor):
             if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
                 known.after_term, known.after = early.after_term, early.after
 
+    def _place_end(self, early: Early) -> Iterator[Outcome]:
+        known = self._early_end
+        if known is not None:
+            self._drop(Cause.DUPLICATE)
+            if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
+                known.after_term, known.after = early.after_term, early.after
+        elif self._is_due(early):
+            yield from self._end_session(early)
+        else:
+            self._keep(early)
+            self._early_end = early
+
+    def _is_due(self, end: Early) -> bool:
+        """Whether nothing is missing before the session's end."""
+        is_sequel = self._is_sequel(end) and end.after is not None and end.after <= self.number
+        return is_sequel or end.origin.message_sequence <= self.number
+
     def is_kin(self, term: int) -> bool:
         """Whether the numbers of a term are those of ours."""
         return lineage(term) == lineage(self.term)
@@ -209,7 +256,10 @@ class SourceStream(SourceCursor):
         position = (origin.source_sequence, origin.message_index)
         tag = origin.flags >> SESSION_TAG_SHIFT
         if tag != self.session_tag:
-            self.has_position, self.session_tag = False, tag
+            was_known = self.session_tag != 0
+            self._begin_session("" if tag else self._session, tag)
+            if tag:
+                yield SessionEvent("begin" if was_known else "running", self.stream_id, tag=tag)
         if self.has_position and position <= (self.source_sequence, self.message_index):
             self._drop(Cause.DUPLICATE)  # it went out under another number
             return
@@ -224,19 +274,20 @@ class SourceStream(SourceCursor):
         while True:
             before = self._progress()
             yield from self._release_held()
+            yield from self._release_end()
             yield from self._take_up_waiting()
             if self._progress() == before:
                 if not self._is_overfull():
                     break
                 yield from self._go_on_without(Cause.WINDOW)
-        if not self._held:
+        if not self._held and self._early_end is None:
             self._stalled_ns = None
         elif self._stalled_ns is None or self.number != begun_at:
             self._stalled_ns = now_ns
-        self.is_smooth = not self._held and not self._waiting
+        self.is_smooth = not self._held and not self._waiting and self._early_end is None
 
-    def _progress(self) -> tuple[int, int, int, int]:
-        return self.term, self.number, len(self._held), self._waiting_count
+    def _progress(self) -> tuple[int, int, int, int, bool]:
+        return self.term, self.number, len(self._held), self._waiting_count, self._early_end is None
 
     def _is_overfull(self) -> bool:
         count = len(self._held) + self._waiting_count
@@ -258,6 +309,20 @@ class SourceStream(SourceCursor):
             else:
                 self._drop(Cause.DUPLICATE)
 
+    def _release_end(self) -> Iterator[Outcome]:
+        """The session's end, when nothing before it can come any more."""
+        end = self._early_end
+        if end is None or self._order:
+            return
+        number = end.origin.message_sequence
+        if not self._is_due(end):
+            if self._can_be_filled(number):
+                return
+            yield self._skip_to(number + 1, Cause.GONE)
+        self._early_end = None
+        self._kept_bytes -= len(end.message.payload)
+        yield from self._end_session(end)
+
     def _can_be_filled(self, number: int) -> bool:
         """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
         has yet to come to this lineage."""
@@ -275,7 +340,7 @@ class SourceStream(SourceCursor):
                 self._waiting_count -= 1
                 self._kept_bytes -= len(early.message.payload)
                 yield from self._consider(early)
-        if known or not self._waiting or self._held:
+        if known or not self._waiting or self._held or self._early_end is not None:
             return
         term = min(self._waiting)
         announced = self._announced.pop(term, None)
@@ -286,13 +351,15 @@ class SourceStream(SourceCursor):
                 del self._waiting[term]
             self._waiting_count -= 1
             self._kept_bytes -= len(announced.message.payload)
-            yield self._adopt_announced(announced)
+            yield from self._adopt_announced(announced)
         elif all(branch.term >= term for branch in self.branches.values()):
             yield self._adopt_unseen(term)
 
     def _go_on_without(self, cause: Cause) -> Iterator[Outcome]:
         if self._order:
             yield self._skip_to(self._order[0], cause)
+        elif self._early_end is not None:
+            yield self._skip_to(self._early_end.origin.message_sequence + 1, cause)
         elif self._waiting:
             yield self._adopt_unseen(min(self._waiting))
 
@@ -302,16 +369,12 @@ class SourceStream(SourceCursor):
         self.number = gap.last
         return gap
 
-    def _adopt_announced(self, early: Early) -> Discontinuity:
+    def _adopt_announced(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
         note = DiscontinuityNote.decode(early.message.payload)
         self._begin(origin.term, origin.message_sequence)
-        if note.session and note.session != self._session:
-            if self._session:
-                self.has_position = False
-            self._session = note.session
         self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
-        return Discontinuity(
+        yield Discontinuity(
             self.stream_id,
             origin.term,
             self.number,
@@ -321,6 +384,28 @@ class SourceStream(SourceCursor):
             note.session,
             note.trading_date,
         )
+        tag = origin.flags >> SESSION_TAG_SHIFT or session_tag(note.session)
+        is_named = bool(note.session and self._session)
+        if note.session != self._session if is_named else tag != self.session_tag:
+            self._begin_session(note.session, tag)
+            if tag:
+                yield SessionEvent("begin", self.stream_id, note.session, note.trading_date, tag)
+        elif note.session:
+            self._session = note.session
+
+    def _begin_session(self, name: str, tag: int) -> None:
+        """Places in the source count anew."""
+        self._session, self.session_tag = name, tag
+        self.has_position = self._is_ended = False
+
+    def _end_session(self, early: Early) -> Iterator[Outcome]:
+        origin, note = early.origin, DiscontinuityNote.decode(early.message.payload)
+        if not self.is_started:
+            self._begin(origin.term, origin.message_sequence)
+        self.number = max(self.number, origin.message_sequence)
+        self._is_ended = True
+        tag = origin.flags >> SESSION_TAG_SHIFT
+        yield SessionEvent("end", self.stream_id, note.session or self._session, note.trading_date, tag)
 
     def _adopt_unseen(self, term: int) -> Discontinuity:
         first = min((early.origin for early in self._waiting[term]), key=_number_of)

@@ -6,11 +6,15 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
+
 from penstock.base.config import load_toml
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.client.feeding import Content, SubscribedFeed
+from penstock.middleware.events import SessionEvent
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.net.guard import Guard
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
@@ -94,7 +98,7 @@ class RootFeed:
 
     # The feed's thread
 
-    def take(self, content: Content) -> None:
+    def take(self, content: Content, feed: str = "") -> None:
         publisher = self._open()
         for message in content:
             try:
@@ -108,6 +112,16 @@ class RootFeed:
             except PenstockError as error:
                 self._counters.add("messages_dropped", cause=error.code)
                 log.warning("message_not_published", topic=message.topic, code=error.code, error=str(error))
+
+    def session(self, event: SessionEvent) -> None:
+        """Said in the tree, behind the messages so far."""
+        if event.kind == "running":
+            return
+        try:
+            self._open().publish(SESSION_TOPIC, msgspec.json.encode(event))
+        except PenstockError as error:
+            self._counters.add("messages_dropped", cause=error.code)
+            log.warning("message_not_published", topic=SESSION_TOPIC, code=error.code, error=str(error))
 
     def lose(self) -> None:
         """What a feed lost no tree can have; the feed has counted it."""

@@ -30,9 +30,13 @@ from penstock.engine.events import (
     Lost,
     OpenRegion,
     Ready,
+    Reconcile,
+    RecordWithdrawn,
     RegionOpened,
     RegionTooLarge,
     Removed,
+    Session,
+    SessionTold,
     Signals,
     Sinks,
     Unwanted,
@@ -40,6 +44,7 @@ from penstock.engine.events import (
     UpstreamLive,
     Wanted,
 )
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
@@ -111,7 +116,7 @@ class Updated(NamedTuple):
     """Updates that it stands for."""
 
 
-FromAbove: TypeAlias = Updated | Image | Removed | UpstreamLive | Lost
+FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLive | Reconcile | SessionTold | Lost
 
 
 class _Session:
@@ -179,20 +184,21 @@ class DataPath:
         """What `question` answers under the lock."""
         return self._mail.ask(question)
 
-    def take(self, content: Content) -> None:
-        """Distribute messages, and what is derived from them, in the caller's thread."""
+    def take(self, content: Content, feed: str = "") -> None:
+        """Distribute messages of a feed, and what is derived from them, in the caller's thread."""
         with self._lock:
             if self._is_stopped:
                 return
             self._mail.deliver()
             number, now_ns, started_ns = self.engine.kernel.number, time.monotonic_ns(), time.time_ns()
             if isinstance(content, MessageBatch):
-                self.engine.distribute(content, now_ns, started_ns)
+                self.engine.distribute(content, now_ns, started_ns, self.engine.feed_number(feed))
             else:
-                self._carry_out(self.engine.handle(Updates(content), now_ns))
+                self._carry_out(self.engine.handle(Updates(content, feed), now_ns))
             if self._views:
-                for topic, model, record in self._views.derive(content):
-                    self.engine.publish(topic.encode(), model, record, now_ns, started_ns)
+                source_of = self.engine.kernel.items.source
+                for topic, model, record, source in self._views.derive(content, source_of):
+                    self.engine.publish(topic.encode(), model, record, now_ns, started_ns, source=source)
             self._carry_out(self.engine.take())
             self._note_served(number, now_ns)
 
@@ -210,6 +216,16 @@ class DataPath:
                     self.handle(event)
             self._carry_out(self.engine.take())
             self._note_served(number, now_ns)
+
+    def session(self, event: SessionEvent) -> None:
+        """A session of a source stream began or ended behind what was taken so far; in the caller's thread."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._mail.deliver()
+            self.handle(Session(event))
+            if self._views:
+                self._views.change_session((self.engine.feed_number(event.feed), event.stream_id), event)
 
     def lose(self) -> None:
         """Updates did not come to this node."""

@@ -12,6 +12,7 @@ import msgspec
 from penstock.base.errors import ModelError, RemoteProtocolError
 from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.control import ConsumerMessage, ControlMessage, Events, Records
+from penstock.engine.sessions import decode_session
 from penstock.model import MessageModel
 
 BINARY = "penstock.binary"
@@ -79,6 +80,10 @@ class JsonFlavour(BinaryFlavour):
         if event.kind == EventKind.REMOVE:
             self._items.pop(event.item, None)
             return shown
+        if event.kind == EventKind.SESSION:
+            return {**shown, "session": msgspec.to_builtins(decode_session(event.session))}
+        if event.kind == EventKind.WITHDRAW:
+            return {**shown, "class": _CLASSES.get(event.cls, ""), "version": event.version}
         if event.cls in _CLASSES:  # a snapshot is of none
             shown["class"] = _CLASSES[event.cls]
         return {**shown, "version": event.version, "merged": event.merged, "record": _record_of(model, event)}

@@ -83,6 +83,8 @@ class GroupSender:
             if event.kind == EventKind.REMOVE:
                 self._brings_after.pop(event.item, None)
                 self._newest.forget(event.item)
+            elif event.kind == EventKind.WITHDRAW:
+                self._newest.forget(event.item)
             elif event.kind == EventKind.REFRESH:
                 self._brings_after.setdefault(event.item, event.version)
             elif event.kind == EventKind.UPDATE and event.cls == TransmissionClass.ADAPTIVE:

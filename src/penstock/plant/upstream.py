@@ -25,7 +25,16 @@ from penstock.engine.control import (
     Welcome,
     Withdrawn,
 )
-from penstock.engine.events import Image, LearnModel, Lost, Removed, UpstreamLive
+from penstock.engine.events import (
+    Image,
+    LearnModel,
+    Lost,
+    Reconcile,
+    RecordWithdrawn,
+    Removed,
+    SessionTold,
+    UpstreamLive,
+)
 from penstock.engine.link import NodeLink, Told
 from penstock.model import MessageModel
 from penstock.net.secret import Secret
@@ -36,10 +45,13 @@ from penstock.plant.datapath import DataPath, FromAbove, Updated
 ITEMS_MAX = 16_000_000
 """Items that the node above may define on one connection."""
 
+RECONCILE_SECONDS = 60.0
+"""How long another run of the node above has, after it let us in, until records that it does not have are withdrawn."""
+
 EARLY_MAX = 4_096
 """Updates that are kept because their items may be defined in a moment."""
 
-_OF_ITEMS = (EventKind.UPDATE, EventKind.REFRESH)
+_OF_ITEMS = (EventKind.UPDATE, EventKind.REFRESH, EventKind.WITHDRAW)
 
 log = logger("plant.upstream")
 
@@ -71,6 +83,9 @@ class Incoming:
         self._shown: set[int] = set()  # items that this connection has brought something of
         self._met: set[tuple[bytes, int]] = set()  # topics and models that it has defined
         self._resumed: set[int] = set()  # items that it has defined again: there was something between
+        self._is_patched = False  # something did not come: what was withdrawn in it was not told
+        self.told: set[tuple[bytes, int]] = set()
+        """Topics and models that were defined since this connection began, or since something did not come."""
 
     def begin(self, *, is_again: bool, is_split: bool = False) -> None:
         """A new connection; the consumers may have missed something if there was one before. `is_split` says that
@@ -84,7 +99,8 @@ class Incoming:
         self._resumed.clear()
         self.last_number = 0
         self._is_again = self._is_repairing = is_again
-        self._is_patchy = False
+        self._is_patchy = self._is_patched = False
+        self.told.clear()
 
     def read_fresh(self, data: bytes, *, is_group: bool = False) -> Iterator[FromAbove]:
         """Updates that go a way of their own: they may come before their item is defined, or be overtaken. By the group
@@ -134,14 +150,32 @@ class Incoming:
                 case EventKind.RECEIPT:
                     self._is_repairing = True
                     yield Lost()
+                case EventKind.WITHDRAW:
+                    yield from self._withdraw(event)
+                case EventKind.SESSION:
+                    self.last_number = max(self.last_number, event.number)
+                    yield SessionTold(event.body)
                 case EventKind.LIVE:
-                    yield UpstreamLive(self._topics_of(event.subscription))
+                    topics = self._topics_of(event.subscription)
+                    if self._is_patched and topics:
+                        yield Reconcile(topics, self.told)
+                    yield UpstreamLive(topics)
                 case EventKind.REMOVE:
                     gone = self._items.pop(event.item, None)
                     self._numbers.pop(event.item, None)
                     self._resumed.discard(event.item)
                     if gone is not None:
                         yield Removed(gone.topic, gone.model_id)
+
+    def _withdraw(self, event: Event) -> Iterator[FromAbove]:
+        item = self._item(event.item)
+        self.last_number = max(self.last_number, event.number)
+        self._shown.add(event.item)
+        if event.number < self._numbers.get(event.item, 0):
+            return  # a newer one came by the other way
+        if self._is_split:
+            self._numbers[event.item] = event.number
+        yield RecordWithdrawn(item.topic, item.model_id, event.version)
 
     def _define(self, event: Event) -> Iterator[FromAbove]:
         if len(self._items) >= ITEMS_MAX:
@@ -151,6 +185,8 @@ class Incoming:
             self._numbers.pop(event.item, None)  # of what had this number before
             self._shown.discard(event.item)
         self._items[event.item] = item
+        if len(self.told) < ITEMS_MAX:
+            self.told.add((item.topic, item.model_id))
         if (item.topic, item.model_id) in self._met:
             self._resumed.add(event.item)
             self._shown.discard(event.item)
@@ -173,7 +209,8 @@ class Incoming:
     def repair(self) -> None:
         """Something did not come: images that follow make up for it. Definitions may be among it, so that those that
         are known may be of items whose numbers others have by now: each is to come anew."""
-        self._is_repairing = self._is_patchy = True
+        self._is_repairing = self._is_patchy = self._is_patched = True
+        self.told.clear()
         self._items.clear()
         self._shown.clear()
         self._resumed.clear()
@@ -224,6 +261,8 @@ class Upstream:
         self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._was_welcomed = False
+        self._epoch = 0
+        self._reconciling: asyncio.TimerHandle | None = None
         self._datagrams: DatagramReceiver | None = None
         login = Login(name, "session", is_node=True)
         if interface:
@@ -236,6 +275,8 @@ class Upstream:
         self._tasks = [asyncio.create_task(self.link.run()), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
+        if self._reconciling is not None:
+            self._reconciling.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -345,12 +386,26 @@ class Upstream:
         if self._datagrams is not None:
             await asyncio.to_thread(self._datagrams.rest)
         is_split = bool(welcome.fresh_port or welcome.group)
+        is_resumed = welcome.epoch == self._epoch and self._incoming.last_number > 0
+        self._epoch = welcome.epoch
         self._incoming.begin(is_again=self._was_welcomed, is_split=is_split)
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+            self._reconciling = None
+        if self._was_welcomed and not is_resumed:  # else the node above tells of what was withdrawn meanwhile
+            self._reconciling = self._loop.call_later(RECONCILE_SECONDS, self._reconcile)
         if self._was_welcomed:
             self._data.lose()
         self._was_welcomed = True
         if self._datagrams is not None:
             self._datagrams.follow(welcome)
+
+    def _reconcile(self) -> None:
+        """Another run of the node above has had time to get its images: what it does not have by now is withdrawn."""
+        self._reconciling = None
+        topics = sorted(set().union(*self._groups.values()))
+        if topics:
+            self._data.take_events([Reconcile(topics, frozenset(self._incoming.told))])
 
     async def told(self, message: Told) -> None:
         if isinstance(message, Events):

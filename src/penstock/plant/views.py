@@ -9,13 +9,14 @@ Whole columns are computed at once; the day's trades are kept by the same compil
 (convert/state.py), so that corrections and cancellations are taken back as in the history.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
 
 from penstock.convert.state import ConversionState, StateLimits
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel, shipped
 from penstock.wire import MessageBatch, PacketMessage
 
@@ -30,7 +31,17 @@ CORRECT, CANCEL = (TRADE.fields_by_name["action"].values[name] for name in ("cor
 TURNOVER_SCALE = 10**4
 """The state has turnover with 8 decimals, the model with 4."""
 
+STREAMS_MAX = 256
+"""Source streams whose days are apart; those of all others are one."""
+
 _IDENTITY = ("symbol", "venue", "event_time", "receive_time", "source_seq")
+
+
+Source: TypeAlias = tuple[int, int, int]
+"""Where a record came from: the number of the feed, the source stream, the tag of its session."""
+
+SourceOf: TypeAlias = Callable[[bytes, int], Source | None]
+"""Of the item with this topic and model, as it is now."""
 
 
 class Derived(NamedTuple):
@@ -39,6 +50,8 @@ class Derived(NamedTuple):
     topic: str
     model: MessageModel
     record: memoryview
+    source: Source | None
+    """Of what it is derived from: when that is withdrawn, so is this."""
 
 
 class View(Protocol):
@@ -46,14 +59,14 @@ class View(Protocol):
 
     source: MessageModel
 
-    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
-        """`rows` are records of the source, topics[i] the topic of rows[i]."""
+    def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
+        """`rows` are records of the source, topics[i] the topic of rows[i], sources[i] where it came from."""
 
 
 class SpreadView:
     source = QUOTE
 
-    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+    def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
         made = _blank(SPREAD, rows)
         bid, ask = rows["bid_price"], rows["ask_price"]
         is_whole = (bid != PRICE_MISSING) & (ask != PRICE_MISSING)
@@ -62,83 +75,106 @@ class SpreadView:
         made["widest"] = made["spread"]
         made["mid"] = numpy.where(is_whole, bid + (spread >> 1), PRICE_MISSING)
         made["update_count"] = numpy.maximum(rows["update_count"], 1)
-        return _derived(topics, "spread", SPREAD, made)
+        return _derived(topics, "spread", SPREAD, made, sources)
 
 
 class TopView:
     source = BOOK
 
-    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
+    def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
         made = _blank(TOP, rows)
         for side in ("bid", "ask"):
             made[f"{side}_price"] = rows[f"{side}_price_1"]
             made[f"{side}_size"] = rows[f"{side}_size_1"]
         made["update_count"] = numpy.maximum(rows["update_count"], 1)
-        return _derived(topics, "top", TOP, made)
+        return _derived(topics, "top", TOP, made, sources)
+
+
+class _Day:
+    """The trades of one source stream's session."""
+
+    def __init__(self, limits: StateLimits, seed: int) -> None:
+        self.state = ConversionState(limits, seed)
+        self.numbers: dict[str, int] = {}
+        """Of instruments, by topic."""
+
+    def number(self, topic: str) -> int:
+        """An instrument of the state is a topic here, under a short name; negative if there is no room."""
+        number = self.numbers.get(topic)
+        if number is None:
+            number = self.state.instrument(f"{len(self.numbers)}")
+            if number >= 0:
+                self.numbers[topic] = number
+        return number
 
 
 class DayView:
-    """One update for each instrument that a batch has trades of."""
+    """One update for each instrument that a batch has trades of. Each source stream has its own sessions, and so its
+    own days."""
 
     source = TRADE
 
     def __init__(self, seed: int, instruments_max: int, trades_max: int) -> None:
-        limits = StateLimits(instruments=instruments_max, trades=trades_max, orders=1, levels=1)
-        self._state = ConversionState(limits, seed)
-        self._numbers: dict[str, int] = {}
+        self._limits = StateLimits(instruments=instruments_max, trades=trades_max, orders=1, levels=1)
+        self._seed = seed
+        self._days: dict[tuple[int, int] | None, _Day] = {}
 
     @property
     def refused(self) -> int:
         """Trades, and instruments, that there was no room for."""
-        return sum(self._state.refused)
+        return sum(sum(day.state.refused) for day in self._days.values())
 
-    def new_day(self) -> None:
-        self._state.new_day()
+    def new_day(self, stream: tuple[int, int]) -> None:
+        """Another session of this feed's source stream: what was traded counts anew."""
+        if (day := self._days.get(stream)) is not None:
+            day.state.new_day()
 
-    def derive(self, topics: list[str], rows: NDArray[Any]) -> Iterable[Derived]:
-        last: dict[str, int] = {}
+    def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
+        last: dict[str, tuple[int, _Day, Source | None]] = {}
         actions, conditions = rows["action"].tolist(), rows["conditions"].tolist()
         values = zip(
             topics,
+            sources,
             rows["trade_id"].tolist(),
             rows["price"].tolist(),
             rows["quantity"].tolist(),
             rows["event_time"].tolist(),
             strict=True,
         )
-        for index, (topic, trade_id, price, quantity, event_ns) in enumerate(values):
-            number = self._number(topic)
+        for index, (topic, source, trade_id, price, quantity, event_ns) in enumerate(values):
+            day = self._day(source)
+            number = day.number(topic)
             if number < 0:
                 continue
-            last[topic] = index
+            last[topic] = index, day, source
             if actions[index] == CORRECT:
-                self._state.correct_trade(number, trade_id, price, quantity, conditions[index])
+                day.state.correct_trade(number, trade_id, price, quantity, conditions[index])
             elif actions[index] == CANCEL:
-                self._state.break_trade(number, trade_id)
+                day.state.break_trade(number, trade_id)
             else:
-                self._state.add_trade(number, trade_id, price, quantity, event_ns, conditions[index])
-        chosen = rows[list(last.values())]
+                day.state.add_trade(number, trade_id, price, quantity, event_ns, conditions[index])
+        chosen = rows[[index for index, _, _ in last.values()]]
         made = _blank(DAY, chosen)
-        for row, topic in zip(made, last, strict=True):
-            self._fill(row, self._numbers[topic])
-        return _derived(list(last), "day", DAY, made)
+        for row, (topic, (_, day, _)) in zip(made, last.items(), strict=True):
+            _fill(row, day.state, day.numbers[topic])
+        return _derived(list(last), "day", DAY, made, [source for _, _, source in last.values()])
 
-    def _number(self, topic: str) -> int:
-        """An instrument of the state is a topic here, under a short name."""
-        number = self._numbers.get(topic)
-        if number is None:
-            number = self._state.instrument(f"{len(self._numbers)}")
-            if number >= 0:
-                self._numbers[topic] = number
-        return number
+    def _day(self, source: Source | None) -> _Day:
+        key = None if source is None else source[:2]
+        if key not in self._days and len(self._days) >= STREAMS_MAX:
+            key = None
+        if key not in self._days:
+            self._days[key] = _Day(self._limits, self._seed)
+        return self._days[key]
 
-    def _fill(self, row: Any, number: int) -> None:
-        day = self._state.day_statistics(number)
-        for name in ("open", "high", "low", "last", "previous_close"):
-            price = getattr(day, name)
-            row[name] = PRICE_MISSING if price is None else price
-        row["volume"], row["trade_count"] = day.volume, day.trade_count
-        row["turnover"] = day.turnover // TURNOVER_SCALE
+
+def _fill(row: Any, state: ConversionState, number: int) -> None:
+    day = state.day_statistics(number)
+    for name in ("open", "high", "low", "last", "previous_close"):
+        price = getattr(day, name)
+        row[name] = PRICE_MISSING if price is None else price
+    row["volume"], row["trade_count"] = day.volume, day.trade_count
+    row["turnover"] = day.turnover // TURNOVER_SCALE
 
 
 class Views:
@@ -147,6 +183,7 @@ class Views:
     def __init__(self, names: Sequence[ViewName], *, seed: int, instruments_max: int, trades_max: int) -> None:
         self.day = DayView(seed, instruments_max, trades_max) if "day" in names else None
         known: dict[ViewName, View | None] = {"spread": SpreadView(), "top": TopView(), "day": self.day}
+        self._tags: dict[tuple[int, int], tuple[int, str]] = {}  # the session of each source stream
         self._views = [view for name in dict.fromkeys(names) if (view := known[name]) is not None]
 
     def __bool__(self) -> bool:
@@ -157,14 +194,24 @@ class Views:
         found = {SpreadView: SPREAD, TopView: TOP, DayView: DAY}
         return [found[type(view)] for view in self._views]
 
-    def derive(self, content: Content) -> list[Derived]:
+    def derive(self, content: Content, source_of: SourceOf = lambda *_: None) -> list[Derived]:
         """What these messages change, in their order within each view."""
         made: list[Derived] = []
         for view in self._views:
             topics, rows = _rows(content, view.source)
             if topics:
-                made += view.derive(topics, rows)
+                known = {topic: source_of(topic.encode(), view.source.id) for topic in set(topics)}
+                made += view.derive(topics, rows, [known[topic] for topic in topics])
         return made
+
+    def change_session(self, stream: tuple[int, int], event: SessionEvent) -> None:
+        """A session of a feed's source stream began or ended. "running" is one that was met in its middle: if another
+        one was known before, its begin was missed."""
+        if self.day is not None and self._tags.get(stream) != (event.tag, event.session):
+            if event.kind == "begin" or (event.kind == "running" and stream in self._tags):
+                self.day.new_day(stream)
+            if stream in self._tags or len(self._tags) < STREAMS_MAX:
+                self._tags[stream] = event.tag, event.session
 
 
 def _rows(content: Content, model: MessageModel) -> tuple[list[str], NDArray[Any]]:
@@ -188,8 +235,11 @@ def _blank(model: MessageModel, rows: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-def _derived(topics: Sequence[str], name: ViewName, model: MessageModel, made: NDArray[Any]) -> list[Derived]:
+def _derived(
+    topics: Sequence[str], name: ViewName, model: MessageModel, made: NDArray[Any], sources: Sequence[Source | None]
+) -> list[Derived]:
     memory, size = made.view(numpy.uint8).data, model.record_size
     return [
-        Derived(f"{topic}.view.{name}", model, memory[at * size : (at + 1) * size]) for at, topic in enumerate(topics)
+        Derived(f"{topic}.view.{name}", model, memory[at * size : (at + 1) * size], source)
+        for at, (topic, source) in enumerate(zip(topics, sources, strict=True))
     ]

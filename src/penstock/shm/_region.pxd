@@ -10,7 +10,7 @@ from penstock.shm._memory cimport Mapping
 
 cpdef enum:
     REGION_MAGIC = 0x4E525350 # the bytes "PSRN"
-    REGION_VERSION = 1
+    REGION_VERSION = 2
 
     REGION_MAGIC_AT = 0
     REGION_VERSION_AT = 4
@@ -27,6 +27,8 @@ cpdef enum:
     RECORD_CHECKSUM_AT = 32
     RECORD_MERGED_AT = 36
     RECORD_HEADER_SIZE = 40
+    RECORD_MERGED_MAX = 0x7FFFFFFF
+    RECORD_WITHDRAWN = 0x80000000 # with the merged count: there is no current record
     RECORD_ALIGNMENT = 64
 
     # behind each part's payload
@@ -64,7 +66,7 @@ cdef struct Head:
     int64_t finished_ns
     int64_t issued_ns
     uint32_t checksum
-    uint32_t merged         # updates that the record stands for; 0: the producer does not say
+    uint32_t merged         # updates that the record stands for, 0: the producer does not say; and RECORD_WITHDRAWN
 
 
 cdef struct Trailer:

@@ -58,6 +58,7 @@ class RegionRecord:
     finished_ns: int
     issued_ns: int
     merged: int
+    is_withdrawn: bool
     @property
     def part_update_counts(self) -> tuple[int, ...]: ...
     @property

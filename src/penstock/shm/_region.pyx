@@ -248,7 +248,8 @@ cdef class RegionWriter(Region):
         """
         cdef Py_buffer content
         cdef Head head
-        head.started_ns, head.finished_ns, head.merged = started_ns, finished_ns, merged
+        head.started_ns, head.finished_ns = started_ns, finished_ns
+        head.merged = min(merged, <uint32_t>RECORD_MERGED_MAX)
         cdef uint64_t place = self.place(index)
         PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
         try:
@@ -327,7 +328,8 @@ cdef class RegionRecord:
 
     `update_count` counts the record's updates: two reads differ by the number of updates between them. The producer's
     times are nanoseconds since 1970: when it started and finished to process the update (0 if it did not say), and when
-    it issued the write. `merged` is how many updates the record stands for, 0 if it did not say.
+    it issued the write. `merged` is how many updates the record stands for, 0 if it did not say. One that
+    `is_withdrawn` has no values: its payload means nothing.
     """
 
     cdef readonly bytes payload
@@ -336,6 +338,7 @@ cdef class RegionRecord:
     cdef readonly int64_t finished_ns
     cdef readonly int64_t issued_ns
     cdef readonly uint32_t merged
+    cdef readonly bint is_withdrawn
     cdef uint64_t[PARTS_MAX] _part_generations
     cdef uint32_t _part_count
     cdef object _model
@@ -396,13 +399,15 @@ cdef class RegionReader(Region):
         record.started_ns = head.started_ns
         record.finished_ns = head.finished_ns
         record.issued_ns = head.issued_ns
-        record.merged = head.merged
+        record.merged = head.merged & <uint32_t>RECORD_MERGED_MAX
+        record.is_withdrawn = head.merged & <uint32_t>RECORD_WITHDRAWN != 0
         record._part_count = self._geometry.part_count
         record._model = self._model
         return record
 
     def read_into(self, index, out not None, timeout_ns = 0) -> int:
-        """read() into a writable buffer of exactly `payload_size` bytes; the update count, 0 if never written.
+        """read() into a writable buffer of exactly `payload_size` bytes; the update count, 0 if never written, or
+        withdrawn.
 
         After an error or a 0 the buffer's content means nothing.
         """
@@ -418,12 +423,12 @@ cdef class RegionReader(Region):
                 return 0
         finally:
             PyBuffer_Release(&buffer)
-        return head.generation >> 1
+        return 0 if head.merged & <uint32_t>RECORD_WITHDRAWN else head.generation >> 1
 
     def read_batch(self, const uint32_t[::1] indices not None, rows not None, uint64_t[::1] update_counts not None):
         """Read many records into the rows of a C-contiguous array, and return how many were coherent.
 
-        `update_counts` gets 0 for a record that was never written or not available, whose row then means nothing. Works
+        `update_counts` gets 0 for a record that was never written, was withdrawn or is not available, whose row then means nothing. Works
         without the interpreter's lock.
         """
         cdef Mapping mapping = self.mapping()
@@ -493,7 +498,9 @@ cdef uint64_t take_rows(
     cdef uint64_t position, taken = 0
     for position in range(count):
         update_counts[position] = 0
-        if take_soon(geometry, indices[position], row, &head, part_generations) == STATE_COHERENT:
+        if take_soon(geometry, indices[position], row, &head, part_generations) == STATE_COHERENT and (
+            not head.merged & <uint32_t>RECORD_WITHDRAWN
+        ):
             update_counts[position] = head.generation >> 1
             taken += 1
         row += geometry.payload_size

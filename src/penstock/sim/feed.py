@@ -10,7 +10,7 @@ from penstock.base.ids import parse_group
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.events import Promote, ReturnToService, RoleChanged
 from penstock.feed.sync.messages import SyncMessage
-from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig
+from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig, SessionEvent
 from penstock.sim.checkers import Viewer
 from penstock.sim.disk import DiskFaults
 from penstock.sim.exchange import Exchange, LineFaults, Market
@@ -20,6 +20,7 @@ from penstock.sim.feedcheckers import (
     LosslessChecker,
     NumberChecker,
     PromotionChecker,
+    SessionChecker,
     StoryChecker,
     TermChecker,
 )
@@ -146,6 +147,7 @@ class FeedPlant:
             TermChecker(self),
             PromotionChecker(self, numbers),
             self.stories,
+            SessionChecker(self),
             LivenessChecker(self, numbers, self.stories),
         ]
         if options.is_mild:
@@ -171,6 +173,10 @@ class FeedPlant:
         self._counts["gap" if isinstance(what, MergeGap) else "discontinuity"] += 1
         for checker in self.checkers:
             checker.told(viewer, what)
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        for checker in self.checkers:
+            checker.session(viewer, event)
 
     def _heard(self, index: int, message: SyncMessage) -> None:
         for checker in self.checkers:

@@ -21,13 +21,13 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.feed.events import RoleChanged
 from penstock.feed.sync.messages import SyncMessage
-from penstock.middleware import Discontinuity, MergeGap
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware import Discontinuity, MergeGap, SessionEvent
+from penstock.middleware.sourcestream import END_INDEX, DiscontinuityNote
 from penstock.sim.checkers import Viewer
 from penstock.sim.exchange import Made
 from penstock.sim.packables import ApplicationMessage
 from penstock.wire import Origin, OriginFlag
-from penstock.wire.term import Term, lineage
+from penstock.wire.term import SESSION_TAG_SHIFT, Term, lineage
 
 if TYPE_CHECKING:
     from penstock.sim.feed import FeedPlant
@@ -55,6 +55,9 @@ class FeedChecker:
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
         """A subscriber tells its application what it does not get."""
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        """A subscriber tells its application that a session of a source stream began or ended."""
 
     def step(self) -> None:
         """Called from time to time."""
@@ -116,6 +119,8 @@ class NumberChecker(FeedChecker):
     def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
         """Who is promoted may lack what it does not know of; else what is missing is said, or was said before."""
         note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
+        if origin.message_index == END_INDEX:
+            return  # it begins nothing
         before = self._latest.get(sender)
         is_first = before is None or before.session != note.session
         is_whole = note.reason != "promotion" and not note.lost and (before is None or before.is_whole)
@@ -254,6 +259,32 @@ class StoryChecker(FeedChecker):
             is_next = (lineage(what.term), what.first) == (story.lineage, story.number + 1)
             self.require(is_next, f"{viewer} is told of a gap elsewhere: {what}, {story}")
             story.number = what.last
+
+
+class SessionChecker(FeedChecker):
+    """No message of a session comes before its begin was told, or after its end."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant)
+        self._running: dict[tuple[Viewer, int], SessionEvent] = {}
+        self.ends = 0
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        key = viewer, event.stream_id
+        known = self._running.get(key)
+        if event.kind == "end":
+            is_running = known is None or (known.kind != "end" and known.tag == event.tag)
+            self.require(is_running, f"{viewer} is told of the end of {event} after {known}")
+            self.ends += 1
+        else:
+            self.require(known is None or known.tag != event.tag, f"{viewer} is told twice of {event}")
+        self._running[key] = event
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        origin = message[1]
+        known = self._running.get((viewer, origin.stream_id))
+        is_of_it = known is not None and known.kind != "end" and known.tag == origin.flags >> SESSION_TAG_SHIFT
+        self.require(is_of_it, f"{viewer} gets {message} in the session {known}")
 
 
 class LosslessChecker(FeedChecker):

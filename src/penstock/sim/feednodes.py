@@ -43,6 +43,7 @@ from penstock.middleware import (
     PublishBatch,
     Publisher,
     Receiver,
+    SessionEvent,
     Unicast,
 )
 from penstock.middleware.batch import Packable
@@ -298,6 +299,9 @@ class SubscriberNode(ListeningNode):
                 for message in instruction.messages:
                     origin = decode_origin(message.extensions[Extension.ORIGIN])
                     self.plant.delivered(self.viewer(), (message.topic, origin, bytes(message.payload)))
+            case SessionEvent():
+                self.log(f"{instruction}")
+                self.plant.session(self.viewer(), instruction)
             case MergeGap() | Discontinuity():
                 self.log(f"{instruction}")
                 self.plant.told(self.viewer(), instruction)

@@ -31,6 +31,7 @@ from penstock.wire.extensions import (
     encode_origin,
     encode_seal,
     encode_tags,
+    find_origin,
 )
 from penstock.wire.packet import Extension, Kind, MessageFlag, OriginFlag, PacketFlag
 
@@ -68,6 +69,7 @@ __all__ = [
     "decode_hops",
     "Seal",
     "encode_seal",
+    "find_origin",
     "decode_seal",
     "encode_interest_mask",
     "decode_interest_mask",

@@ -72,6 +72,12 @@ def decode_origin(body: bytes) -> Origin:
     return Origin(*_ORIGIN.unpack(body))
 
 
+def find_origin(extensions: Mapping[int, bytes]) -> Origin | None:
+    """The ORIGIN among a message's extensions; None if there is none that can be read."""
+    body = extensions.get(int(Extension.ORIGIN))
+    return Origin(*_ORIGIN.unpack(body)) if body is not None and len(body) == _ORIGIN.size else None
+
+
 def encode_hops(hops: Iterable[Hop]) -> bytes:
     return b"".join(_pack(_HOP, "hop", *hop) for hop in hops)
 

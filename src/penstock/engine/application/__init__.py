@@ -12,7 +12,14 @@ and records_reader.py do their work, here or in an offload process (offload/); l
 
 from penstock.engine.application.filters import NotificationFilter, TradingSession
 from penstock.engine.application.finding import find_node
-from penstock.engine.application.messages import Missed, NodeBatch, NodeMessages, NodeStatistics, UnreadRecord
+from penstock.engine.application.messages import (
+    Missed,
+    NodeBatch,
+    NodeMessages,
+    NodeStatistics,
+    UnreadRecord,
+    Withdrawn,
+)
 from penstock.engine.application.opening import open_messages, open_records
 from penstock.engine.application.records import Changes, Records
 
@@ -24,6 +31,7 @@ __all__ = [
     "NodeBatch",
     "NodeStatistics",
     "Missed",
+    "Withdrawn",
     "UnreadRecord",
     "Records",
     "Changes",

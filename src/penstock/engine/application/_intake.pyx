@@ -13,6 +13,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.engine._event cimport (
+    AS_REFRESH,
     CRITICAL,
     DEFINE,
     EVENT_HEAD_SIZE,
@@ -22,7 +23,9 @@ from penstock.engine._event cimport (
     RECEIPT,
     REFRESH,
     REMOVE,
+    SESSION,
     UPDATE,
+    WITHDRAW,
     Head,
     read_head,
 )
@@ -48,7 +51,9 @@ cdef inline bint is_known(const Head *head, uint64_t version) noexcept nogil:
     """Whether an event says nothing new. An older refresh does: its producer counts anew."""
     if head.version == 0 or version == 0:
         return False
-    return head.version == version if head.kind == REFRESH else head.version <= version
+    if head.kind == REFRESH or head.kind == WITHDRAW and head.flags & AS_REFRESH:
+        return head.version == version
+    return head.version <= version
 
 
 cdef class Intake:
@@ -133,6 +138,9 @@ cdef class Intake:
         if head.kind == DEFINE:
             self.define(head)
             return True
+        if head.kind == SESSION:
+            self.last_number = max(self.last_number, head.number)
+            return True
         if head.kind == LIVE or head.kind == RECEIPT and head.item == <uint32_t>ITEM_ALL:
             return True
         if head.item >= self._item_count or not self._items[head.item].is_defined:
@@ -141,17 +149,17 @@ cdef class Intake:
         if head.kind == REMOVE:
             self._items[head.item].is_defined = False
             self._items[head.item].version = 0
-        if head.kind != REFRESH and head.kind != UPDATE:
+        if head.kind != REFRESH and head.kind != UPDATE and head.kind != WITHDRAW:
             return head.kind != NOTICE
         if head.model_id != self._items[head.item].model_id:
             raise RemoteProtocolError(f"item {head.item} has an event of model {head.model_id}, it was defined otherwise")
-        if head.kind == UPDATE and head.cls == CRITICAL and head.number > self.last_number:
+        if (head.kind == UPDATE or head.kind == WITHDRAW) and head.cls == CRITICAL and head.number > self.last_number:
             self.last_number = head.number
         if is_known(head, self._items[head.item].version):
             self.duplicates += 1
             return False
         self._items[head.item].version = head.version
-        return self.shapes(head, event + EVENT_HEAD_SIZE)
+        return head.kind == WITHDRAW or self.shapes(head, event + EVENT_HEAD_SIZE)
 
     cdef int define(self, const Head *head) except -1:
         cdef uint64_t count

@@ -12,6 +12,7 @@ cdef class RecordState:
     cdef readonly uint64_t update_count
     cdef readonly uint64_t since_count
     cdef readonly uint32_t merged
+    cdef readonly bint is_withdrawn
     cdef readonly int64_t started_ns
     cdef readonly int64_t finished_ns
     cdef readonly int64_t issued_ns
@@ -28,6 +29,7 @@ cdef class RecordStore:
     cdef readonly FieldTable table
     cdef object _read_model
     cdef bint _is_converting
+    cdef bytes _blank               # what a withdrawn record reads as: without values
     cdef uint8_t *_last             # payloads as they were read last
     cdef uint64_t *_generations     # and their generations, 0 for never
     cdef readonly uint64_t read_count
@@ -36,3 +38,5 @@ cdef class RecordStore:
     # What was read is what the application has from now on.
     cdef RecordState absorb(self, uint64_t slot, bytes payload, const Head *head)
     cdef const uint8_t *last(self, uint64_t slot) noexcept
+    # Of a withdrawn record, the blank one.
+    cdef void empty(self, uint8_t *payload, const Head *head) noexcept

@@ -8,7 +8,15 @@ from libc.string cimport memcpy, memset
 
 from penstock.engine.application._fields cimport MASK_WORDS, FieldTable, compare_fields, convert_prices
 from penstock.shm._memory cimport Mapping, load_acquire, store_release
-from penstock.shm._region cimport PARTS_MAX, Head, RegionReader
+from penstock.shm._region cimport (
+    PARTS_MAX,
+    RECORD_MERGED_AT,
+    RECORD_MERGED_MAX,
+    RECORD_WITHDRAWN,
+    Head,
+    RegionReader,
+)
+from penstock.wire._codec cimport load_u32
 
 from penstock.base.errors import LocalProtocolError, SharedMemoryError
 from penstock.engine.application.conversion import converted_model
@@ -23,7 +31,8 @@ cdef class RecordState:
     `update_count` counts the record's updates, `since_count` is that of the read before: what a model's fields add up
     over several updates holds for those after it. `merged` is how many of them the producer has put together. The
     producer's times, in nanoseconds since 1970, say when it started and finished to process the update (0 if it did
-    not say), and when it issued the write.
+    not say), and when it issued the write. One that `is_withdrawn` has no values: the session that its last ones came
+    from is over.
     """
 
     def __init__(self):
@@ -37,7 +46,7 @@ cdef class RecordState:
         self._table, self.model = table, model
         (
             self.payload, self.update_count, self.since_count, self.merged, self.started_ns, self.finished_ns,
-            self.issued_ns, words,
+            self.issued_ns, self.is_withdrawn, words,
         ) = content
         for word in range(MASK_WORDS):
             self._mask[word] = words[word]
@@ -47,7 +56,7 @@ cdef class RecordState:
     def content(self) -> tuple:
         return (
             self.payload, self.update_count, self.since_count, self.merged, self.started_ns, self.finished_ns,
-            self.issued_ns, [self._mask[word] for word in range(MASK_WORDS)],
+            self.issued_ns, self.is_withdrawn, [self._mask[word] for word in range(MASK_WORDS)],
         )
 
     @property
@@ -86,6 +95,9 @@ cdef class RecordStore:
         self.table = FieldTable(model)
         self._is_converting = is_converting
         self._read_model = converted_model(model) if is_converting else model
+        self._blank = bytes(model.new())
+        if len(self._blank) != region._geometry.payload_size:
+            raise SharedMemoryError(f"a record of {model.name!r} has {len(self._blank)} bytes, the region's otherwise")
         self._last = <uint8_t *>calloc(count, region._geometry.payload_size)
         self._generations = <uint64_t *>calloc(count, sizeof(uint64_t))
         if self._last is NULL or self._generations is NULL:
@@ -114,6 +126,11 @@ cdef class RecordStore:
             return None
         return self.absorb(place, payload, &head)
 
+    def is_withdrawn(self, slot) -> bool:
+        """Whether the record was withdrawn, and not written since."""
+        cdef const uint8_t *record = self.geometry.records + self.place(slot) * self.geometry.stride
+        return load_acquire(record) != 0 and load_u32(record + RECORD_MERGED_AT) & <uint32_t>RECORD_WITHDRAWN != 0
+
     def is_updated(self, slot) -> bool:
         """Whether the record was written, or is being written, since it was read last."""
         cdef uint64_t place = self.place(slot)
@@ -133,6 +150,7 @@ cdef class RecordStore:
             return ()
         if self._generations[place] == 0:
             return self.table.names
+        self.empty(<uint8_t *>now, &head)
         compare_fields(self.table.places, self.table.count, self.last(place), now, mask)
         return self.table.names_of(mask)
 
@@ -158,9 +176,14 @@ cdef class RecordStore:
     cdef const uint8_t *last(self, uint64_t slot) noexcept:
         return self._last + slot * self.geometry.payload_size
 
+    cdef void empty(self, uint8_t *payload, const Head *head) noexcept:
+        if head.merged & <uint32_t>RECORD_WITHDRAWN:
+            memcpy(payload, PyBytes_AS_STRING(self._blank), self.geometry.payload_size)
+
     cdef RecordState absorb(self, uint64_t slot, bytes payload, const Head *head):
         cdef RecordState state = RecordState.__new__(RecordState)
         cdef uint8_t *now = <uint8_t *>PyBytes_AS_STRING(payload)
+        self.empty(now, head)
         if self._generations[slot]:
             compare_fields(self.table.places, self.table.count, self.last(slot), now, state._mask)
         else:
@@ -168,7 +191,8 @@ cdef class RecordStore:
         state.payload = payload
         state.update_count = head.generation >> 1
         state.since_count = self._generations[slot] >> 1
-        state.merged = head.merged
+        state.merged = head.merged & <uint32_t>RECORD_MERGED_MAX
+        state.is_withdrawn = head.merged & <uint32_t>RECORD_WITHDRAWN != 0
         state.started_ns, state.finished_ns, state.issued_ns = head.started_ns, head.finished_ns, head.issued_ns
         state._table = self.table
         state.model = self._read_model

@@ -17,6 +17,7 @@ from penstock.engine.application._store cimport RecordState, RecordStore
 from penstock.shm._memory cimport load_acquire
 from penstock.shm._region cimport (
     PARTS_MAX,
+    RECORD_WITHDRAWN,
     STATE_COHERENT,
     STATE_NEVER_WRITTEN,
     Head,
@@ -183,7 +184,11 @@ cdef class Watch:
                 self.touch(slot)
             return None
         self._slots[slot].seen = head.generation
-        if self._slots[slot].is_told and not is_due and not self.passes(told, now):
+        self.store.empty(now, &head)
+        if head.merged & <uint32_t>RECORD_WITHDRAWN:
+            if not self._slots[slot].is_told:
+                return None # nobody was told the record that is withdrawn
+        elif self._slots[slot].is_told and not is_due and not self.passes(told, now):
             self.withheld += 1
             return None
         memcpy(told, now, size)

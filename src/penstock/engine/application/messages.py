@@ -11,14 +11,20 @@ node, how many updates it stands for, when its producer began to process it.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.base.errors import ConfigurationError, LocalProtocolError, ModelError, PenstockError
+from penstock.base.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    ModelError,
+    PenstockError,
+    RemoteProtocolError,
+)
 from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.application._intake import count_records, gather_records, split_block
 from penstock.engine.application.consumer import SLICE_S
@@ -26,6 +32,8 @@ from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.sources import EventSource, Taken
 from penstock.engine.control import RATE_MAX
+from penstock.engine.sessions import decode_session
+from penstock.middleware.events import SessionEvent
 from penstock.model import Message, MessageModel
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ LOSSES_MAX = 10_000
 CRITICAL = int(TransmissionClass.CRITICAL)
 DEFINE, REFRESH, UPDATE = int(EventKind.DEFINE), int(EventKind.REFRESH), int(EventKind.UPDATE)
 RECEIPT, REMOVE, LIVE = int(EventKind.RECEIPT), int(EventKind.REMOVE), int(EventKind.LIVE)
+WITHDRAW, SESSION = int(EventKind.WITHDRAW), int(EventKind.SESSION)
 CAUSES = {int(cause): cause.name.lower() for cause in ReceiptCause}
 
 
@@ -49,6 +58,17 @@ class Missed(msgspec.Struct, frozen=True):
     cause: str
     """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
     nobody knows; "removed": the node does not give this topic any more."""
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """A topic has no current value: its last one came from a session that is over."""
+
+    topic: str
+    version: int
+    """Of the topic, after it: the next message has a higher one."""
+
+
+Told: TypeAlias = Missed | Withdrawn | SessionEvent
 
 
 class NodeStatistics(msgspec.Struct, frozen=True):
@@ -123,11 +143,15 @@ class NodeMessages(Consumption):
         self.topics = tuple(topics)
         self.is_live = False
         """Whether the current state of everything has been given."""
+        self.on_session: Callable[[SessionEvent | Withdrawn], None] | None = None
+        """Called when the reader comes to the place where a session of a source stream began or ended, and for each
+        topic whose value was withdrawn with it; in the thread that reads."""
+        self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
         self._source = source
         self._is_converting = is_converting
         self._items: dict[int, _Item] = {}
         self._models: dict[tuple[int, int], MessageModel | None] = {}
-        self._ready: deque[ReadableRecord | Missed] = deque()
+        self._ready: deque[ReadableRecord | Told] = deque()
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
         self._has_receipt = False  # since something went wrong
@@ -192,6 +216,11 @@ class NodeMessages(Consumption):
         """How many receipts there were; `losses` has the newest of them."""
         return self._loss_count
 
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        return list(self._sessions)
+
     def statistics(self) -> NodeStatistics:
         counted = self._source.counted()
         return NodeStatistics(
@@ -208,13 +237,13 @@ class NodeMessages(Consumption):
     # The work
 
     def _next_ready(self) -> ReadableRecord | None:
-        """The next message that is here; a receipt counts when it is reached."""
+        """The next message that is here; a receipt counts, and a session is told of, when it is reached."""
         while self._ready:
             ready = self._ready.popleft()
-            if not isinstance(ready, Missed):
+            if not isinstance(ready, Told):
                 self._given += 1
                 return ready
-            self._lose(ready)
+            self._tell(ready)
         return None
 
     def _fill(self, timeout: float) -> None:
@@ -242,12 +271,12 @@ class NodeMessages(Consumption):
             self._has_receipt = False
         return taken
 
-    def _read(self, data: bytes) -> Iterator[ReadableRecord | Missed]:
-        """The messages and receipts of a block; the rest of it is noted."""
+    def _read(self, data: bytes) -> Iterator[ReadableRecord | Told]:
+        """The messages, receipts and sessions of a block; the rest of it is noted."""
         for event in read_events(data):
             if event.kind != UPDATE and event.kind != REFRESH:
-                if (missed := self._note(event)) is not None:
-                    yield missed
+                if (told := self._note(event)) is not None:
+                    yield told
                 continue
             item = self._items.get(event.item)
             if item is None:
@@ -272,16 +301,16 @@ class NodeMessages(Consumption):
             yield message
 
     def _messages_of(self, data: bytes) -> list[ReadableRecord]:
-        """The messages of a block; receipts count at once."""
+        """The messages of a block; receipts count, and sessions are told of, at once."""
         found: list[ReadableRecord] = []
         for each in self._read(data):
-            if isinstance(each, Missed):
-                self._lose(each)
+            if isinstance(each, Told):
+                self._tell(each)
             else:
                 found.append(each)
         return found
 
-    def _note(self, event: Event) -> Missed | None:
+    def _note(self, event: Event) -> Told | None:
         if event.kind == DEFINE:
             topic = event.topic.decode("utf-8", "replace")
             known = self._items.get(event.item)
@@ -294,6 +323,16 @@ class NodeMessages(Consumption):
             self._has_receipt = True
             item = self._items.get(event.item)
             return Missed("" if item is None else item.topic, first, last, CAUSES.get(cause, str(cause)))
+        elif event.kind == SESSION:
+            try:
+                return decode_session(event.session)
+            except RemoteProtocolError:
+                self._unreadable += 1
+        elif event.kind == WITHDRAW:
+            item = self._items.get(event.item)
+            if item is not None:
+                item.version = event.version
+                return Withdrawn(item.topic, event.version)
         elif event.kind == REMOVE:
             item = self._items.pop(event.item, None)
             if item is not None:
@@ -314,9 +353,15 @@ class NodeMessages(Consumption):
             self._models[key] = converted_model(model) if model is not None and self._is_converting else model
         return self._models[key]
 
-    def _lose(self, missed: Missed) -> None:
-        self._losses.append(missed)
-        self._loss_count += 1
+    def _tell(self, told: Told) -> None:
+        if isinstance(told, Missed):
+            self._losses.append(told)
+            self._loss_count += 1
+            return
+        if isinstance(told, SessionEvent):
+            self._sessions.append(told)
+        if self.on_session is not None:
+            self.on_session(told)
 
 
 class NodeBatch:
@@ -326,7 +371,8 @@ class NodeBatch:
         self._messages = messages
         self._data, notes = split_block(data)
         self._content: list[ReadableRecord] | None = None
-        if any(event.kind == REMOVE for event in read_events(notes)):  # numbers may be given to other topics
+        # numbers may be given to other topics, and what is told of sessions has its place between messages
+        if any(event.kind in (REMOVE, WITHDRAW, SESSION) for event in read_events(notes)):
             self._content = messages._messages_of(data)
         else:
             messages._messages_of(notes)

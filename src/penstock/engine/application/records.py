@@ -21,6 +21,7 @@ from penstock.engine.application.consumer import SLICE_S
 from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.engine.application.sources import RecordsCounted, RecordSource
+from penstock.middleware.events import SessionEvent
 from penstock.model import Message
 
 FIRST_WAIT_S = 2.0
@@ -101,6 +102,11 @@ class Records(Consumption):
                 return False
             self._source.read("", min(SLICE_S, max(deadline - time.monotonic(), 0.0)), only_updated=True)
         return True
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The sessions of source streams that began or ended, oldest first. Records of an ended one are withdrawn."""
+        return self._source.sessions()
 
     def statistics(self) -> RecordsCounted:
         return self._source.counted()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -26,12 +27,17 @@ from penstock.engine.application.filters import NotificationFilter
 from penstock.engine.application.inbox import Attached, Detached, RegionOpened
 from penstock.engine.application.sources import RecordsCounted
 from penstock.engine.application.watching import FOREVER_S, Region, Watching
+from penstock.engine.sessions import decode_session
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingReader
 
 log = logger("engine.records")
 
 DEFINE, REMOVE, LIVE = int(EventKind.DEFINE), int(EventKind.REMOVE), int(EventKind.LIVE)
+SESSION = int(EventKind.SESSION)
+
+SESSIONS_MAX = 1_000
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -53,6 +59,7 @@ class RecordsReader(NodeConsumer):
         self._watchings: dict[int, Watching] = {}
         self._watch_number = 0
         self._overruns = 0
+        self._sessions: deque[SessionEvent] = deque(maxlen=SESSIONS_MAX)
         self._ended = [0, 0, 0]  # reads, withheld, unavailable of what is no longer there
         self._is_live = False
         self._is_over = False
@@ -63,7 +70,19 @@ class RecordsReader(NodeConsumer):
 
     def topics(self) -> list[str]:
         self._hear(0.0)
-        return list(self._places)
+        return [topic for topic, place in list(self._places.items()) if not self._is_withdrawn(place)]
+
+    def _is_withdrawn(self, place: _Place) -> bool:
+        region = self._regions.get(place.model_id)
+        try:
+            return region is not None and region.store.is_withdrawn(place.slot)
+        except LocalProtocolError:
+            return False  # another thread heard of another region meanwhile
+
+    def sessions(self) -> list[SessionEvent]:
+        """The sessions of source streams that began or ended, oldest first."""
+        self._hear(0.0)
+        return list(self._sessions)
 
     def read(self, topic: str, timeout: float | None, *, only_updated: bool) -> RecordState | None:
         deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
@@ -84,7 +103,8 @@ class RecordsReader(NodeConsumer):
         try:
             if only_updated and not region.store.is_updated(place.slot):
                 return None
-            return region.store.read(place.slot, timeout_ns)
+            state = region.store.read(place.slot, timeout_ns)
+            return None if state is None or state.is_withdrawn else state
         except LocalProtocolError:
             if self._regions.get(place.model_id) is region:
                 raise
@@ -260,6 +280,8 @@ class RecordsReader(NodeConsumer):
                 self._remove(event.item)
             elif event.kind == LIVE:
                 self._is_live = True
+            elif event.kind == SESSION:
+                self._sessions.append(decode_session(event.session))
 
     def _define(self, event: Event) -> None:
         place = _Place(event.topic.decode("utf-8", "replace"), event.model_id, event.slot)

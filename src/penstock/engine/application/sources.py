@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.engine.application._store import RecordState
 from penstock.engine.application.filters import NotificationFilter
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 
 Note: TypeAlias = Literal["overrun", "detached", "resumed", "restarted"]
@@ -82,6 +83,8 @@ class RecordSource(Protocol):
     def change_watch(self, number: int, rule: NotificationFilter) -> None: ...
 
     def end_watch(self, number: int) -> None: ...
+
+    def sessions(self) -> list[SessionEvent]: ...
 
     def take_changes(self, number: int, count_max: int, timeout: float) -> list[tuple[str, RecordState]]: ...
 

@@ -1,11 +1,11 @@
-"""The message that says that a source stream does not go on seamlessly."""
+"""The messages that say that a source stream does not go on seamlessly, and that its session ended."""
 
 import msgspec
 
 from penstock.feed.sync.messages import ANNOUNCEMENT_SIZE_MAX, Announced
 from penstock.middleware.events import OutgoingMessage
 from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.sourcestream import END, END_INDEX, DiscontinuityNote
 from penstock.wire import Extension, Origin, OriginFlag, encode_extensions, encode_origin
 
 
@@ -16,10 +16,22 @@ def announcement_body(note: DiscontinuityNote) -> bytes:
     return body
 
 
-def announcement_message(announced: Announced, term: int, flags: int, *, is_repeated: bool) -> OutgoingMessage:
+def announcement_message(
+    announced: Announced, term: int, flags: int, *, is_repeated: bool, index: int = 0
+) -> OutgoingMessage:
     """The announcement itself, or the same said again by an adapter that joined its lineage later; `flags` are those of
     the messages that follow."""
     flags |= OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0)
-    origin = Origin(announced.stream_id, term, 0, int(flags), announced.source_sequence, announced.message_sequence)
+    origin = Origin(announced.stream_id, term, index, int(flags), announced.source_sequence, announced.message_sequence)
     extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
     return OutgoingMessage(DISCONTINUITY_TOPIC, announced.body, extensions=extensions)
+
+
+def end_message(
+    stream_id: int, term: int, flags: int, *, number: int, source_sequence: int, session: str, trading_date: str
+) -> OutgoingMessage:
+    """Says that the session ended behind the message of this number. It has no number of its own and begins no term, so
+    that every adapter may say it."""
+    body = DiscontinuityNote(END, [], session, trading_date).encode()
+    announced = Announced(term, stream_id, number, source_sequence, body)
+    return announcement_message(announced, term, flags, is_repeated=False, index=END_INDEX)

@@ -12,8 +12,9 @@ from penstock.base.clock import NS_PER_MS
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Conversion, Position
-from penstock.feed.events import Paused, PublishConverted, SessionBegan, SyncInstruction
+from penstock.feed.events import Announce, Paused, PublishConverted, SessionBegan, SyncInstruction
 from penstock.feed.sessiondates import SessionDates, new_day_index
+from penstock.feed.sync.announcement import end_message
 from penstock.feed.sync.held import HeldMessages
 from penstock.middleware.batch import Packable
 from penstock.wire import OriginFlag
@@ -65,6 +66,8 @@ class StreamFlow:
         """Source messages that are missing in what was converted since the last discontinuity."""
         self.is_damaged = False
         """Whether the conversion state lacks what was lost, so that it cannot equal the active adapter's."""
+        self.is_ended = False
+        """Whether the session is over, and that was announced."""
         self.held = HeldMessages(config.held_messages_max, config.held_bytes_max)
         self.resume_ns: int | None = None
         self.roll_ns: int | None = None
@@ -76,6 +79,7 @@ class StreamFlow:
         self._checkpoints: dict[int, Position] = {}
         self._fresh: list[Position] = []
         self._newest: Output | None = None
+        self._is_ending = False  # the session is over, but not everything before its end has been converted
 
     @property
     def position(self) -> int:
@@ -127,7 +131,7 @@ class StreamFlow:
             batch = self.held.take(below=below)
             assert batch is not None
             instructions += self._convert(batch)
-        return instructions
+        return instructions + self._announce_end()
 
     def is_at_stop(self) -> bool:
         return self.stop_at is not None and self.position == self.stop_at
@@ -152,6 +156,7 @@ class StreamFlow:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
         self.converter.flags = self.flags
+        self.is_ended = self._is_ending = False
         if is_new:
             self.forget_checkpoints()
             self.converter.new_session(event.name, event.trading_date or self._date_of(event, is_first=is_first))
@@ -175,6 +180,27 @@ class StreamFlow:
     def new_day_at(self, batch: SourceBatch) -> int:
         """The index of the first message of the batch that is of a later trading date; -1 if there is none."""
         return -1 if self.session is None else new_day_index(batch, self.roll_ns, self.position)
+
+    def end_session(self) -> list[SyncInstruction]:
+        """The source says that the session is over."""
+        self._is_ending = self.session is not None and not self.is_ended
+        return self._announce_end()
+
+    def _announce_end(self) -> list[SyncInstruction]:
+        """Say that the session is over, when everything before its end has been converted."""
+        if not self._is_ending or self.mode is not Mode.FLOWING or len(self.held):
+            return []
+        self._is_ending, self.is_ended = False, True
+        message = end_message(
+            self.stream_id,
+            self.converter.term,
+            self.flags,
+            number=self.converter.next_message_sequence - 1,
+            source_sequence=self.position,
+            session=self.session or "",
+            trading_date=self.trading_date,
+        )
+        return [Announce(self.stream_id, message)] if self.is_sending else []
 
     def _overflow(self, first: int, last: int) -> None:
         """The oldest held messages had to go; while an image is awaited, it may make up for them."""

@@ -36,6 +36,7 @@ from penstock.feed.events import (
     Role,
     SendPeer,
     SessionBegan,
+    SessionOver,
     SourceBroken,
     SourceMessages,
     SyncEvent,
@@ -125,6 +126,10 @@ class Synchroniser:
         flow = self._streams[stream_id].flow
         return flow.is_straight() and flow.is_sending and not self._membership.is_asked_to_take_over
 
+    def is_ended(self, stream_id: int) -> bool:
+        """Whether the session of a source stream is over and no other one has begun."""
+        return self._streams[stream_id].flow.is_ended
+
     # The core
 
     def handle(self, event: SyncEvent, now_ns: int) -> list[SyncInstruction]:
@@ -163,6 +168,8 @@ class Synchroniser:
                 return self._break(event, now_ns)
             case SessionBegan():
                 return self._begin_session(event)
+            case SessionOver(stream_id):
+                return self._streams[stream_id].flow.end_session()
             case PeerSaid(index, message):
                 return self._hear(index, message, now_ns)
             case PeerConnected(index):

@@ -21,9 +21,12 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
 from penstock.base.counters import Cause, Counters
+from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
 from penstock.capture.reading import Models, Readable
+from penstock.middleware.events import SessionEvent
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.model import MessageModel
 from penstock.net.guard import Guard
 from penstock.net.loop_thread import LoopThread
@@ -42,6 +45,7 @@ LOSSES_MAX = 10_000
 Since: TypeAlias = int | float | str | datetime | timedelta | Position | Mapping[str, Position]
 
 log = logger("tree.subscription")
+_session = msgspec.json.Decoder(SessionEvent)
 
 
 class StreamStatistics(msgspec.Struct, frozen=True):
@@ -99,6 +103,9 @@ class StreamSubscription:
         losses_max: int = LOSSES_MAX,
     ) -> None:
         self.topics = config.topics
+        self.on_session: Callable[[SessionEvent], None] | None = None
+        """Called when the reader comes to the place where a session of a feed's source stream began or ended; in the
+        thread that reads. Only a subscription to `penstock.session` is told."""
         self.counters = Counters("tree.subscriber")
         self._models = models
         self._on_infostream = on_infostream
@@ -109,6 +116,7 @@ class StreamSubscription:
         self._inbox: deque[PacketMessage] = deque()
         self._is_paused = False
         self._losses: deque[Receipt] = deque(maxlen=losses_max)
+        self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
         self._loss_count = self._conflated = self._given = 0
         self._error: PenstockError | None = None
         self._is_closed = False
@@ -180,6 +188,11 @@ class StreamSubscription:
     @property
     def loss_count(self) -> int:
         return self._loss_count
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        return list(self._sessions)
 
     @property
     def agent(self) -> str:
@@ -276,6 +289,9 @@ class StreamSubscription:
             self._loop.call_soon_threadsafe(self._resume)
 
     def _read(self, message: PacketMessage) -> Readable | None:
+        if message.topic == SESSION_TOPIC:
+            self._tell_session(message)
+            return None
         try:
             read = self._models.read(message)
         except ModelError:
@@ -284,6 +300,16 @@ class StreamSubscription:
         read.seq = message.sequence
         self._given += 1
         return read
+
+    def _tell_session(self, message: PacketMessage) -> None:
+        try:
+            event = _session.decode(message.payload)
+        except DECODE_ERRORS:
+            self.counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return
+        self._sessions.append(event)
+        if self.on_session is not None:
+            self.on_session(event)
 
     # The loop's thread
 

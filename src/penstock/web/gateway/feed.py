@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from penstock.base.errors import ForbiddenError, PenstockError, RequestError
 from penstock.capture.reading import Readable
 from penstock.client import Client, Subscription
-from penstock.middleware import Discontinuity
+from penstock.middleware import Discontinuity, SessionEvent
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.security.client import AdminClient
 from penstock.web.gateway.replies import Receipt
@@ -89,6 +89,8 @@ class _Reader:
         self._loop = loop
         self._is_over = False
         self._losses = 0
+        self._gathering: list[Readable] = []
+        subscription.on_session = self._tell_session
         self._thread = threading.Thread(target=self._run, name="penstock-browser-feed", daemon=True)
         self._thread.start()
 
@@ -113,16 +115,16 @@ class _Reader:
 
     def _gathered(self, subscription: Subscription) -> list[Readable]:
         """What came, until it is worth telling."""
-        messages: list[Readable] = []
+        self._gathering = []
         message = subscription.next(LOOK_S)
         until = time.monotonic() + GATHER_S
         while message is not None:
-            messages.append(message if not isinstance(message, Message) else message.copy())
+            self._gathering.append(message if not isinstance(message, Message) else message.copy())
             left = until - time.monotonic()
-            if len(messages) >= GATHER_MAX or left <= 0:
+            if len(self._gathering) >= GATHER_MAX or left <= 0:
                 break
             message = subscription.next(left)
-        return messages
+        return self._gathering
 
     def _tell(self, messages: list[Readable]) -> None:
         taken = threading.Event()
@@ -136,12 +138,26 @@ class _Reader:
         while not taken.wait(LOOK_S) and not self._is_over:
             continue
 
+    def _tell_session(self, event: SessionEvent) -> None:
+        """Between the messages before it and those after it."""
+        if event.kind == "running":
+            return
+        of = f"{event.feed} stream {event.stream_id}".strip()
+        name = " ".join(filter(None, ["session", event.session, event.trading_date]))
+        detail = f"{of}: {name} {'ended' if event.kind == 'end' else 'began'}"
+        before, self._gathering = self._gathering, []
+        if before:
+            self._tell(before)
+        self._call(self._outlet.received, Receipt(id=self._number, receipt="session", detail=detail))
+
     def _tell_losses(self, subscription: Subscription) -> None:
         count = subscription.loss_count - self._losses
         if not count:
             return
         self._losses += count
         for each in subscription.losses[-count:]:
+            if isinstance(each, Discontinuity) and not each.is_loss:
+                continue
             if isinstance(each, Discontinuity):
                 receipt = Receipt(id=self._number, receipt="lost", detail=each.reason)
             else:

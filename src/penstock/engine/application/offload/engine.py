@@ -41,6 +41,7 @@ from penstock.engine.application.offload.calls import (
 )
 from penstock.engine.application.sources import Counted, RecordsCounted, Taken
 from penstock.engine.application.watching import FOREVER_S
+from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.unix import Connection
 from penstock.shm import RingReader, RingWriter
@@ -226,6 +227,9 @@ class OffloadedRecords(_Offloaded):
             found = self.process.call("take_changes", number, count_max, max(0.0, min(left, CALL_WAIT_S_MAX)))
             if found or left <= 0:
                 return [(topic, self._restored(*content)) for topic, *content in found]
+
+    def sessions(self) -> list[SessionEvent]:
+        return msgspec.convert(self.process.call("sessions"), list[SessionEvent])
 
     def models(self) -> list[MessageModel]:
         return [MessageModel.parse(document) for document in self.process.call("models")]

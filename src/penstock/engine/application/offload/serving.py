@@ -127,6 +127,7 @@ class RecordsDesk:
             change_watch=lambda number, rule: reader.change_watch(number, _rule(rule)),
             end_watch=reader.end_watch,
             take_changes=self._take_changes,
+            sessions=lambda: msgspec.to_builtins(reader.sessions()),
             models=lambda: [model.text for model in reader.models()],
             model=lambda *key: _document(reader, *key),
             is_live=reader.is_live,

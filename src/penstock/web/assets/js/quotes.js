@@ -276,9 +276,10 @@ export class Quotes {
   }
 }
 
-function told({ told: reason, missed }) {
+function told({ told: reason, missed, session }) {
   const parts = Object.entries(missed).map(([kind, number]) => `${count(number)} ${shown(kind)}`);
-  return (reason ? `: ${shown(reason, 300)}` : "") + (parts.length ? ` (${parts.join(", ")})` : "");
+  const last = session ? ` · ${shown(session, 300)}` : "";
+  return (reason ? `: ${shown(reason, 300)}` : "") + last + (parts.length ? ` (${parts.join(", ")})` : "");
 }
 
 function since(choice) {

@@ -12,7 +12,7 @@ const RECEIPTS = new Set(["conflated", "gone", "lagging", "lost"]);
 // Events: "messages", "subscription", "revoked", "info", "models", "state".
 export class Stream extends Emitter {
   socket = new Socket("/ws/stream", { protocol: "penstock.json.1", silenceMs: SILENCE_MS });
-  subscriptions = new Map(); // id → { id, topics, where, since, state, told, missed }
+  subscriptions = new Map(); // id → { id, topics, where, since, state, told, missed, session }
   link = { state: "connecting", agent: "", path: [], detail: "" };
   over = null;
   models = [];
@@ -171,9 +171,14 @@ export class Stream extends Emitter {
     }
   }
 
-  // What a subscription does not get, or not now: counted by kind, for as long as it lasts.
-  #note({ id, receipt, count, first, last }) {
+  // What a subscription does not get, or not now: counted by kind, for as long as it lasts. A session is said, not counted.
+  #note({ id, receipt, count, first, last, detail }) {
     const subscription = this.subscriptions.get(id);
+    if (subscription && receipt === "session") {
+      subscription.session = detail;
+      this.emit("subscription", subscription);
+      return;
+    }
     if (!subscription || !RECEIPTS.has(receipt)) return;
     const span = Number(last) - Number(first) + 1;
     const missed = count ?? (span > 0 ? span : 1);

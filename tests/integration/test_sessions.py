@@ -1,0 +1,281 @@
+"""Two trading days through a whole plant, every node a process: no consumer keeps a value of the first day."""
+
+import socket
+import threading
+import tomllib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.distribution_kit import mux_config, node_here, packed, plant_config, quote
+from integration.edge_kit import Screen, edge_here, websocket_port
+from integration.node_kit import both
+from integration.plant_kit import SOURCE_STREAM, PlantOptions, TestPlant
+from penstock.base.errors import NotFoundError
+from penstock.client import ClientConfig
+from penstock.engine.application import Changes, NodeMessages, Withdrawn, open_records
+from penstock.feed.formats.mold import encode_end, encode_packet
+from penstock.middleware import SessionEvent
+from penstock.net.udp import free_ports
+from penstock.plant import upstream
+from penstock.plant.config import PlantAccess
+from penstock.plant.flavours import JSON
+from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+from unit.test_convert_itch import add, directory
+from waiting import wait_until
+
+NODES = """
+[[filter]]
+name = "filter"
+control.port = {filter}
+admin = {{ credentials = "filter.toml" }}
+
+[[plant]]
+name = "records"
+subscribe = ["md.us.eq.>"]
+control.port = {plant}
+admin = {{ credentials = "filter.toml" }}
+views = ["spread"]
+
+[[mux]]
+name = "beside"
+control.port = {mux}
+upstream = {{ port = {plant}, topics = ["md.us.>"] }}
+admin = {{ credentials = "filter.toml" }}
+
+[[edge]]
+name = "screens"
+access = "forward"
+admin = {{ credentials = "filter.toml" }}
+control.port = {edge}
+websocket.port = {web}
+upstream = {{ port = {mux}, topics = ["md.us.>"] }}
+"""
+AAPL, MSFT = "md.us.eq.AAPL.quote", "md.us.eq.MSFT.quote"
+DAY_1, DAY_2 = "day0000001", "day0000002"
+
+
+class Exchange:
+    """Both lines of the feed, sent by the test."""
+
+    def __init__(self, plant: TestPlant) -> None:
+        document = tomllib.loads((plant.directory / "plant.toml").read_text())
+        self._lines = [(each["group"], each["port"]) for each in document["feed"][0]["streams"][0]["lines"]]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        self.session, self._next = "", 1
+
+    def begin(self, session: str) -> None:
+        self.session, self._next = session, 1
+
+    def send(self, *messages: bytes) -> None:
+        self._to_lines(encode_packet(self.session, self._next, messages))
+        self._next += len(messages)
+
+    def end(self) -> None:
+        self._to_lines(encode_end(self.session, self._next))
+
+    def _to_lines(self, datagram: bytes) -> None:
+        for line in self._lines:
+            self._socket.sendto(datagram, line)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Story:
+    """What a subscription brought, in order: topics with bid prices, and what was told of sessions."""
+
+    def __init__(self, subscription: Any) -> None:
+        self.told: list[Any] = []
+        subscription.on_session = self.told.append
+        self._subscription = subscription
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for message in self._subscription:
+            if message.topic.endswith(".quote"):
+                self.told.append((message.topic, message.bid_price))
+
+    def sessions(self) -> list[tuple[str, str]]:
+        events = [each for each in list(self.told) if isinstance(each, SessionEvent)]
+        return [(each.kind, each.session) for each in events if each.stream_id == SOURCE_STREAM]
+
+    def withdrawn(self) -> set[str]:
+        return {each.topic for each in list(self.told) if isinstance(each, Withdrawn)}
+
+    def after_first_day(self) -> list[Any]:
+        """Quotes behind the end of the first session."""
+        told = list(self.told)
+        at = next(at for at, each in enumerate(told) if isinstance(each, SessionEvent) and each.kind == "end")
+        return [each for each in told[at:] if isinstance(each, tuple)]
+
+    def close(self) -> None:
+        self._subscription.close()
+        self._thread.join()
+
+
+@pytest.mark.spec("DAY-3", "TP-1", "MUX-1", "ADPT-1", "METR-4")
+def test_a_new_session_withdraws_the_values_of_the_one_before_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = dict(zip(("filter", "plant", "mux", "edge", "web"), free_ports(5), strict=True))
+    stories: dict[str, Story] = {}
+    with TestPlant(tmp_path, PlantOptions(more=NODES.format(**ports))) as plant:
+        plant.start(players=False)
+        nodes = [plant.node(name) for name in ("records", "beside", "screens")]
+        plant.until(lambda: all(each.distributing and each.distributing.is_fed for each in nodes), "the nodes")
+        exchange = Exchange(plant)
+        alice = plant.connect("alice")
+        through_filter = plant.connect("bob")
+        through_filter.config = ClientConfig(filter=f"127.0.0.1:{ports['filter']}")
+        mux, edge = f"127.0.0.1:{ports['mux']}", f"127.0.0.1:{ports['edge']}"
+        try:
+            ways: dict[str, Callable[[], Any]] = {
+                "multicast": lambda: alice.subscribe("md.us.eq.>", transport="multicast"),
+                "tcp": lambda: alice.subscribe("md.us.eq.>", transport="tcp"),
+                "filter": lambda: through_filter.subscribe("md.us.eq.AAPL.>"),
+                "critical": lambda: alice.subscribe("md.us.eq.>", node=mux),
+                "metered": lambda: alice.metered("md.us.eq.>", per_second=100, node=edge),
+            }
+            stories.update({name: Story(open_way()) for name, open_way in ways.items()})
+            quotes = alice.records("md.us.eq.>", node=mux)
+            changes = quotes.changes()
+            exchange.begin(DAY_1)
+            exchange.send(directory(1, b"AAPL"), directory(2, b"MSFT"))
+            plant.until(lambda: all(("begin", DAY_1) in each.sessions() for each in stories.values()), "the first day")
+            exchange.send(add(11, b"B", 100, 1_000_000), add(12, b"B", 100, 2_000_000, 2, b"MSFT"))
+            plant.until(lambda: AAPL in quotes and MSFT in quotes, "records of the first day")
+            assert quotes[AAPL].bid_price == 100.0
+            changed: list[Any] = []
+            plant.until(lambda: _gather(changes, changed) and AAPL in {each.topic for each in changed}, "changes")
+            plant.until(lambda: all((AAPL, 100.0) in each.told for each in stories.values()), "quotes of the first day")
+            exchange.end()
+            plant.until(lambda: not len(quotes), "the records to be withdrawn")
+            assert quotes.get(AAPL) is None
+            changed.clear()
+            plant.until(lambda: _gather(changes, changed) and AAPL in {each.topic for each in changed}, "withdrawals")
+            (withdrawn,) = [each for each in changed if each.topic == AAPL]
+            assert (withdrawn.source.is_withdrawn, withdrawn.bid_price) == (True, None)
+            exchange.begin(DAY_2)
+            exchange.send(directory(1, b"MSFT"))
+            exchange.send(add(21, b"B", 100, 3_000_000, 1, b"MSFT"))
+            plant.until(lambda: MSFT in quotes, "a record of the second day")
+            assert quotes[MSFT].bid_price == 300.0
+            assert AAPL not in quotes
+            assert [each.session for each in quotes.sessions][-2:] == [DAY_1, DAY_2]
+            for name in ("multicast", "tcp", "critical", "metered"):
+                story = stories[name]
+                plant.until(lambda story=story: (MSFT, 300.0) in story.told, f"the second day by {name}")  # type: ignore[misc]
+                assert {topic for topic, _ in story.after_first_day()} == {MSFT}
+            for name, story in stories.items():
+                plant.until(lambda story=story: ("begin", DAY_2) in story.sessions(), f"the second day by {name}")  # type: ignore[misc]
+                assert story.sessions()[-3:] == [("begin", DAY_1), ("end", DAY_1), ("begin", DAY_2)]
+            for name in ("critical", "metered"):
+                assert {AAPL, MSFT, f"{AAPL}.view.spread"} <= stories[name].withdrawn()
+            with alice.subscribe("md.us.eq.>", node=mux) as late:
+                seen = _until_live(late)
+            assert {each.topic for each in seen if each.topic.endswith(".quote")} == {MSFT}
+        finally:
+            for story in stories.values():
+                story.close()
+            exchange.close()
+
+
+@both
+@pytest.mark.spec("DAY-3", "ADPT-1")
+def test_records_are_withdrawn_in_an_offload_process_too(is_offloaded: bool) -> None:
+    with (
+        node_here(plant_config()) as plant,
+        open_records(f"127.0.0.1:{plant.port}", "md.>", offload=is_offloaded) as quotes,
+    ):
+        plant.publish(of_day(DAY_1, "md.A.quote", 1), of_day(DAY_1, "md.B.quote", 2))
+        wait_until(lambda: len(quotes) == 2)
+        changes = quotes.changes(fields=["ask_price"])
+        assert {each.topic for each in changes.batch(5.0)} <= {"md.A.quote", "md.B.quote"}
+        wait_until(lambda: not changes.batch())
+        plant.node._data.session(session("begin", DAY_2))
+        wait_until(lambda: not len(quotes))
+        plant.publish(of_day(DAY_2, "md.B.quote", 3))
+        wait_until(lambda: list(quotes) == ["md.B.quote"])
+        assert quotes["md.B.quote"].bid_price == 3.0
+        with pytest.raises(NotFoundError):
+            quotes["md.A.quote"]
+        assert quotes.read("md.A.quote") is None
+        assert [(each.kind, each.session) for each in quotes.sessions] == [("begin", DAY_2)]
+        told: list[Any] = []
+        wait_until(lambda: _gather(changes, told) and "md.A.quote" in {each.topic for each in told})
+        (gone,) = [each for each in told if each.topic == "md.A.quote"]
+        assert (gone.source.is_withdrawn, gone.bid_price) == (True, None)
+
+
+@pytest.mark.spec("DAY-3", "MUX-1")
+def test_what_a_plant_that_was_started_anew_does_not_have_is_withdrawn_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "RECONCILE_SECONDS", 1.0)
+    (port,) = free_ports(1)
+    address = {"control": PlantAccess(port=port)}
+    with node_here(mux_config(port)) as mux, ExitStack() as stack:
+        plant = stack.enter_context(node_here(plant_config(**address)))
+        with open_records(f"127.0.0.1:{mux.port}", "md.>") as quotes:
+            plant.publish(of_day(DAY_1, "md.A.quote", 1), of_day(DAY_1, "md.B.quote", 2))
+            wait_until(lambda: len(quotes) == 2)
+            stack.close()
+            with node_here(plant_config(**address)) as another:
+                another.publish(of_day(DAY_2, "md.B.quote", 3))
+                wait_until(lambda: list(quotes) == ["md.B.quote"])
+                assert quotes["md.B.quote"].bid_price == 3.0
+
+
+@pytest.mark.spec("DAY-3", "EDGE-1")
+def test_a_page_is_told_of_sessions_and_of_topics_without_a_value() -> None:
+    with (
+        node_here(plant_config()) as plant,
+        edge_here(plant.port) as edge,
+        Screen(websocket_port(edge), "page", JSON) as screen,
+    ):
+        screen.subscribe("md.>", cls="critical")
+        plant.publish(of_day(DAY_1, "md.A.quote", 1))
+        assert _seen(screen, "update")
+        plant.node._data.session(session("end", DAY_1))
+        _seen(screen, "session")
+        assert [each["topic"] for each in _seen(screen, "withdraw")] == ["md.A.quote"]
+        (told,) = _seen(screen, "session")
+        assert told["session"] == {"kind": "end", "stream_id": 1, "session": DAY_1, "tag": session_tag(DAY_1)}
+
+
+def of_day(day: str, topic: str, number: int) -> PacketMessage:
+    flags = int(OriginFlag.SYNCHRONISED) | session_tag(day) << SESSION_TAG_SHIFT
+    origin = encode_origin(Origin(1, 1, 0, flags, number, number))
+    made = packed(topic, quote(topic.split(".")[1], number))
+    return PacketMessage(
+        made.topic, made.payload, made.model_id, made.model_version, extensions={Extension.ORIGIN: origin}
+    )
+
+
+def session(kind: Any, day: str) -> SessionEvent:
+    return SessionEvent(kind, 1, day, tag=session_tag(day))
+
+
+def _seen(screen: Screen, kind: str) -> list[dict[str, Any]]:
+    while not (found := [each for each in screen.objects if each["kind"] == kind]):
+        screen.take()
+    return found
+
+
+def _gather(changes: Changes, changed: list[Any]) -> bool:
+    changed += changes.batch()
+    return True
+
+
+def _until_live(subscription: NodeMessages) -> list[Any]:
+    """What there is when it is subscribed to: everything that comes until the next message takes its time."""
+    seen = []
+    while (message := subscription.next(0.5)) is not None or not subscription.is_live:
+        if message is not None:
+            seen.append(message)
+    return seen

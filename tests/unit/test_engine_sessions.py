@@ -1,0 +1,258 @@
+"""What becomes of records when the session that they came from is over."""
+
+import pytest
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, make_event, read_events
+from penstock.engine.events import Image, Overrun, Reconcile, RecordWithdrawn, Session, Subscribe, Tick, Updates
+from penstock.engine.sessions import decode_session
+from penstock.middleware import SessionEvent
+from penstock.plant.upstream import Incoming
+from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
+from unit.test_engine_classes import records_consumer
+
+REFRESH, UPDATE, WITHDRAW, SESSION = EventKind.REFRESH, EventKind.UPDATE, EventKind.WITHDRAW, EventKind.SESSION
+ALL = ("critical", "adaptive", "metered")
+DAY_1, DAY_2 = "20240102", "20240103"
+
+
+def quote(topic: str, value: int, session: str = DAY_1, stream: int = 1) -> PacketMessage:
+    flags = int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
+    origin = encode_origin(Origin(stream, 1, 0, flags, value, value))
+    return PacketMessage(topic, record(value), QUOTE.id, QUOTE.version, extensions={Extension.ORIGIN: origin})
+
+
+def take(core: DistributionEngine, *messages: PacketMessage, feed: str = "itch") -> None:
+    core.handle(Updates(messages, feed), NOW)
+
+
+def change(core: DistributionEngine, kind: str, session: str, stream: int = 1, feed: str = "itch") -> None:
+    date = f"{session[:4]}-{session[4:6]}-{session[6:]}"
+    event = SessionEvent(kind, stream, session, date, session_tag(session), feed)  # type: ignore[arg-type]
+    core.handle(Session(event), NOW)
+
+
+def kinds(events: list[Event]) -> list[EventKind]:
+    return [EventKind(event.kind) for event in events if event.kind not in (EventKind.DEFINE, EventKind.LIVE)]
+
+
+def taken(buffer: SessionBuffer) -> list[Event]:
+    return read_events(buffer.take())
+
+
+@pytest.mark.spec("DAY-3", "CRIT-1")
+@pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
+def test_a_new_session_withdraws_what_came_in_the_one_before(cls: str) -> None:
+    core = engine(classes=ALL, limits=MeteringLimits())
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.>"], cls, per_second=10), NOW)  # type: ignore[arg-type]
+    take(core, quote("md.a", 1), quote("md.b", 2), quote("md.c", 3, stream=2))
+    assert kinds(taken(buffer)) == [UPDATE, UPDATE, UPDATE]
+    change(core, "begin", DAY_2)
+    core.handle(Tick(), NOW)
+    events = taken(buffer)
+    assert sorted(kinds(events)) == [WITHDRAW, WITHDRAW, SESSION]
+    session = decode_session(next(event.session for event in events if event.kind == SESSION))
+    assert (session.kind, session.session, session.trading_date) == ("begin", DAY_2, "2024-01-03")
+    assert [each.record for each in core.current([">"])] == [None, None, record(3)]
+    take(core, quote("md.b", 5, DAY_2))
+    core.handle(Tick(), NOW + NS_PER_SECOND)
+    assert told(taken(buffer)) == [(UPDATE, 5)]
+
+
+@pytest.mark.spec("DAY-3", "CRIT-1")
+def test_every_critical_update_before_a_session_ended_comes_before_it_is_told() -> None:
+    """Also to a consumer that is slow, and is served out of the history."""
+    core = engine()
+    buffer, _ = buffer_consumer(core, 0, "md.>", capacity=33_000)
+    for value in range(1, 1_000):
+        take(core, quote("md.a", value))
+    change(core, "end", DAY_1)
+    change(core, "begin", DAY_2)
+    take(core, quote("md.b", 1_000, DAY_2))
+    events: list[Event] = []
+    while some := taken(buffer):
+        events += some
+        core.serve(NOW)
+    assert kinds(events) == [UPDATE] * 999 + [WITHDRAW, SESSION, SESSION, UPDATE]
+    assert [decode_session(event.session).kind for event in events if event.kind == SESSION] == ["end", "begin"]
+    assert [event.version for event in events if event.kind == WITHDRAW] == [1_000]
+
+
+@pytest.mark.spec("DAY-3")
+def test_the_end_of_a_session_withdraws_its_records_and_the_next_begin_withdraws_nothing_more() -> None:
+    core = engine()
+    buffer, _ = buffer_consumer(core, 0, "md.>")
+    take(core, quote("md.a", 1))
+    change(core, "end", DAY_1)
+    assert kinds(taken(buffer)) == [UPDATE, WITHDRAW, SESSION]
+    change(core, "end", DAY_1)  # said by another adapter
+    assert not taken(buffer)
+    change(core, "begin", DAY_2)
+    change(core, "begin", DAY_2)
+    assert kinds(taken(buffer)) == [SESSION]
+
+
+@pytest.mark.spec("DAY-3")
+def test_sessions_of_streams_and_feeds_are_apart() -> None:
+    core = engine()
+    take(core, quote("md.a", 1, stream=1), quote("md.b", 2, stream=2), feed="itch")
+    take(core, quote("md.c", 3, stream=1), feed="iex")
+    change(core, "end", DAY_1, stream=1, feed="iex")
+    assert [each.record for each in core.current([">"])] == [record(1), record(2), None]
+    change(core, "begin", DAY_2, stream=2)
+    assert [each.record for each in core.current([">"])] == [record(1), None, None]
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_record_of_the_new_session_that_came_before_its_begin_was_told_stays() -> None:
+    """An image of another adapter may bring it."""
+    core = engine()
+    take(core, quote("md.a", 1), quote("md.b", 2))
+    take(core, quote("md.a", 9, DAY_2))
+    change(core, "running", DAY_2)
+    assert [each.record for each in core.current([">"])] == [record(9), None]
+
+
+@pytest.mark.spec("DAY-3", "TP-1")
+@pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
+def test_who_subscribes_later_gets_nothing_of_an_ended_session(cls: str) -> None:
+    core = engine(classes=ALL, limits=MeteringLimits())
+    take(core, quote("md.a", 1), quote("md.b", 2))
+    change(core, "begin", DAY_2)
+    take(core, quote("md.b", 3, DAY_2))
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.>"], cls, per_second=10), NOW)  # type: ignore[arg-type]
+    core.handle(Tick(), NOW + NS_PER_SECOND)
+    assert [(kind, value) for kind, value in told(taken(buffer)) if kind in (REFRESH, UPDATE, WITHDRAW)] == [
+        (REFRESH, 3)
+    ]
+
+
+@pytest.mark.spec("DAY-3", "METR-4")
+def test_what_waits_for_its_turn_is_never_sent_once_its_session_is_over() -> None:
+    core = engine(classes=ALL, limits=MeteringLimits())
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.a"], "metered", per_second=1), NOW)
+    take(core, quote("md.a", 1), quote("md.a", 2))
+    assert [value for kind, value in told(taken(buffer)) if kind == UPDATE] == [1]
+    change(core, "begin", DAY_2)
+    core.handle(Tick(), NOW + 10 * NS_PER_SECOND)
+    assert UPDATE not in kinds(taken(buffer))
+
+
+@pytest.mark.spec("DAY-3", "ADPT-1")
+def test_a_record_in_a_region_is_marked_and_written_anew_in_the_next_session() -> None:
+    core = engine()
+    with records_consumer(core, 0) as consumer:
+        consumer.subscribe(1, "md.>")
+        consumer.carry_out(core.handle(Updates([quote("md.a", 1), quote("md.b", 2)], "itch"), NOW))
+        drain(consumer.notices)
+        change(core, "begin", DAY_2)
+        assert [EventKind(event.kind) for event in drain(consumer.notices)] == [
+            EventKind.NOTICE,
+            EventKind.NOTICE,
+            SESSION,
+        ]
+        region = consumer.readers[QUOTE.id]
+        assert [region.read(slot).is_withdrawn for slot in (0, 1)] == [True, True]
+        take(core, quote("md.b", 7, DAY_2))
+        assert [region.read(slot).is_withdrawn for slot in (0, 1)] == [True, False]
+        assert consumer.value(1) == 7
+
+
+@pytest.mark.spec("DAY-3", "CRIT-3")
+def test_an_overrun_consumer_is_told_of_what_was_withdrawn_meanwhile() -> None:
+    core = engine()
+    with ring_consumer(core, 0, "md.>") as reader:
+        take(core, quote("md.a", 1))
+        last = drain(reader)[-1].number
+        change(core, "begin", DAY_2)
+        core.handle(Overrun(0, last), NOW)
+        reader.restart()
+        assert kinds(drain(reader)) == [WITHDRAW, SESSION]
+
+
+@pytest.mark.spec("DAY-3", "CRIT-3")
+def test_an_overrun_consumer_is_told_of_what_was_withdrawn_when_the_history_is_gone() -> None:
+    core = engine(history_bytes=65_536)
+    with ring_consumer(core, 0, "md.>") as reader:
+        take(core, quote("md.a", 1))
+        last = drain(reader)[-1].number
+        change(core, "begin", DAY_2)
+        for value in range(2, 1_000):
+            take(core, quote("md.b", value, DAY_2))
+        core.handle(Overrun(0, last), NOW)
+        reader.restart()
+        core.handle(Tick(), NOW + NS_PER_SECOND)
+        events = drain(reader)
+        assert sorted(kinds(events)) == [REFRESH, EventKind.RECEIPT, WITHDRAW]
+
+
+@pytest.mark.spec("DAY-3", "MUX-1")
+def test_a_node_below_withdraws_what_the_node_above_withdraws() -> None:
+    plant, below = engine(), engine(keeps="wanted", has_upstream=True)
+    buffer, _ = buffer_consumer(plant, 0, "md.>")
+    incoming = Incoming(lambda _: ["md.>"])
+    consumer, _ = buffer_consumer(below, 0, "md.>")
+
+    def pass_on() -> None:
+        for event in incoming.read(buffer.take()):
+            if hasattr(event, "merged"):
+                below.kernel.publish(*event[:-1], NOW, event.merged)  # type: ignore[index]
+            else:
+                below.handle(event, NOW)  # type: ignore[arg-type]
+
+    incoming.begin(is_again=False)
+    take(plant, quote("md.a", 1), quote("md.b", 2))
+    pass_on()
+    change(plant, "begin", DAY_2)
+    take(plant, quote("md.b", 3, DAY_2))
+    pass_on()
+    assert kinds(taken(consumer)) == [UPDATE, UPDATE, WITHDRAW, WITHDRAW, SESSION, UPDATE]
+    assert [each.record for each in below.current([">"])] == [None, record(3)]
+
+
+@pytest.mark.spec("DAY-3", "MUX-1")
+def test_after_a_break_a_node_below_withdraws_what_the_node_above_no_longer_has() -> None:
+    below = engine(keeps="wanted", has_upstream=True)
+    consumer, _ = buffer_consumer(below, 0, "md.>")
+    for topic, value in ((b"md.a", 1), (b"md.b", 2)):
+        below.handle(Image(topic, QUOTE.id, QUOTE.version, 1, record(value)), NOW)
+    taken(consumer)
+    incoming = Incoming(lambda _: ["md.>"])
+    incoming.begin(is_again=False)
+    incoming.repair()
+    define = make_event(EventKind.DEFINE, item=0, body=b"md.b", model_id=QUOTE.id, model_version=QUOTE.version)
+    refresh = make_event(REFRESH, item=0, body=record(5), version=3, number=3, model_id=QUOTE.id)
+    live = make_event(EventKind.LIVE, item=0xFFFFFFFF, body=(1).to_bytes(8, "little"))
+    events = list(incoming.read(define + refresh + live))
+    assert Reconcile in map(type, events)
+    for event in events:
+        below.handle(event, NOW)  # type: ignore[arg-type]
+    assert (WITHDRAW, b"") in told(taken(consumer))
+    assert [each.record for each in below.current([">"])] == [None, record(5)]
+    again = Incoming(lambda _: ["md.>"])
+    again.begin(is_again=True)
+    assert Reconcile not in map(type, again.read(define + live))  # another run of it may get its images only now
+    assert again.told == {(b"md.b", QUOTE.id)}
+
+
+@pytest.mark.spec("DAY-3", "TP-1")
+def test_a_consumer_that_comes_back_is_told_of_what_was_withdrawn_while_it_was_away() -> None:
+    core = engine(history_bytes=65_536)
+    take(core, quote("md.a", 1))
+    change(core, "begin", DAY_2)
+    for value in range(2, 1_000):
+        take(core, quote("md.b", value, DAY_2))
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.>"], after=1), NOW)
+    assert WITHDRAW in kinds(taken(buffer))
+
+
+def test_withdrawing_an_unknown_item_changes_nothing() -> None:
+    core = engine()
+    core.handle(RecordWithdrawn(b"md.a", QUOTE.id, 3), NOW)
+    assert core.current([">"]) == []

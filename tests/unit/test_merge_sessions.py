@@ -1,0 +1,121 @@
+"""Sessions of a source stream, told in order with its messages and once, however many adapters say it."""
+
+from typing import Any
+
+import pytest
+
+from penstock.middleware import Discontinuity, MergeGap, Merger, SessionEvent, Tick
+from penstock.middleware.config import MergerConfig
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.sourcestream import DiscontinuityNote, session_said
+from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, Term, session_tag
+from unit.merge_kit import NEXT, A, B, deliver, give, lose, message, numbers_of
+
+DAY_1, DAY_2 = "20240102", "20240103"
+
+
+def flags(session: str) -> int:
+    return int(OriginFlag.SYNCHRONISED) | session_tag(session) << SESSION_TAG_SHIFT
+
+
+def said(number: int, term: int, reason: str, session: str, date: str = "") -> PacketMessage:
+    origin = Origin(7, term, reason == "end", flags(session) | int(OriginFlag.DISCONTINUITY), number + 1, number)
+    body = DiscontinuityNote(reason, [], session, date).encode()
+    return PacketMessage(DISCONTINUITY_TOPIC, body, extensions={Extension.ORIGIN: encode_origin(origin)})
+
+
+def day(session: str, *numbers: int, term: int = 1) -> list[PacketMessage]:
+    return [message(number, term=term, flags=flags(session)) for number in numbers]
+
+
+def sessions_of(answers: list[Any]) -> list[tuple[str, str]]:
+    return [(each.kind, each.session) for each in answers if isinstance(each, SessionEvent)]
+
+
+def story(answers: list[Any]) -> list[Any]:
+    """Numbers, and sessions in their place between them."""
+    told: list[Any] = []
+    for each in answers:
+        told += [(each.kind, each.session)] if isinstance(each, SessionEvent) else numbers_of([each])
+    return told
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_a_session_is_told_between_its_last_message_and_the_next_one() -> None:
+    merger = Merger()
+    answers = merger.handle(deliver(A, [said(0, 1, "start", DAY_1, "2024-01-02"), *day(DAY_1, 1, 2)]), 0)
+    assert story(answers) == [("begin", DAY_1), 1, 2]
+    assert [each.trading_date for each in answers if isinstance(each, SessionEvent | Discontinuity)] == [
+        "2024-01-02"
+    ] * 2
+    ended = [said(2, 1, "end", DAY_1), said(2, NEXT, "session", DAY_2), *day(DAY_2, 3, term=NEXT)]
+    assert story(merger.handle(deliver(A, ended), 0)) == [("end", DAY_1), ("begin", DAY_2), 3]
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_what_several_adapters_say_of_a_session_is_told_once() -> None:
+    merger = Merger()
+    whole = [said(0, 1, "start", DAY_1), *day(DAY_1, 1, 2), said(2, 1, "end", DAY_1)]
+    after = [said(2, NEXT, "session", DAY_2), *day(DAY_2, 3, term=NEXT)]
+    answers = merger.handle(deliver(A, whole), 0) + merger.handle(deliver(B, whole), 0)
+    answers += merger.handle(deliver(B, after), 0) + merger.handle(deliver(A, after), 0)
+    assert story(answers) == [("begin", DAY_1), 1, 2, ("end", DAY_1), ("begin", DAY_2), 3]
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_the_end_of_a_session_waits_for_messages_that_another_adapter_may_bring() -> None:
+    merger = Merger()
+    merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
+    merger.handle(deliver(B, day(DAY_1, 1)), 0)
+    lose(merger, B)
+    assert story(merger.handle(deliver(B, [said(3, 1, "end", DAY_1)]), 0)) == []
+    after = merger.handle(deliver(B, [said(3, NEXT, "session", DAY_2), *day(DAY_2, 4, term=NEXT)]), 0)
+    assert story(after) == []
+    assert story(merger.handle(deliver(A, day(DAY_1, 2, 3)), 0)) == [2, 3, ("end", DAY_1), ("begin", DAY_2), 4]
+
+
+@pytest.mark.spec("DAY-3", "MW-6")
+def test_the_end_of_a_session_is_told_behind_the_gap_that_nobody_fills() -> None:
+    merger = Merger(MergerConfig(wait_ms=10))
+    merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
+    merger.handle(deliver(B, day(DAY_1, 1)), 0)
+    lose(merger, B)
+    assert story(merger.handle(deliver(B, [said(3, 1, "end", DAY_1)]), 0)) == []
+    (gap, ended) = merger.handle(Tick(), 20_000_000)
+    assert isinstance(gap, MergeGap)
+    assert (gap.first, gap.last) == (2, 3)
+    assert sessions_of([ended]) == [("end", DAY_1)]
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_a_session_whose_announcement_was_lost_is_known_by_the_tag_of_its_messages() -> None:
+    merger = Merger()
+    merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
+    answers = merger.handle(deliver(A, day(DAY_2, 5, term=NEXT)), 0)
+    assert story(answers) == [("begin", ""), 5]
+    assert [each.tag for each in answers if isinstance(each, SessionEvent)] == [session_tag(DAY_2)]
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_stream_that_is_met_in_the_middle_of_a_session_says_which_is_running() -> None:
+    merger = Merger()
+    assert story(merger.handle(deliver(A, day(DAY_1, 7, 8)), 0)) == [("running", ""), 7, 8]
+    other = int(Term(2, 0, 0, 0))
+    again = [said(8, other, "promotion", DAY_1), *day(DAY_1, 9, term=other)]
+    assert story(merger.handle(deliver(A, again), 0)) == [9]  # the same session goes on
+
+
+@pytest.mark.spec("DAY-3")
+def test_who_hears_nothing_but_the_end_of_a_session_is_told_of_it() -> None:
+    merger = Merger()
+    assert story(merger.handle(deliver(A, [said(8, 1, "end", DAY_1)]), 0)) == [("end", DAY_1)]
+    assert numbers_of(give(merger, A, 9)) == [9]
+
+
+def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None:
+    begun, ended = said(0, 1, "session", DAY_1, "2024-01-02"), said(5, 1, "end", DAY_1)
+    assert session_said(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))
+    assert session_said(ended) == SessionEvent("end", 7, DAY_1, "", session_tag(DAY_1))
+    assert session_said(message(1)) is None
+    assert session_said(PacketMessage(DISCONTINUITY_TOPIC, b"", extensions={Extension.ORIGIN: b"short"})) is None
