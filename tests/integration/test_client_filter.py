@@ -13,7 +13,7 @@ from integration.filter_kit import FilterHere, filter_here
 from integration.test_client import *  # noqa: F403
 from integration.test_client import A_ID, AAPL, IBM, drained, serving, take
 from penstock.admin.driver import AdminServer
-from penstock.base.errors import RevokedError, UnreachableError
+from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
 from penstock.middleware import PublisherConfig
 from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
@@ -22,7 +22,7 @@ from penstock.security import Sealer
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 def test_what_is_not_granted_is_never_seen_whatever_comes(server: AdminServer, feed: AdminClient) -> None:
@@ -99,6 +99,37 @@ def test_a_message_to_one_client_alone(module: FilterHere, server: AdminServer, 
         message = his.next(30)
         assert (message.topic, bytes(message.payload)) == ("desk.greeting", b"hello")
         assert (hers.next(0.05), his.next(0.05)) == (None, None)
+
+
+@pytest.mark.spec("FILT-15", "AUTH-5")
+def test_a_client_gets_no_messages_to_another_one_by_taking_its_address(
+    server: AdminServer, feed: AdminClient, tmp_path: Path
+) -> None:
+    channel = free_channel()
+    admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
+    feed.register(registered_on(channel, A_ID))
+    with filter_here(admin=admin) as entitled:
+        config = ClientConfig(filter=f"127.0.0.1:{entitled.port}")
+        with (
+            penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice,
+            penstock.connect(server.url, credentials=credentials("bob"), config=config) as bob,
+            penstock.connect(server.url, credentials=credentials("quill")) as quill,
+        ):
+            for client in (alice, bob):
+                client.subscribe("md.us.eq.AAPL.>")  # a token is shown to the filter
+            own, bob.address = bob.address, alice.address
+            with pytest.raises(RefusedError, match="is no address of bob"):
+                bob.inbox(channel)
+            bob.address = own
+            with (
+                alice.inbox(channel) as hers,
+                bob.inbox(channel) as his,
+                quill.publisher(channel, name="desk", config=PublisherConfig(linger_ms=1)) as publisher,
+            ):
+                publisher.send_to(alice.address, b"for alice")
+                publisher.send_to(bob.address, b"for bob")
+                assert bytes(hers.next(PATIENCE_SECONDS).payload) == b"for alice"
+                assert bytes(his.next(PATIENCE_SECONDS).payload) == b"for bob"
 
 
 @pytest.mark.spec("ADM-7")

@@ -13,6 +13,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.udp import Channel
 from penstock.security import Grant, Token
 from penstock.security.access import AdminAccess
+from penstock.security.direct_address import direct_address, is_address_of
 
 NOW_NS = 1_000
 CHANNEL = Channel(group="239.1.1.1", port=7_401)
@@ -51,6 +52,30 @@ def test_names_ids_and_addresses_are_unique() -> None:
     made.leave(first)
     made.leave(first)
     assert register(made, "one", application_id=7, port=9).attach().application == 7
+
+
+@pytest.mark.spec("FILT-15", "AUTH-5")
+def test_an_address_is_the_tokens_clients_own() -> None:
+    """Whoever registers first does not get the messages to somebody else."""
+    tokens = {name: token(">", subject=name) for name in ("alice", "bob")}
+    made = desk(lambda text, now_ns: tokens[text])
+    hers = direct_address("alice", 7)
+    for stolen in (hers, 7, hers ^ 1 << 16, hers ^ 1 << 63):
+        assert refused(lambda stolen=stolen: register(made, "bob", application_id=stolen, token="bob")) == "entitlement"
+    assert not made.registrants
+    assert register(made, "alice", application_id=hers, token="alice").application_id == hers
+    assert refused(lambda: register(made, "again", application_id=hers, token="alice")) == RefusalCode.TAKEN
+    chosen = register(made, "bob", token="bob").application_id
+    assert is_address_of(chosen, "bob")
+    assert not is_address_of(chosen, "alice")
+
+
+def test_a_client_whose_addresses_are_all_taken_is_refused() -> None:
+    made = desk(lambda text, now_ns: token(">"), applications_max=10)
+    message = control.Register("app", 5_000, token="t")
+    made.register("app", "127.0.0.1", message, lambda: 3, NOW_NS)
+    message = control.Register("other", 5_001, token="t")
+    assert refused(lambda: made.register("other", "127.0.0.1", message, lambda: 3, NOW_NS)) == RefusalCode.LIMIT
 
 
 @pytest.mark.spec("FILT-6")

@@ -39,6 +39,7 @@ from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
 from penstock.security.client import AdminClient
+from penstock.security.direct_address import NUMBERS, direct_address
 from penstock.topics import GroupMap, Interest
 from penstock.tree.application.subscription import Since
 
@@ -73,7 +74,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._protection = protection or Protection()
         self._interface = interface
         self._node = admin.credentials.client
-        self.address = 1 + SystemRandomness().below(2**64 - 1)
+        self.address = direct_address(admin.credentials.client, SystemRandomness().below(NUMBERS))
         """Where messages to this client alone are sent, by MulticastPublisher.send_to()."""
         self._lock = threading.Lock()
         self._service: LoopThread | None = None

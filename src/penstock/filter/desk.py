@@ -32,10 +32,14 @@ from penstock.model import MessageModel
 from penstock.net.stream import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
+from penstock.security.direct_address import NUMBERS, direct_address, is_address_of
 from penstock.security.gate import token_needed
 from penstock.security.narrowing import entitlement_text
 
 REASON_SIZE_MAX = 256
+DRAWS_MAX = 1_000
+"""Attempts to find an address that nobody has."""
+
 PORTS_MAX = 65_536
 
 Verify = Callable[[str, int], Token]
@@ -119,19 +123,31 @@ class Desk:
         host = self._host(peer_host, message)
         if any(each.name == message.application for each in self.registrants.values()):
             raise RefusalError(RefusalCode.TAKEN, f"an application {message.application} is there already")
+        token = self._token(message.token, now_ns)
+        if token is not None and message.application_id and not is_address_of(message.application_id, token.subject):
+            raise RefusalError(
+                RefusalCode.ENTITLEMENT,
+                f"{message.application_id:#018x} is no address of {token.subject}",
+                hint="the address of an application begins with a hash of its client's name; 0 has the filter choose",
+            )
         if message.application_id in self.registrants:
             raise RefusalError(RefusalCode.TAKEN, f"another application has the id {message.application_id}")
         if any(each.address == (host, message.port) for each in self.registrants.values()):
             raise RefusalError(RefusalCode.TAKEN, f"another application listens at {host}:{message.port}")
         if len(self.registrants) >= self._config.applications_max:
             raise LimitError(f"{len(self.registrants)} applications are served already")
-        token = self._token(message.token, now_ns)
-        application_id = message.application_id
-        while not application_id or application_id in self.registrants:
-            application_id = draw()
+        application_id = message.application_id or self._free_address(token, draw)
         registrant = Registrant(application_id, message, host, token)
         self.registrants[application_id] = registrant
         return registrant
+
+    def _free_address(self, token: Token | None, draw: Callable[[], int]) -> int:
+        """One that nobody has, of the token's client if there is a token."""
+        for _ in range(DRAWS_MAX):
+            address = draw() if token is None else direct_address(token.subject, draw() % NUMBERS)
+            if address and address not in self.registrants:
+                return address
+        raise LimitError(f"no free address was found in {DRAWS_MAX} draws", hint="let some applications end")
 
     def leave(self, registrant: Registrant) -> None:
         self.registrants.pop(registrant.application_id, None)

@@ -106,6 +106,8 @@ class FilterLink:
         on_refused: Callable[[RefusedError], None],
     ) -> None:
         self.token = identity.register.token
+        self.application_id = identity.register.application_id
+        """The same on every connection, also when the filter has chosen it."""
         self.inbox: deque[Told] = deque()
         self.arrived = threading.Condition()
         self.failure: PenstockError | None = None
@@ -194,12 +196,14 @@ class FilterLink:
             config=CONNECTION,
         )
         async with connection:
-            await connection.send(msgspec.structs.replace(identity.register, token=self.token))
+            register = msgspec.structs.replace(identity.register, token=self.token, application_id=self.application_id)
+            await connection.send(register)
             registered = await connection.receive()
             if isinstance(registered, Refused):
                 raise refusal(registered)
             if not isinstance(registered, Registered):
                 raise RemoteProtocolError("the filter does not register us", where=host)
+            self.application_id = registered.application_id
             self._put(await self._opened(registered))
             reading = asyncio.create_task(self._read(connection))
             try:

@@ -66,9 +66,10 @@ class FilteredReceiver(SocketReceiver):
     not answer within `timeout` seconds is an UnreachableError, a refusal a RefusedError.
 
     `delivery` is "unicast", "ring" (shared memory, on the filter's host) or "shared" (one copy for several applications
-    of this host). `application_id` is the address for messages to this application alone; it is random
-    unless given. `models` finds models for conditions; those of `documents` the filter is told. A refusal later
-    on is told to `on_refused`, or raised by receive().
+    of this host). `application_id` is the address for messages to this application alone; unless given it is
+    random, or, with a token, one of the token's client (security.direct_address) that the filter chooses. `models`
+    finds models for conditions; those of `documents` the filter is told. A refusal later on is told to `on_refused`, or
+    raised by receive().
     """
 
     def __init__(
@@ -125,12 +126,12 @@ class FilteredReceiver(SocketReceiver):
         self._waited: set[StreamKey] = set()  # for a word in vain
         self._refusal: RefusedError | None = None
         self._on_refused = on_refused
-        self.address = application_id or 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
-        """Where messages to this application alone are sent (MulticastPublisher.send_to)."""
         self._own_thread = None if thread is not None else LoopThread("penstock-filter-link")
         self._thread: LoopThread = thread or self._own_thread  # type: ignore[assignment]
         unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # no two applications of a filter have one name
-        register = Register(unique, own.getsockname()[1], delivery, "", self.address, token)
+        if not application_id and not token:  # with a token the filter chooses: an address is bound to its client
+            application_id = 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
+        register = Register(unique, own.getsockname()[1], delivery, "", application_id, token)
         identity = Identity(register, interface, secret, tls)
         self._link = FilterLink(place, identity, self._wishes, documents, self._news, self._refused)
         self._run(self._link.run())
@@ -139,6 +140,11 @@ class FilteredReceiver(SocketReceiver):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def address(self) -> int:
+        """Where messages to this application alone are sent (MulticastPublisher.send_to)."""
+        return self._link.application_id
 
     @property
     def is_attached(self) -> bool:
