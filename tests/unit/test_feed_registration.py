@@ -75,6 +75,23 @@ def test_a_generation_is_remembered_and_not_taken_back(tmp_path: Path) -> None:
             each.verify(TokenSigner(KEY).sign(late), START_NS + 2)
 
 
+@pytest.mark.spec("AUTH-6")
+def test_no_answer_of_a_server_makes_a_revoked_subscription_good_again(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    gate = TokenGate(path)
+    gate.renew(registered(2, revoked=[revoked("s-1")]))
+    gate.note(revoked("s-2"))
+    gate.renew(registered(2, revoked=[revoked("s-1")]))  # an answer that was on its way when s-2 was revoked
+    gate.renew(registered(1, revoked=[revoked("s-3")]))  # the server that was replaced knows of neither
+    for each in (gate, TokenGate(path)):
+        for name in ("s-1", "s-2", "s-3"):
+            with pytest.raises(RevokedError):
+                each.verify(token(receive(">"), subscription=name), START_NS)
+        assert each.verify(token(receive(">"), subscription="s-4"), START_NS).subject == "alice"
+    gate.forget_expired(START_NS + 2 * HOUR_NS)
+    assert b"s-" not in path.read_bytes()
+
+
 def test_revocations_are_forgotten_when_their_tokens_are_too_old(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     gate = TokenGate(path)

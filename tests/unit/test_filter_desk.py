@@ -242,16 +242,25 @@ def test_who_shares_a_copy_is_of_equal_entitlement_and_stays_so() -> None:
     assert refused(lambda: made.renew(alice, "c", NOW_NS)) == RefusalCode.ENTITLEMENT
 
 
-def test_models_are_bounded() -> None:
+def model_text(number: int, version: int = 1) -> str:
+    fields = "".join(f'[[field]]\nname = "a{each}"\ntype = "u32"\nsince = {each}\n' for each in range(1, version + 1))
+    return f'name = "m{number}"\nid = {60_000 + number}\nversion = {version}\n{fields}'
+
+
+def test_models_are_bounded_and_end_with_the_applications_that_name_them() -> None:
     made = desk(models_max=2)
-    documents = [
-        f'name = "m{number}"\nid = {60_000 + number}\nversion = 1\n[[field]]\nname = "a"\ntype = "u32"\n'
-        for number in range(3)
-    ]
-    assert len(made.models(control.Models(1, documents[:2]))) == 2
-    with pytest.raises(LimitError):
-        made.models(control.Models(2, documents[2:]))
-    assert refused(lambda: made.models(control.Models(3, ["nothing"]))) == RefusalCode.MODEL
+    one, two = register(made, "one"), register(made, "two")
+    assert len(made.models(one, control.Models(1, [model_text(0), model_text(1)]))) == 2
+    with pytest.raises(LimitError, match="models_max"):
+        made.models(two, control.Models(2, [model_text(1), model_text(2)]))
+    assert two.models == set(), "none of those that came with one too many"
+    made.models(two, control.Models(3, [model_text(1)]))
+    made.models(two, control.Models(4, [model_text(1)]))  # again
+    assert refused(lambda: made.models(one, control.Models(5, ["nothing"]))) == RefusalCode.MODEL
+    assert made.release_models(one, set(one.models)) == (60_000,), "the other one names 60001 as well"
+    made.leave(one)
+    assert len(made.models(two, control.Models(6, [model_text(2)]))) == 1, "there is room again"
+    assert sorted(made.release_models(two, set(two.models))) == [60_001, 60_002]
 
 
 @pytest.mark.parametrize(

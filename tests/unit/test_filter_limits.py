@@ -11,7 +11,7 @@ from penstock.base.errors import (
     PenstockError,
     TopicError,
 )
-from penstock.filter.events import Attach, ChangeMap, Interests, LearnModel, Want
+from penstock.filter.events import Attach, ChangeMap, Detach, ForgetModels, Interests, LearnModel, Want
 from penstock.model import MessageModel, shipped
 from penstock.topics import GroupMap
 from penstock.wire import (
@@ -135,6 +135,26 @@ def test_conditions_on_fields_are_judged_for_every_model_that_has_them() -> None
     module.take([packer.flush()])  # type: ignore[list-item]
     (packet,) = module.sent[module.attached[1].consumer]
     assert [quote.view(message.payload).bid_price for message in packet] == [101, 150]
+
+
+@pytest.mark.spec("FILT-6")
+def test_a_model_that_nobody_names_is_forgotten_when_no_condition_needs_it() -> None:
+    quote, trade = shipped("quote"), shipped("trade")
+    module = harness(models=[trade])
+    module.attach(1)
+    module.attach(2)
+    module.handle(LearnModel(quote))
+    module.want(1, "*", where="bid_price > 100")
+    module.handle(ForgetModels((quote.id, trade.id, 4_711)))
+    module.want(2, "a", where="bid_price > 200")  # a condition still needs it
+    module.handle(Detach(1))
+    module.want(2, "b", where="bid_price > 300")
+    module.handle(Detach(2))
+    module.attach(3)
+    refused(module, Want(3, add=[Interests(["*"], where="bid_price > 100")]), FilterExpressionError)
+    module.want(3, "*", where="price > 100")  # a model of the configuration
+    module.handle(LearnModel(quote))
+    module.want(3, "*", where="bid_price > 100")
 
 
 @pytest.mark.spec("FILT-6", "FILT-16")

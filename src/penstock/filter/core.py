@@ -23,6 +23,7 @@ from penstock.filter.events import (
     Detach,
     FilterEvent,
     FilterInstruction,
+    ForgetModels,
     Join,
     LearnModel,
     Leave,
@@ -100,6 +101,8 @@ class FilterModule:
                 return self._change_map(event, now_ns)
             case LearnModel():
                 self._interests.learn(event.model, self._audience.applications.values())
+            case ForgetModels(model_ids):
+                self._interests.forget(model_ids, self._audience.applications.values())
             case _:
                 refuse(self, event)
         return self._traffic.answers()
@@ -197,6 +200,7 @@ class FilterModule:
         if application is None:
             return []
         self._interests.clear(application)
+        self._interests.forget((), self._audience.applications.values())
         answers = self._change(application, self._listening.forget(application))
         return answers + self._audience.detach(application)
 

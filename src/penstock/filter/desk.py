@@ -6,7 +6,7 @@ carried out and tells the answers. A refusal is an error; refusal_of() says it i
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.base.errors import (
     ConfigurationError,
@@ -88,6 +88,8 @@ class Registrant:
         self.address = (host, message.port)
         self.token = token
         self.entitled = None if token is None else EntitledInterests(token.grants)
+        self.models: set[tuple[int, int]] = set()
+        """By id and version, those that it has named."""
 
     def attach(self) -> Attach:
         text = "" if self.token is None else entitlement_text(self.token.grants)
@@ -106,7 +108,7 @@ class Desk:
         self._own_groups = set(self._ports)
         self._joined: set[int] = set()
         self._asked: Counter[int] = Counter()  # how many changes under way need each group
-        self._models: set[tuple[int, int]] = set()
+        self._models: Counter[tuple[int, int]] = Counter()  # by id and version: how many applications name it
 
     # Applications
 
@@ -151,6 +153,15 @@ class Desk:
 
     def leave(self, registrant: Registrant) -> None:
         self.registrants.pop(registrant.application_id, None)
+
+    def release_models(self, registrant: Registrant, models: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+        """The application names these models (by id and version) no more. Returns the ids that nobody names."""
+        released = registrant.models & set(models)
+        registrant.models -= released
+        self._models.subtract(released)
+        self._models = +self._models
+        named = {model_id for model_id, _ in self._models}
+        return tuple({model_id for model_id, _ in released} - named)
 
     def _host(self, peer_host: str, message: control.Register) -> str:
         """The application's address, if it may be served there."""
@@ -211,17 +222,22 @@ class Desk:
                 raise RefusalError(RefusalCode.CHANNEL, f"{channel.group} is listened to with port {port}")
         return Interests(each.topics, each.where, each.content, tuple(channel.group_id for channel in channels))
 
-    def models(self, message: control.Models) -> list[MessageModel]:
+    def models(self, registrant: Registrant, message: control.Models) -> list[MessageModel]:
+        """All of them, or with an error none."""
         found = []
         for number, text in enumerate(message.documents):
             try:
                 model = MessageModel.parse(text, where=f"documents[{number}]")
             except PenstockError as error:
                 raise RefusalError(RefusalCode.MODEL, str(error)) from None
-            self._models.add((model.id, model.version))
-            if len(self._models) > self._config.models_max:
-                raise LimitError(f"more than {self._config.models_max} models were named")
             found.append(model)
+        new = {(model.id, model.version) for model in found} - registrant.models
+        if len(self._models.keys() | new) > self._config.models_max:
+            raise LimitError(
+                f"the applications here would name more than {self._config.models_max} models", hint="raise models_max"
+            )
+        registrant.models |= new
+        self._models.update(new)
         return found
 
     # Where it flows

@@ -5,7 +5,8 @@ address with several applications of one host. Applications and consumers are nu
 for messages to it alone, a consumer's is small and used again.
 
     Attach, Want, Detach              an application comes, changes its interests, goes
-    LearnModel, ChangeMap             what conditions speak of; where topics flow
+    LearnModel, ForgetModels          what conditions speak of
+    ChangeMap                         where topics flow
     DatagramReceived, DatagramsReceived, Tick
         ->  Opened, Shut, Attached    where a consumer's packets are to be sent; the answer to Attach
             Join, Leave               multicast groups to listen to
@@ -101,13 +102,22 @@ class LearnModel(msgspec.Struct, frozen=True):
     model: MessageModel
 
 
+class ForgetModels(msgspec.Struct, frozen=True):
+    """No application names these models any more. A model that a condition still speaks of is kept until that condition
+    is gone; those of the configuration always are."""
+
+    model_ids: tuple[int, ...]
+
+
 class ChangeMap(msgspec.Struct, frozen=True):
     """Topics flow by this map from now on; the old groups are listened to for the configured time."""
 
     groups: GroupMap
 
 
-FilterEvent: TypeAlias = Attach | Want | Detach | LearnModel | ChangeMap | DatagramReceived | DatagramsReceived | Tick
+FilterEvent: TypeAlias = (
+    Attach | Want | Detach | LearnModel | ForgetModels | ChangeMap | DatagramReceived | DatagramsReceived | Tick
+)
 
 
 # Instructions
@@ -195,6 +205,7 @@ __all__ = [
     "FilterInstruction",
     "Interests",
     "Join",
+    "ForgetModels",
     "LearnModel",
     "Leave",
     "Multicast",

@@ -98,7 +98,9 @@ class InterestBook:
         self._forwarder = forwarder
         self._standard = Flow(tuple(groups), is_named=False)
         self._map = group_map
-        self._known = KnownModels({model.id: model for model in models})
+        self._configured = {model.id: model for model in models}
+        self._known = KnownModels(self._configured)
+        self._unnamed: set[int] = set()  # models that no application names any more
         self._slot_numbers = Numbers(config.conditions_max, "conditions", "raise conditions_max")
         self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
 
@@ -140,6 +142,7 @@ class InterestBook:
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
         """Conditions may speak of this model, those that are there already too. One that is known, or an older version,
         changes nothing; one that contradicts it is refused (ModelError), as others rely on it."""
+        self._unnamed.discard(model.id)
         known = self._known.models.get(model.id)
         if known is not None:
             newer, older = (model, known) if model.version > known.version else (known, model)
@@ -152,6 +155,26 @@ class InterestBook:
             for terms, slot in application.slots.items():
                 if terms.where:
                     self._set_slot(application, slot.number, terms, self._compile(terms))
+
+    def forget(self, model_ids: Iterable[int], applications: Iterable["Application"]) -> None:
+        """No application names these models any more. Those that no condition needs are forgotten, now or when the last
+        condition that speaks of them is gone."""
+        self._unnamed |= self._known.models.keys() & set(model_ids)
+        if not self._unnamed:
+            return
+        conditions = {terms.where for each in applications for terms in each.slots if terms.where}
+        for model_id in sorted(self._unnamed):
+            others = {number: model for number, model in self._known.models.items() if number != model_id}
+            if (configured := self._configured.get(model_id)) is not None:
+                others[model_id] = configured
+            known = KnownModels(others)
+            try:
+                for where in conditions:
+                    known.predicates(where)
+            except FilterExpressionError:
+                continue
+            self._known = known
+            self._unnamed.discard(model_id)
 
     def change_map(
         self, group_map: GroupMap, applications: Iterable["Application"]

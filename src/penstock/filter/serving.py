@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 from penstock.base.clock import SystemRandomness
@@ -15,7 +15,7 @@ from penstock.filter import control
 from penstock.filter.control import CONNECTION, PROTOCOL, RefusalCode
 from penstock.filter.datapath import DataPath, Placed
 from penstock.filter.desk import Desk, RefusalError, Registrant, check_number, refusal_of
-from penstock.filter.events import Collision, Detach, LearnModel, StreamOver, StreamPosition, Tell, Want
+from penstock.filter.events import Collision, Detach, ForgetModels, LearnModel, StreamOver, StreamPosition, Tell, Want
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control_driver import ControlConnection, ControlServer
 from penstock.net.handover import await_segment
@@ -186,6 +186,7 @@ class ApplicationServer(ControlServer):
         event = Detach(registrant.application_id)
         with contextlib.suppress(PenstockError):  # the filter has stopped: everybody is detached
             await self._ask(lambda: self._data.handle(event))
+            await self._forget_models(registrant, set(registrant.models))
         self._letters.pop(registrant.application_id, None)
         self._placed.pop(registrant.application_id, None)
         self._desk.leave(registrant)
@@ -200,7 +201,7 @@ class ApplicationServer(ControlServer):
                 case control.Want():
                     await self._want(registrant, request)
                 case control.Models():
-                    await self._learn(request)
+                    await self._learn(registrant, request)
                 case control.RenewToken():
                     await self._renew(registrant, request)
                 case control.RestartRing():
@@ -231,9 +232,18 @@ class ApplicationServer(ControlServer):
     async def _carry_out(self, event: Want) -> None:
         await self._ask(lambda: self._data.handle(event))
 
-    async def _learn(self, request: control.Models) -> None:
-        models = self._desk.models(request)
-        await self._ask(lambda: [self._data.handle(LearnModel(model)) for model in models])
+    async def _learn(self, registrant: Registrant, request: control.Models) -> None:
+        before = set(registrant.models)
+        models = self._desk.models(registrant, request)
+        try:
+            await self._ask(lambda: [self._data.handle(LearnModel(model)) for model in models])
+        except PenstockError:
+            await self._forget_models(registrant, registrant.models - before)
+            raise
+
+    async def _forget_models(self, registrant: Registrant, models: Iterable[tuple[int, int]]) -> None:
+        if unnamed := self._desk.release_models(registrant, models):
+            await self._ask(lambda: self._data.handle(ForgetModels(unnamed)))
 
     async def _renew(self, registrant: Registrant, request: control.RenewToken) -> None:
         try:

@@ -98,13 +98,20 @@ class TokenGate:
         return self._verifier.verify(text, now_ns)
 
     def renew(self, told: Registered | Verification) -> None:
-        """All anew; but a server that was replaced, and does not know it, does not take the generation back."""
+        """What the server says now. A server that was replaced, and does not know it, does not take the generation
+        back; and no answer makes a revoked subscription good again: it may be older than what an event has told."""
         generation, since_ns = told.generation, told.generation_since_ns
         with self._lock:
             before = self._state
-            if before is not None and before.token_keys == told.token_keys and before.generation > generation:
+            if before is None or before.token_keys != told.token_keys:  # other keys: no token from before is good
+                self._keep(TokenState(told.token_keys, generation, since_ns, told.revoked))
+                return
+            if before.generation > generation:
                 generation, since_ns = before.generation, before.generation_since_ns
-            self._keep(TokenState(told.token_keys, generation, since_ns, told.revoked))
+            known = {each.subscription_id: each for each in before.revoked}
+            known |= {each.subscription_id: each for each in told.revoked if is_news(each, known)}
+            revoked = list(known.values())
+            self._keep(TokenState(told.token_keys, generation, since_ns, revoked, before.refused_through_ns))
 
     @property
     def state(self) -> TokenState | None:
