@@ -8,21 +8,26 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from integration.distribution_kit import mux_config, node_here, packed, plant_config, quote
 from integration.edge_kit import Screen, edge_here, websocket_port
 from integration.node_kit import both
 from integration.plant_kit import SOURCE_STREAM, PlantOptions, TestPlant
+from integration.tree_kit import agent_config, agent_here, root_config, trade
 from penstock.base.errors import NotFoundError
 from penstock.client import ClientConfig
 from penstock.engine.application import Changes, NodeMessages, Withdrawn, open_records
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.middleware import SessionEvent
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.net.udp import free_ports
 from penstock.plant import upstream
 from penstock.plant.config import PlantAccess
 from penstock.plant.flavours import JSON
+from penstock.tree.application import open_publisher, open_stream
+from penstock.tree.config import StreamConfig
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.test_convert_itch import add, directory
@@ -246,6 +251,32 @@ def test_a_page_is_told_of_sessions_and_of_topics_without_a_value() -> None:
         assert [each["topic"] for each in _seen(screen, "withdraw")] == ["md.A.quote"]
         (told,) = _seen(screen, "session")
         assert told["session"] == {"kind": "end", "stream_id": 1, "session": DAY_1, "tag": session_tag(DAY_1)}
+
+
+@pytest.mark.spec("DAY-3", "TREE-1")
+def test_a_subscriber_of_a_tree_is_told_of_sessions_between_the_messages(tmp_path: Path) -> None:
+    streams = (StreamConfig(name="md", topics=("md.>", SESSION_TOPIC)),)
+    told: list[Any] = []
+    with (
+        agent_here(root_config(tmp_path / "root", streams=streams)) as root,
+        agent_here(agent_config("leaf", root.place)) as leaf,
+        open_publisher(root.place) as source,
+        open_stream(leaf.wait_rooted().place, "md.>", SESSION_TOPIC, since="oldest") as messages,
+    ):
+        messages.on_session = told.append
+        events = [session("end", DAY_1), session("begin", DAY_2)]
+        source.publish("md.us.A.trade", trade(1))
+        for event in events:
+            source.publish(SESSION_TOPIC, msgspec.json.encode(event))
+        source.publish(SESSION_TOPIC, b"{]")
+        source.publish("md.us.A.trade", trade(2))
+        assert source.flush(10)
+        while len(told) < 4:
+            if (message := messages.next(1.0)) is not None:
+                told.append(message.trade_id)
+        assert told == [1, *events, 2]
+        assert messages.sessions == events
+        assert messages.statistics().unreadable == 1
 
 
 def of_day(day: str, topic: str, number: int) -> PacketMessage:

@@ -57,6 +57,7 @@ def test_a_new_session_withdraws_what_came_in_the_one_before(cls: str) -> None:
     session = decode_session(next(event.session for event in events if event.kind == SESSION))
     assert (session.kind, session.session, session.trading_date) == ("begin", DAY_2, "2024-01-03")
     assert [each.record for each in core.current([">"])] == [None, None, record(3)]
+    assert core.counters["records_withdrawn"] == 2
     take(core, quote("md.b", 5, DAY_2))
     core.handle(Tick(), NOW + NS_PER_SECOND)
     assert told(taken(buffer)) == [(UPDATE, 5)]

@@ -88,6 +88,7 @@ CATALOGUE = {
     "messages_published": "Messages accepted from the application",
     "messages_delivered": "Messages handed to the application",
     "messages_judged": "Messages that a filter module looked at",
+    "records_withdrawn": "Current records that a distribution node withdrew, because their session was over",
     "messages_unwanted": "Messages of those that none of its applications wants",
     "messages_lost": "Messages known to be lost, by cause",
     "messages_conflated": "Messages that an agent left out for newer ones on their topics, as a slow child wants it",

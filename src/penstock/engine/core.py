@@ -190,7 +190,8 @@ class DistributionEngine:
             case Session():
                 self._change_session(event.event)
             case RecordWithdrawn():
-                self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
+                is_gone = self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
+                self.counters.add("records_withdrawn", int(is_gone))
             case SessionTold():
                 self.kernel.tell_session(event.body, self._interests.now_ns)
             case Reconcile():
@@ -200,7 +201,7 @@ class DistributionEngine:
                     for item in self._book.matching(parse_interests(event.topics))
                     if (items.topic(item), items.model(item)[0]) not in event.known
                 ]
-                self.kernel.withdraw_items(gone, self._interests.now_ns)
+                self.counters.add("records_withdrawn", self.kernel.withdraw_items(gone, self._interests.now_ns))
             case Removed():
                 self._interests.remove(event.topic, event.model_id)
             case UpstreamLive():
@@ -413,7 +414,8 @@ class DistributionEngine:
         tag = event.tag
         if known is not None and known.tag == tag and known.session and event.session != known.session:
             tag = 0  # two names may have one tag: nothing of the other one has come yet
-        self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
+        count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
+        self.counters.add("records_withdrawn", count)
         if event.kind != "running" or known is not None:
             told = event if event.kind != "running" else msgspec.structs.replace(event, kind="begin")
             self.kernel.tell_session(encode_session(told), now_ns)

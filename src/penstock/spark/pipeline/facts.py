@@ -6,7 +6,8 @@
     for rows in facts.rows(): ...
 
 `delivery` counts packets and messages of every publisher, `loss` names what a capture says is missing, `agreement`
-has a digest of every 1,024 messages of every publisher, `latency` counts how long messages took from hop to hop.
+has a digest of every 1,024 messages of every publisher, `latency` counts how long messages took from hop to hop,
+`session` has what publishers announced of source streams: where sessions begin and end, and other discontinuities.
 Rows of several slices add up.
 """
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from penstock.base.histogram import LatencyHistogram
 from penstock.capture._digest import digest_rows
 from penstock.capture.rows import Loss, MessageRows
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.model import MessageModel
 from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.tables import BY_DATE_ONLY, Quarantined, TableRows
@@ -31,6 +33,7 @@ from penstock.wire import OriginFlag
 from penstock.wire.term import LINEAGE_SHIFT
 
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
+ANNOUNCED = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY)
 ORIGIN_KINDS = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY | OriginFlag.IMAGE)
 
 BLOCK_SHIFT = 10
@@ -56,6 +59,8 @@ FACT_SCHEMAS = {
     "agreement": "`place` STRING, `publisher` BIGINT, `lineage` BIGINT, `block` BIGINT, `messages` BIGINT, "
     "`digest` BIGINT, `date` DATE, `stream` INT",
     "latency": "`hop` STRING, `bucket` INT, `count` BIGINT, `date` DATE, `stream` INT",
+    "session": "`place` STRING, `publisher` BIGINT, `term` BIGINT, `reason` STRING, `session` STRING, "
+    "`trading_date` STRING, `seq` BIGINT, `source_seq` BIGINT, `captured` BIGINT, `date` DATE, `stream` INT",
     "quarantine": "`slice` STRING, `place` STRING, `position` BIGINT, `code` STRING, `reason` STRING, "
     "`excerpt` BINARY, `date` DATE",
 }
@@ -78,6 +83,7 @@ class SliceFacts:
         self._blocks: dict[tuple[int, ...], list[int]] = {}
         self._latencies: dict[tuple[str, int], LatencyHistogram] = {}
         self._losses: list[Loss] = []
+        self._announced: list[tuple[Any, ...]] = []
         self._time_ns = 0
 
     def take(self, messages: MessageRows, is_repeated: NDArray[np.bool_]) -> None:
@@ -89,6 +95,7 @@ class SliceFacts:
         # what a backup that is not synchronised, an image or an announcement says under a number is not compared
         is_numbered = (origins["seq"] != 0) & (origins["flags"] & ORIGIN_KINDS == SYNCHRONISED)
         self._count(places, origins, is_repeated)
+        self._note_announced(messages, places, origins)
         if is_numbered.any():
             self._digest(messages, places, origins, is_numbered)
 
@@ -114,6 +121,8 @@ class SliceFacts:
         yield from self._loss()
         yield from self._agreement()
         yield from self._latency()
+        captured = np.array([row[-2] for row in self._announced], np.int64)
+        yield from fact_rows("session", self._announced, captured)
 
     def _count(self, places: NDArray[Any], origins: NDArray[Any], is_repeated: NDArray[np.bool_]) -> None:
         runs = _Runs([origins["stream_id"], places["publisher"], places["group"], places["epoch"]])
@@ -127,6 +136,17 @@ class SliceFacts:
             found[1] = min(found[1], low)
             found[2] = max(found[2], high)
             found[3] += copies
+
+    def _note_announced(self, messages: MessageRows, places: NDArray[Any], origins: NDArray[Any]) -> None:
+        """Each publisher's own announcements; not those that an adapter repeats because it joined a term later."""
+        for index in np.flatnonzero(origins["flags"] & ORIGIN_KINDS == ANNOUNCED).tolist():
+            note = DiscontinuityNote.decode(messages.payload(index))
+            origin, place = origins[index], places[index]
+            self._announced.append(
+                (self._place, _signed(int(place["publisher"])), int(origin["term"]), note.reason, note.session,
+                 note.trading_date, _signed(int(origin["seq"])), _signed(int(origin["source_seq"])),
+                 int(place["captured_ns"]), int(origin["stream_id"]))
+            )  # fmt: skip
 
     def _digest(self, messages: MessageRows, places: NDArray[Any], origins: NDArray[Any], chosen: NDArray[Any]) -> None:
         digests = digest_rows(messages.topic_data, messages.payloads, messages.rows, origins, self._left_out)[chosen]
