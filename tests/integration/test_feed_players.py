@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,6 +36,11 @@ def chunks() -> list[bytes]:
     """The day in pieces, each message with its size before it."""
     generator = ItchGenerator(DAY)
     return [bytes(blocks) for blocks in iter(lambda: generator.blocks(100), b"")]
+
+
+def without_time(told: Any) -> Any:
+    """When a session's first datagram was received is another thing each time."""
+    return msgspec.structs.replace(told, receive_ns=0) if isinstance(told, SessionStarted) else told
 
 
 @pytest.mark.spec("FEED-1", "FEED-7")
@@ -70,7 +76,7 @@ def test_two_lines_with_loss_and_a_request_server_give_every_message_once(loss: 
                 stop.set()
                 playing.join()
     assert received == day()
-    assert SessionStarted("PENSTOCK", 1) in told
+    assert SessionStarted("PENSTOCK", 1) in map(without_time, told)
     assert not [each for each in told if isinstance(each, SourceLost)]
     if all(loss):
         assert player.counters["source_requests_answered"] > 0
@@ -142,7 +148,10 @@ def test_soup_replays_from_any_number_and_goes_on_live() -> None:
         expected = list(enumerate(day(), 1))
         assert whole == expected
         assert rest == expected[3_999:]
-        assert told == [SessionStarted("PENSTOCK", 1), SessionEnded("PENSTOCK", len(expected) + 1)]
+        assert [*map(without_time, told)] == [
+            SessionStarted("PENSTOCK", 1),
+            SessionEnded("PENSTOCK", len(expected) + 1),
+        ]
 
     asyncio.run(run())
 
@@ -164,7 +173,7 @@ def test_a_wrong_password_is_refused_and_not_tried_again(tmp_path: Path) -> None
             assert player.counters.by_cause("connections_refused") == {"authentication": 3}
             player.end()
             _, told = await receive_all(SoupClient(SoupClientConfig(port=player.port, **right), stream=SOUP))  # type: ignore[arg-type]
-            assert told == [SessionStarted("PENSTOCK", 1), SessionEnded("PENSTOCK", 1)]
+            assert [*map(without_time, told)] == [SessionStarted("PENSTOCK", 1), SessionEnded("PENSTOCK", 1)]
 
     asyncio.run(run())
 
@@ -227,7 +236,10 @@ def test_a_server_that_dies_and_comes_back_costs_no_message_and_repeats_none() -
                 second.end()
                 await taking
         assert received == expected
-        assert told == [SessionStarted("PENSTOCK", 1), SessionEnded("PENSTOCK", len(expected) + 1)]
+        assert [*map(without_time, told)] == [
+            SessionStarted("PENSTOCK", 1),
+            SessionEnded("PENSTOCK", len(expected) + 1),
+        ]
         assert client.counters["connections_opened"] == 2
 
     asyncio.run(run())
