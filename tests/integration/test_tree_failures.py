@@ -111,6 +111,29 @@ def test_a_standby_takes_over_and_everybody_goes_over_to_it(tmp_path: Path) -> N
 
 
 @pytest.mark.spec("TREE-11")
+def test_a_publisher_is_told_what_was_acknowledged_without_a_standby(tmp_path: Path) -> None:
+    with (
+        agent_here(root_config(tmp_path / "root", replicate="synchronous")) as root,
+        publisher(root.place, name="source") as source,
+    ):
+        publish(source, range(1, 101))
+        assert source.flush(30)
+        assert source.degraded == 100
+        assert root.agent.status(0).is_degraded
+        assert "degraded" in root.agent._health().detail
+        standby_config = root_config(tmp_path / "standby", name="standby", role="standby", parent=root.place)
+        with agent_here(standby_config):
+            wait_until(lambda: not root.agent.status(0).is_degraded, "a standby that has everything")
+            publish(source, range(101, 201))
+            assert source.flush(30)
+            assert source.degraded == 100
+        wait_until(lambda: root.agent.status(0).is_degraded, "its end")
+        publish(source, range(201, 211))
+        assert source.flush(30)
+        assert source.degraded == 110
+
+
+@pytest.mark.spec("TREE-11")
 def test_an_operator_promotes_a_standby(tmp_path: Path) -> None:
     with (
         agent_here(root_config(tmp_path / "root", replicate="asynchronous")) as root,

@@ -16,6 +16,7 @@ from penstock.tree._number import Numbering, encode_published
 from penstock.tree.control import (
     MESSAGE_SIZE_MAX,
     TREE,
+    Bearers,
     Fetch,
     Fetched,
     Held,
@@ -155,7 +156,8 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
          "wants": [[["md.us.>", "!md.us.IBM.>"], "price > 100"]]},
     ),
     "fetched": (Fetched(7, 1_000, True), {"number": 7, "through": 1_000, "is_live": True}),
-    "published": (Published(300), {"through": 300}),
+    "published": (Published(300, is_degraded=True), {"through": 300, "is_degraded": True}),
+    "bearers": (Bearers(((7, "alice"), (2**63, "bob"))), {"bearers": [[7, "alice"], [2**63, "bob"]]}),
     "ordered": (Ordered(1), {"number": 1}),
     "refused": (
         Refused("not-root", "publishers go to the root", 0, "10.0.0.9:7420"),

@@ -1,11 +1,14 @@
 """A distribution agent's core: what goes down which branch, how children come, catch up, move, and are told."""
 
+from typing import Any
+
 import pytest
 
+from penstock.base.clock import NS_PER_MS
 from penstock.sim.treeapps import Session
 from penstock.tree._frame import encode_block
 from penstock.tree.config import ReactionConfig
-from penstock.tree.control import OLDEST, Position
+from penstock.tree.control import OLDEST, Position, Published
 from penstock.tree.events import Busy, Move, Promote, Restore, Revoke, SendBack
 from penstock.tree.infostream import Infostream, Load
 from unit.tree_stage import STREAM, Stage
@@ -399,6 +402,72 @@ def test_publishers_and_agents_go_over_to_the_standby(replicate: str) -> None:
     stage.publish(2)
     stage.agents.remove(old)
     stage.judge()
+
+
+@pytest.mark.spec("TREE-11")
+@pytest.mark.parametrize("trouble", ["crash", "stall"])
+def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
+    """Synchronous means that a message is kept twice: one that is not is acknowledged as degraded."""
+    stage = Stage(standby=True, replicate="synchronous").up()
+    root, standby, publisher = stage.root, stage.standby, stage.publishers[0]
+    assert standby is not None
+    told: list[bool] = []
+    board = root.agent.board
+    say = board.say
+
+    def listen(link: int, *messages: Any) -> None:
+        told.extend(each.is_degraded for each in messages if isinstance(each, Published))
+        say(link, *messages)
+
+    board.say = listen  # type: ignore[method-assign]
+    stage.publish(3)
+    assert not root.agent.rooting.is_degraded
+    assert root.counters["messages_degraded"] == 0
+    assert not any(told)
+    told.clear()
+    if trouble == "crash":
+        standby.crash()
+    else:
+        standby.stall(2_000 * NS_PER_MS)
+    stage.publish(3)
+    stage.wait(1_500)
+    assert root.agent.rooting.is_degraded
+    assert root.counters["messages_degraded"] == 3
+    assert publisher.acknowledged == 6, "publishers do not wait for ever"
+    assert all(told)
+    told.clear()
+    if trouble == "crash":
+        standby.start()
+    stage.wait(3_000)
+    assert not root.agent.rooting.is_degraded, "it is back, and has everything"
+    stage.publish(2)
+    assert root.counters["messages_degraded"] == 3
+    assert publisher.acknowledged == 8
+    assert not any(told)
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-11")
+@pytest.mark.parametrize("is_late", [False, True])
+def test_publisher_ids_belong_to_their_clients_after_a_takeover(is_late: bool) -> None:
+    """Whoever comes first to the new root does not get the id of another client."""
+    stage = Stage(standby=True, replicate="asynchronous", promotes_by_hand=True).up()
+    standby = stage.standby
+    assert standby is not None
+    if is_late:  # it hears of publishers that came before it
+        standby.crash()
+        stage.publish(3)
+        standby.start()
+        stage.wait(1_000)
+    stage.publish(3)
+    (party,) = [each.party for each in stage.root.agent.board.children.values() if each.party.role == "publisher"]
+    stage.root.crash()
+    stage.is_taken_over = True
+    standby.handle(Promote())
+    marks = standby.agent.rooting.replica.publishers
+    assert marks.bearers == {party.publisher_id: party.subject}
+    assert marks.is_of_another(party.publisher_id, "somebody else")
+    assert not marks.is_of_another(party.publisher_id, party.subject)
 
 
 @pytest.mark.spec("TREE-11")

@@ -99,6 +99,7 @@ CATALOGUE = {
     "messages_converted": "Application messages made from source messages, by output",
     "messages_merged": "Messages of redundant streams that were the first of their number",
     "messages_suppressed": "Messages of redundant streams that were not used, by cause",
+    "messages_degraded": "Messages that a root acknowledged without the standby's copy that it is to wait for",
     "messages_dropped": "Messages that a client did not show to its application, by cause",
     "messages_held": "Messages held back until what was missing before them came from another stream",
     "discontinuities": "Times that the numbers of a source stream did not go on, by reason",

@@ -37,17 +37,21 @@ class Acknowledging:
         """By link: when it was last told."""
         self._owed: dict[int, int] = {}
         """By link: the number that it has not been told yet."""
+        self._degraded: set[int] = set()
+        """Links to be told that some of these messages have no copy at the standby."""
         self._owed_ns = 0
         """When the oldest of them is due."""
 
     def came(self, publisher_id: int, link: int) -> None:
         self._links[publisher_id] = link
 
-    def kept(self, publisher_id: int, through: int) -> None:
+    def kept(self, publisher_id: int, through: int, *, is_degraded: bool = False) -> None:
         """The publisher's messages are kept, up to this number of its own; it is told where it is now."""
         link, now_ns = self._links.get(publisher_id), self._board.now_ns
         if link is None:
             return
+        if is_degraded:
+            self._degraded.add(link)
         told_ns = self._told_ns.get(link)
         if told_ns is None or now_ns - told_ns >= INTERVAL_NS:
             self._owed.pop(link, None)
@@ -59,6 +63,7 @@ class Acknowledging:
     def gone(self, link: int) -> None:
         self._told_ns.pop(link, None)
         self._owed.pop(link, None)
+        self._degraded.discard(link)
         self._links = {publisher_id: each for publisher_id, each in self._links.items() if each != link}
 
     def deadline_ns(self) -> int | None:
@@ -73,4 +78,5 @@ class Acknowledging:
     def _tell(self, link: int, through: int) -> None:
         if link in self._board.children:
             self._told_ns[link] = self._board.now_ns
-            self._board.say(link, Published(through))
+            self._board.say(link, Published(through, is_degraded=link in self._degraded))
+            self._degraded.discard(link)

@@ -56,6 +56,9 @@ AGENT_ROLES: frozenset[Role] = frozenset({"agent", "standby", "peer"})
 Class: TypeAlias = Literal["lossless", "conflating", "disconnect"]
 Begin: TypeAlias = Literal["live", "oldest", "sequence", "time"]
 
+BEARERS_MAX = 1_024
+"""Publisher ids in one message."""
+
 Topics = Annotated[tuple[Interest, ...], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Where = Annotated[str, msgspec.Meta(max_length=WHERE_SIZE_MAX)]
 PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
@@ -224,6 +227,14 @@ class Published(msgspec.Struct, tag="published", frozen=True):
     """The publisher's messages are kept, up to this number of its own."""
 
     through: U64
+    is_degraded: bool = False
+    """Whether some that were not acknowledged before have no copy at a standby, though the root is to wait for it."""
+
+
+class Bearers(msgspec.Struct, tag="bearers", frozen=True):
+    """To a standby: publisher ids, and the clients that they belong to, also after a takeover."""
+
+    bearers: Annotated[tuple[tuple[U64, Text], ...], msgspec.Meta(max_length=BEARERS_MAX)]
 
 
 class Ordered(msgspec.Struct, tag="ordered", frozen=True):
@@ -243,7 +254,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 ChildMessage: TypeAlias = Login | Subscribe | Fetch | Unsubscribe | Stored | RenewToken | Order
-ParentMessage: TypeAlias = Welcome | Held | Fetched | Published | Ordered | Refused
+ParentMessage: TypeAlias = Welcome | Held | Fetched | Published | Bearers | Ordered | Refused
 Message: TypeAlias = ChildMessage | ParentMessage
 
 TREE: ControlProtocol[Message] = ControlProtocol("tree", Version(1, 0), Message)

@@ -11,6 +11,7 @@ from penstock.tree.catchup import CatchUp
 from penstock.tree.children import Children
 from penstock.tree.control import (
     TREE,
+    Bearers,
     Fetch,
     Fetched,
     Held,
@@ -74,6 +75,9 @@ class Conversation:
                 self._end(link, Cause.GOODBYE, "")
             case Welcome() | Held() | Fetched() | Published() | Refused():
                 self._from_above(link, message)
+            case Bearers(bearers):
+                if self._board.role == "standby" and link == self._rooting.replica.link:
+                    self._rooting.replica.note_bearers(bearers)
             case Subscribe() | Fetch() | Unsubscribe() | Stored() | RenewToken():
                 self._from_below(link, message)
             case _:

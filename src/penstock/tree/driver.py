@@ -387,6 +387,8 @@ class LiveAgent:
             detail += f"; {self._tokens.trouble or UNREACHABLE}"
         if not status.is_storing:
             detail += "; the disk takes nothing"
+        if status.is_degraded:
+            detail += "; degraded: no standby has what is acknowledged"
         return Health(not self._life.has_failed and status.is_storing, detail)
 
     def _make_recorder(self) -> AgentRecorder | None:

@@ -31,6 +31,7 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
         streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
         links=[each for each in (*above, *below) if each is not None],
         child_count=len(children),
+        is_degraded=core.rooting.is_degraded,
         why_alone="" if board.parent else board.why_alone,
         **facts,
     )

@@ -1,6 +1,7 @@
 """The standby's side of replication: what the root sends is kept with the same sequences and terms (TREE-11)."""
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy
 
@@ -25,6 +26,8 @@ class Replica:
         """By stream, the last sequence that the journal was given."""
         self._cut: dict[int, int] = {}
         self._storing: dict[int, deque[tuple[int, bytes]]] = {}
+        self._bearers: dict[int, str] = {}
+        """By publisher id, as the root said; some may have published nothing yet."""
 
     @property
     def link(self) -> int | None:
@@ -84,6 +87,20 @@ class Replica:
             is_more = True
         if is_more and self.link is not None:
             self._board.say(self.link, Stored(stream, through))
+
+    def note_bearers(self, bearers: Iterable[tuple[int, str]]) -> None:
+        """The newest of them are remembered, as many as the root remembers publishers."""
+        for publisher_id, bearer in bearers:
+            self._bearers.pop(publisher_id, None)
+            self._bearers[publisher_id] = bearer
+        while len(self._bearers) > self._board.config.publishers_max:
+            del self._bearers[next(iter(self._bearers))]
+
+    def settle_bearers(self) -> None:
+        """Publisher ids belong to the clients that they belonged to at the root that is replaced."""
+        for publisher_id, bearer in self._bearers.items():
+            if publisher_id in self.publishers:
+                self.publishers.bearers.setdefault(publisher_id, bearer)
 
     def settle(self) -> None:
         """What the journal was given counts, whether or not it has said so."""

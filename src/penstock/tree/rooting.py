@@ -157,6 +157,7 @@ class Rooting:
         """Of a publisher: what it may publish."""
         self._dismiss(child.link)
         self._acknowledging.came(child.party.publisher_id, child.link)
+        self._standbys.tell([(child.party.publisher_id, child.party.subject)])
         grants = child.party.grants
         if grants is None and not revoked:
             self._allowed[child.link] = None
@@ -315,14 +316,18 @@ class Rooting:
         """What is kept goes out."""
         board = self._board
         acknowledged: dict[int, int] = {}
+        degraded: set[int] = set()
         while self._pending and self._is_kept(self._pending[0]):
             each = self._pending.popleft()
+            if board.config.replicate == "synchronous" and not self._standbys.cover(each.needs):
+                board.counters.add("messages_degraded", each.through - each.before)
+                degraded.add(each.publisher_id)
             if each.packets:
                 board.fanout.absorb(each.packets)
                 board.refilled = True
             acknowledged[each.publisher_id] = each.through
         for publisher_id, through in acknowledged.items():
-            self._acknowledging.kept(publisher_id, through)
+            self._acknowledging.kept(publisher_id, through, is_degraded=publisher_id in degraded)
         if acknowledged or not self._pending:
             self._standbys.went_on()
 
@@ -337,6 +342,15 @@ class Rooting:
         """From now on nothing is distributed before it is sent to it: the intake is not opened."""
         self._hold_up()
         self._standbys.came(link)
+        here = [each.party for each in self._board.children.values() if each.party.role == "publisher"]
+        bearers = self.replica.publishers.bearers | {each.publisher_id: each.subject for each in here}
+        self._standbys.tell(list(bearers.items()))
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether messages are acknowledged without the standby's copy that the configuration asks for."""
+        board = self._board
+        return board.role == "root" and board.config.replicate == "synchronous" and not self._standbys.is_following
 
     def note_standbys(self) -> None:
         """A standby's leg that has come to live is fed by the root itself, before anything more is distributed."""
@@ -368,6 +382,7 @@ class Rooting:
         if board.role != "standby" or not board.term:
             return
         self.replica.settle()
+        self.replica.settle_bearers()
         for stream in board.streams.values():
             self._appended[stream.number] = board.last(stream.number)
         board.counters.add("terms_claimed", cause="takeover")

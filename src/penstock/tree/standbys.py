@@ -1,13 +1,13 @@
 """The standbys of a root: what each has, and how long it is waited for (TREE-11)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause
 from penstock.tree._frame import encode_block, split_packets
 from penstock.tree.board import Board, Child, ChildLeg
 from penstock.tree.children import Children
-from penstock.tree.control import Refused, Stored
+from penstock.tree.control import BEARERS_MAX, Bearers, Refused, Stored
 from penstock.wire import decode
 
 
@@ -83,6 +83,23 @@ class Standbys:
         if not has_all and self._waits_since_ns is None:
             self._waits_since_ns = self._board.now_ns
         return has_all
+
+    def cover(self, needs: Mapping[int, int]) -> bool:
+        """Whether one of them has the streams up to these sequences."""
+        return any(
+            all(marks.get(stream, -1) >= last for stream, last in needs.items()) for marks in self._stored.values()
+        )
+
+    @property
+    def is_following(self) -> bool:
+        """Whether one of them is sent all streams before they are distributed."""
+        return any(marks.keys() >= self._board.streams.keys() for marks in self._stored.values())
+
+    def tell(self, bearers: Sequence[tuple[int, str]]) -> None:
+        """Whose publisher ids are."""
+        for link in self._stored:
+            for at in range(0, len(bearers), BEARERS_MAX):
+                self._board.say(link, Bearers(tuple(bearers[at : at + BEARERS_MAX])))
 
     def went_on(self) -> None:
         """They do not hold up anything, or something else than before."""

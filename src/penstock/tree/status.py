@@ -76,6 +76,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     child_count: int
     happenings: list[Happening]
     """The newest of the infostream, oldest first."""
+    is_degraded: bool = False
+    """Of a root with synchronous replication: whether it acknowledges messages that no standby has."""
     why_alone: str = ""
     """Of an agent without a parent: where it looked last, and why it did not come to be below that one."""
 
@@ -88,6 +90,7 @@ def gauges_of(status: AgentStatus) -> dict[str, float]:
         "agent_depth": len(status.path),
         "agent_in_touch": status.is_in_touch,
         "agent_storing": status.is_storing,
+        "agent_replication_degraded": status.is_degraded,
         "agent_load_percent": status.load_percent,
         "agent_messages": sum(each.last for each in status.streams),
     }

@@ -144,6 +144,12 @@ class StreamPublisher:
         return self._accepted
 
     @property
+    def degraded(self) -> int:
+        """How many messages the root acknowledged without the copy at a standby that it is to wait for. Those that are
+        acknowledged together count together, if one of them has no copy."""
+        return self._core.degraded
+
+    @property
     def losses(self) -> list[Receipt]:
         """Messages that were acknowledged by a root that is lost, and that its successor does not have."""
         return list(self._losses)

@@ -47,6 +47,8 @@ class Publisher(Party):
     def __init__(self, config: PublisherConfig, randomness: Randomness, counters: Counters, *, token: str = "") -> None:
         super().__init__(config, randomness, counters, token=token)
         self.accepted = 0
+        self.degraded = 0
+        """Messages of acknowledgements that said so."""
         """The root has everything up to this number."""
         self.streams: dict[int, StreamInfo] = {}
         self._publisher = config
@@ -116,6 +118,8 @@ class Publisher(Party):
     def _said(self, link: int, message: Message) -> None:
         if isinstance(message, Published):
             if link == self.link:
+                if message.is_degraded:
+                    self.degraded += max(0, min(message.through, self.next_number - 1) - self.accepted)
                 self._confirm(message.through)
         else:
             self._counters.add("messages_skipped", cause=Cause.UNEXPECTED)
