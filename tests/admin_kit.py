@@ -89,7 +89,7 @@ def registration(**values: Any) -> AdapterRegistration:
         "feed": "itch",
         "adapter": "a",
         "index": 0,
-        "publisher_id": 11,
+        "publisher_id": 11 + values.get("index", 0),
         "transport": "multicast",
         "group": "239.255.1.1",
         "port": 7_500,

@@ -6,7 +6,7 @@ from admin_kit import KEYS, RULES, policy_text, registration
 from admin_plant import Plant
 from penstock.base.errors import ForbiddenError, NotEntitledError, NotFoundError, RequestError
 from penstock.security import Policy
-from penstock.security.brokering import KeysChanged, Registered, StreamMoved
+from penstock.security.brokering import AuthenticationChanged, KeysChanged, Registered, StreamMoved
 
 SECOND_RULE = '\n[[rule]]\nwho = ["carol"]\nsend = ["md.us.eq.>", "derived.>"]\n'
 OTHER_RULE = '\n[[rule]]\nwho = ["carol"]\nsend = ["other.>"]\n'
@@ -74,7 +74,10 @@ def test_an_adapter_that_loses_its_right_is_removed_and_its_key_replaced(loss: s
         text = policy_text(rules).replace("[clients.carol]", "[clients.carola]")
         plant.set_policy(Policy.parse(text))
     assert list(plant.core.state.adapters) == ["itch/a"]
-    moved, keys = plant.events("alice", after)[::-1]
+    events = plant.events("alice", after)
+    (rotated,) = [each.authentication for each in events if isinstance(each, AuthenticationChanged)]
+    assert [each.key_id for each in rotated.keys] == [1, 2]
+    moved, keys = [each for each in events if not isinstance(each, AuthenticationChanged)][::-1]
     assert isinstance(keys, KeysChanged)
     assert [each.key_id for each in keys.keys] == [2]
     assert isinstance(moved, StreamMoved)

@@ -344,7 +344,7 @@ def test_a_revocation_is_told_to_the_client_and_the_adapters() -> None:
     assert plant.revoke("alice") == ["s1"]
     told = Revoked(subscription_id="s1", client="alice", reason="left the firm", until_ns=answer.expires_ns)
     assert plant.events("alice") == [told]
-    assert plant.events("feed")[-1] == told
+    assert told in plant.events("feed")
     for action in (plant.core.renew, plant.core.cancel):
         with pytest.raises(RevokedError, match="left the firm"):
             action(plant.caller("alice"), "s1", plant.now_ns)

@@ -251,6 +251,9 @@ class AdminApp:
     async def _verification(self, call: Call) -> Any:
         return self._core.verification()
 
+    async def _authentication(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.authenticate(call.caller, now))
+
     async def _revoke(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.revoke(call.caller, call.document, now))
 

@@ -11,6 +11,7 @@ import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from penstock.admin.authentication import StreamAuthentication
 from penstock.admin.config import AdminLimits
 from penstock.admin.feeds import Feeds, adapter_name, topics_of
 from penstock.admin.publishers import Publishers
@@ -33,6 +34,7 @@ from penstock.base.ids import parse_group
 from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.security import brokering as b
 from penstock.security import operating as o
+from penstock.security.authentication import PUBLISHERS
 from penstock.security.patterns import parse_pattern
 from penstock.security.policy import PolicyClient, Role
 
@@ -74,6 +76,8 @@ class StreamAdministration:
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
         self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
         self.publishers = Publishers(self.state, limits, random)
+        self.authentication = StreamAuthentication(self.state, limits, random, self.feeds, self.rights)
+        self.feeds.authenticate = self.authentication.hand_out
         self._audits: list[Audit] = []
         self._ticked_ns = now_ns
 
@@ -156,6 +160,7 @@ class StreamAdministration:
     def claim_publisher(self, caller: Caller, request: b.PublisherRequest, now_ns: int) -> b.PublisherClaimed:
         answer = self.publishers.claim(caller.client, request.name)
         self.audit(caller, "publisher", now_ns, detail=f"{answer.name}: {answer.publisher_id}, epoch {answer.epoch}")
+        self.authentication.tell(PUBLISHERS, now_ns)
         return answer
 
     def _audit_brokered(self, caller: Caller, action: str, answer: b.Brokered, now_ns: int) -> None:
@@ -171,6 +176,10 @@ class StreamAdministration:
             self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
             self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
+        is_multicast = request.transport == "multicast"
+        told = self.authentication.hand_out(caller.client, request.feed, now_ns) if is_multicast else None
+        if is_change:
+            self.authentication.tell_of_publishers(request.feed, now_ns, besides=caller.client)
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
         return b.Registered(
@@ -184,6 +193,7 @@ class StreamAdministration:
             events_after=meta.event_number,
             revoked=list(self.state.revoked.values()),
             subscriptions=self.subscriptions.of_feed(request.feed),
+            authentication=told,
         )
 
     def heartbeat(self, caller: Caller, request: b.AdapterHeartbeat, now_ns: int) -> b.HeartbeatAnswer:
@@ -212,6 +222,12 @@ class StreamAdministration:
         owner = self.publishers.owner(request.publisher_id)
         if owner is not None and not owner.startswith(f"{caller.client}/"):
             raise ForbiddenError(f"publisher id {request.publisher_id} is that of {owner}", hint="choose another one")
+        if held is not None and _is_back_in_epochs(request, held.registration):
+            raise RequestError(
+                f"epoch {request.epoch} is before the last one of {name}, {held.registration.epoch}",
+                where="epoch",
+                hint="keep the adapter's state directory: it has the epochs that were used",
+            )
         others = [
             each
             for each in self.feeds.adapters(request.feed, live=False)
@@ -227,6 +243,11 @@ class StreamAdministration:
                     f"no rule lets {client} send all of {refused[0]}",
                     hint="every adapter of a feed may send all that the feed publishes",
                 )
+        for taken in (each.registration for each in self.state.adapters.values()):
+            if taken.publisher_id == request.publisher_id and adapter_name(taken) != name:
+                raise ForbiddenError(
+                    f"publisher id {request.publisher_id} is that of {adapter_name(taken)}", hint="choose another one"
+                )
         if held is None and len(self.state.adapters) >= self._limits.adapters_max:
             raise LimitError(f"there are {len(self.state.adapters)} adapters already", hint="raise adapters_max")
 
@@ -241,6 +262,12 @@ class StreamAdministration:
             revoked=list(self.state.revoked.values()),
             events_after=meta.event_number,
         )
+
+    def authenticate(self, caller: Caller, now_ns: int) -> b.AuthenticationAnswer:
+        """The scopes whose packets the caller may check: all for a filter, else those of clients' publishers."""
+        scopes = self.authentication.scopes() if "filter" in caller.roles else [PUBLISHERS]
+        told = [self.authentication.hand_out(caller.client, each, now_ns) for each in scopes]
+        return b.AuthenticationAnswer(scopes=told, events_after=self.state.meta.event_number)
 
     # Administrators
 
@@ -280,6 +307,9 @@ class StreamAdministration:
             self.feeds.remove(name)
             self.audit(ITSELF, "remove", now_ns, detail=f"{name} of {each.client}: {reason}")
         ended = self.subscriptions.recheck(reason, now_ns)
+        self.authentication.rotate_lost(now_ns)
+        for feed in sorted({each.registration.feed for each in lost}):
+            self.authentication.tell_of_publishers(feed, now_ns)
         self.subscriptions.tell_moved(moved, now_ns)
         return ended
 
@@ -330,6 +360,8 @@ class StreamAdministration:
         self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
+        for key in self.authentication.tick(now_ns):
+            self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is authenticated with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):
             self.audit(ITSELF, "expire", now_ns, detail=name)
         expiries_ns = [each.expires_ns for each in self.policy.clients.values() if each.expires_ns is not None]
@@ -337,6 +369,11 @@ class StreamAdministration:
             self.recheck("the credentials have expired", now_ns)
         self.state.forget_events(now_ns - EVENT_NS_MAX)
         self._ticked_ns = now_ns
+
+
+def _is_back_in_epochs(request: b.AdapterRegistration, before: b.AdapterRegistration) -> bool:
+    """Whether a publisher is to have an epoch that receivers take for one of the past."""
+    return request.publisher_id == before.publisher_id and request.epoch < before.epoch
 
 
 def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) -> None:

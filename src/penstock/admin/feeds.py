@@ -13,6 +13,7 @@ from penstock.security.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     AdapterRole,
+    Authentication,
     BrokeredStream,
     KeysChanged,
     ModelReference,
@@ -20,7 +21,7 @@ from penstock.security.brokering import (
     StreamAddress,
 )
 from penstock.security.patterns import intersection, parse_pattern
-from penstock.security.policy import is_covered
+from penstock.security.policy import granted, is_covered
 from penstock.security.sealing import KEY_SIZE, StreamKey
 from penstock.security.token import Grant
 from penstock.wire.term import Term
@@ -43,6 +44,8 @@ class Feeds:
         self._limits = limits
         self._random = random
         self._grants_of = grants_of
+        self.authenticate: Callable[[str, str, int], Authentication | None] = lambda client, feed, now_ns: None
+        """Gives a client the keys that packets of a feed are authenticated with (StreamAuthentication.hand_out)."""
         self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
         self._live = set(state.adapters)
 
@@ -147,6 +150,7 @@ class Feeds:
     ) -> BrokeredStream:
         is_sealed = self.is_sealed(feed)
         has_multicast = bool(topics) and delay_s == 0 and (not is_sealed or self.may_hold(client, feed, now_ns))
+        is_open = has_multicast and any(each.registration.transport == "multicast" for each in adapters)
         addresses = [_address(each, self.role(each), has_multicast) for each in adapters]
         return BrokeredStream(
             feed=feed,
@@ -157,7 +161,15 @@ class Feeds:
             keys=self.hand_out(client, feed) if is_sealed and has_multicast else [],
             models=_unique(each.registration.models for each in adapters),
             addresses=sorted(addresses, key=lambda address: address.role != "active"),
+            authentication=self.authenticate(client, feed, now_ns) if is_open else None,
         )
+
+    def has_multicast(self, client: str, feed: str, now_ns: int) -> bool:
+        """Whether the client may listen to the feed's groups: to some of its topics live, to all if it is sealed."""
+        if self.is_sealed(feed):
+            return self.may_hold(client, feed, now_ns)
+        live = [each for each in self._grants_of(client, now_ns) if each.delay_s == 0]
+        return bool(granted(live, self._topics(feed), "receive"))
 
     def _topics(self, feed: str) -> list[str]:
         return list(

@@ -84,6 +84,8 @@ OPERATIONS = (
               b.AdapterHeartbeat, roles=ADAPTER),
     Operation("verification", "GET", "/v1/verification", "What stream tokens are checked with.", b.Verification,
               roles=FILTER),
+    Operation("authentication", "GET", "/v1/authentication", "Keys and epochs that packets are checked with.",
+              b.AuthenticationAnswer),
     Operation("revoke", "POST", "/v1/revocations", "Take topics away from a client.", o.RevokeAnswer, o.RevokeRequest,
               roles=ADMINISTRATOR),
     Operation("restore", "POST", "/v1/restorations", "Take back all revocations of a client.", None, o.RestoreRequest,

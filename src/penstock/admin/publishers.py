@@ -27,7 +27,7 @@ class Publishers:
         if held is None:
             self._check_room(client)
             held = PublisherName(client, name, self._new_id(), 0)
-        return self._advance(key, held, 1)
+        return self._advance(key, held, 1, is_claim=True)
 
     def begin(self) -> None:
         """Another server decided before this one, and may have given out epochs that are not known here."""
@@ -39,11 +39,12 @@ class Publishers:
         found = (key for key, each in self._state.publishers.items() if each.publisher_id == publisher_id)
         return next(found, None)
 
-    def _advance(self, key: str, held: PublisherName, step: int) -> PublisherClaimed:
+    def _advance(self, key: str, held: PublisherName, step: int, *, is_claim: bool = False) -> PublisherClaimed:
         epoch = held.epoch + step
         if epoch > EPOCH_MAX:
             raise LimitError(f"{key} has used all of its epochs", hint="choose another name")
-        self._state.put("publisher", key, PublisherName(held.client, held.name, held.publisher_id, epoch))
+        claimed = epoch if is_claim else held.claimed
+        self._state.put("publisher", key, PublisherName(held.client, held.name, held.publisher_id, epoch, claimed))
         return PublisherClaimed(name=held.name, publisher_id=held.publisher_id, epoch=epoch)
 
     def _new_id(self) -> int:

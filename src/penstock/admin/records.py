@@ -20,6 +20,7 @@ class Meta(msgspec.Struct, frozen=True):
     event_floor: int = 0
     """Events up to this number may be another server's: who has not read further asks for everything anew."""
     key_number: int = 0
+    authentication_key_number: int = 0
 
 
 class PolicyText(msgspec.Struct, frozen=True):
@@ -68,18 +69,29 @@ class Adapter(msgspec.Struct, frozen=True):
 
 
 class PublisherName(msgspec.Struct, frozen=True):
-    """A publisher of a client, and the epoch of its last start."""
+    """A publisher of a client, and the highest epoch that it may have got."""
 
     client: str
     name: str
     publisher_id: int
     epoch: int
+    claimed: int = 0
+    """The epoch that was given out last, as far as this server knows."""
 
 
 class FeedKey(msgspec.Struct, frozen=True):
     key: StreamKey
     state: KeyState
     created_ns: int
+    holders: tuple[str, ...]
+    """Clients that were given it."""
+
+
+class AuthenticationKeyRecord(msgspec.Struct, frozen=True):
+    key: StreamKey
+    state: KeyState
+    since_ns: int
+    """When it got into this state."""
     holders: tuple[str, ...]
     """Clients that were given it."""
 
@@ -100,6 +112,7 @@ KINDS: dict[str, type[Any]] = {
     "adapter": Adapter,
     "key": FeedKey,
     "publisher": PublisherName,
+    "authentication": AuthenticationKeyRecord,
     "notice": Notice,
 }
 

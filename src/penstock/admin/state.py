@@ -6,7 +6,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from penstock.admin.records import Adapter, Denials, FeedKey, Meta, Notice, PolicyText, PublisherName, Subscription
+from penstock.admin.records import (
+    Adapter,
+    AuthenticationKeyRecord,
+    Denials,
+    FeedKey,
+    Meta,
+    Notice,
+    PolicyText,
+    PublisherName,
+    Subscription,
+)
 from penstock.security.brokering import Event, EventBody, Revoked
 
 SERVER = "server"
@@ -45,6 +55,7 @@ class State:
         self.adapters: dict[str, Adapter] = {}
         self.keys: dict[str, FeedKey] = {}
         self.publishers: dict[str, PublisherName] = {}
+        self.authentication_keys: dict[str, AuthenticationKeyRecord] = {}
         self._meta: dict[str, Meta] = {SERVER: Meta()}
         self._policy: dict[str, PolicyText] = {SERVER: PolicyText()}
         self._notices: dict[str, Notice] = {}
@@ -57,6 +68,7 @@ class State:
             "adapter": self.adapters,
             "key": self.keys,
             "publisher": self.publishers,
+            "authentication": self.authentication_keys,
             "notice": self._notices,
         }
         self._events: dict[str, deque[Event]] = {}

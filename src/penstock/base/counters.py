@@ -20,6 +20,11 @@ class Cause(StrEnum):
     LENGTH = "length"
     CHECKSUM = "checksum"
     KIND = "kind"
+    # datagrams that fail the check of their authentication trailer
+    UNAUTHENTICATED = "unauthenticated"
+    UNKNOWN_KEY = "unknown_key"
+    UNVOUCHED = "unvouched"
+    FORGED = "forged"
     # packets that are well formed, but not wanted
     DUPLICATE = "duplicate"
     BEFORE_JOIN = "before_join"

@@ -37,11 +37,22 @@ from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.brokering import Brokered, BrokeredStream, KeysChanged, Revoked, StreamMoved, SubscriptionChanged
+from penstock.security.authentication import PUBLISHERS, scope_of
+from penstock.security.brokering import (
+    Authentication,
+    AuthenticationChanged,
+    Brokered,
+    BrokeredStream,
+    KeysChanged,
+    Revoked,
+    StreamMoved,
+    SubscriptionChanged,
+)
 from penstock.security.client import AdminClient
 from penstock.security.direct_address import NUMBERS, direct_address
 from penstock.topics import GroupMap, Interest
 from penstock.tree.application.subscription import Since
+from penstock.wire import AuthenticationScope, Authenticator
 
 EVENTS_WAIT_SECONDS = 10.0
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
@@ -81,6 +92,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._subscriptions: dict[str, Held] = {}
         self._contributors: dict[str, Contributor] = {}
         self._inboxes: list[Inbox] = []
+        self._publishers: list[MulticastPublisher] = []
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
         self._events_after: int | None = None
         self._unheard_since: float | None = None  # since when the administration server does not answer
@@ -204,16 +216,30 @@ class Client(NodeWays, StreamWays, AssuredWays):
         """A publisher on multicast whose id is this client's under that name; needs the role `publisher`. It is the
         caller's to close."""
         claimed = self.admin.claim_publisher(name)
-        return MulticastPublisher(
-            channel, publisher_id=claimed.publisher_id, epoch=claimed.epoch, groups=groups, config=config
+        scope = self._publishers_scope()
+        made = MulticastPublisher(
+            channel, publisher_id=claimed.publisher_id, epoch=claimed.epoch, groups=groups, config=config, keys=()
         )
+        made.authenticate(scope.keys, scope.active_key_id)
+        with self._lock:
+            self._publishers = [each for each in self._publishers if not each.is_closed] + [made]
+        return made
 
     def inbox(self, *channels: Channel) -> Inbox:
         """Messages to this client alone (`address`) that come on these channels. One inbox at a time; a filter that
         asks for tokens is shown a subscription's, so there has to be one."""
         with self._lock:
             token = next((each.token for each in self._subscriptions.values()), "")
-        made = Inbox(channels, self.address, self.config, self._protection, self.models, node=self._node, token=token)
+        made = Inbox(
+            channels,
+            self.address,
+            self.config,
+            self._protection,
+            self.models,
+            node=self._node,
+            token=token,
+            authenticator=Authenticator([self._publishers_scope()]),
+        )
         with self._lock:
             self._inboxes = [each for each in self._inboxes if not each.is_closed] + [made]
         return made
@@ -294,12 +320,35 @@ class Client(NodeWays, StreamWays, AssuredWays):
 
     def _watch(self, brokered: Brokered) -> None:
         self._schedule(brokered)
+        self._hear_after(brokered.events_after)
+
+    def _hear_after(self, events_after: int) -> None:
+        """Hear of what happens after this event, in the client's thread."""
         with self._lock:
-            if self._events_after is None or brokered.events_after < self._events_after:
-                self._events_after = brokered.events_after
+            if self._events_after is None or events_after < self._events_after:
+                self._events_after = events_after
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-client", daemon=True)
                 self._thread.start()
+
+    def _publishers_scope(self) -> AuthenticationScope:
+        """What packets of publishers that belong to no feed are authenticated with; changes are heard of."""
+        answer = self.admin.authentication()
+        self._hear_after(answer.events_after)
+        return scope_of(next(each for each in answer.scopes if each.scope == PUBLISHERS))
+
+    def _authenticate(self, told: Authentication) -> None:
+        with self._lock:
+            subscriptions, inboxes, publishers = list(self._subscriptions.values()), self._inboxes, self._publishers
+        for subscription in subscriptions:
+            subscription.authenticated(told)
+        if told.scope == PUBLISHERS:
+            scope = scope_of(told)
+            for inbox in inboxes:
+                if inbox.authenticator is not None:
+                    inbox.authenticator.use([scope])
+            for publisher in publishers:
+                publisher.authenticate(scope.keys, scope.active_key_id)
 
     def _schedule(self, brokered: Brokered) -> None:
         left_s = (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND
@@ -370,6 +419,9 @@ class Client(NodeWays, StreamWays, AssuredWays):
             self._events_after = events.next_after
         if not events.is_complete:
             self.hurry()
+            if self._inboxes or self._publishers:
+                for told in self.admin.authentication().scopes:
+                    self._authenticate(told)
 
     def _take(self, body: object) -> None:
         match body:
@@ -380,6 +432,8 @@ class Client(NodeWays, StreamWays, AssuredWays):
             case KeysChanged():
                 for subscription in list(self._subscriptions.values()):
                     subscription.keyed(body.feed, body.keys)
+            case AuthenticationChanged():
+                self._authenticate(body.authentication)
             case SubscriptionChanged():
                 with self._lock:
                     if body.subscription_id in self._renew_at:

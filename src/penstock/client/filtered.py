@@ -15,6 +15,7 @@ from penstock.middleware.receiving_driver import Received
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security.brokering import BrokeredStream, StreamAddress
+from penstock.wire import Authenticator
 
 OWN_TOPICS = (DISCONTINUITY_TOPIC, MODEL_TOPIC)
 """What every subscriber of a feed gets."""
@@ -40,6 +41,7 @@ class FilteredFeed:
         node: str,
         token: str,
         on_refused: Callable[[RefusedError], None],
+        authenticator: Authenticator,
     ) -> None:
         self._where = where or ""
         self._topics = list(topics)
@@ -63,6 +65,7 @@ class FilteredFeed:
             counters=counters,
             thread=thread,
             on_refused=on_refused,
+            authenticator=authenticator,
             timeout=config.filter_wait_s,
         )
         try:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from penstock.base.errors import ConnectionLostError, PenstockError, UnreachableError
 from penstock.security import StreamKey
-from penstock.security.brokering import Brokered, BrokeredStream
+from penstock.security.brokering import Authentication, Brokered, BrokeredStream
 
 
 class Manager(Protocol):
@@ -51,6 +51,9 @@ class Holding:
 
     def moved(self, streams: list[BrokeredStream]) -> None:
         """Where streams flow is the node's business."""
+
+    def authenticated(self, told: Authentication) -> None:
+        """Its messages do not come by multicast."""
 
     def keyed(self, feed: str, keys: list[StreamKey]) -> None:
         """A node gives everything as it was before it was sealed."""

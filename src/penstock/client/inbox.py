@@ -17,6 +17,7 @@ from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.direct import direct_topic, is_direct_to
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
 from penstock.net.udp import Channel
+from penstock.wire import Authenticator
 
 SLICE_SECONDS = 0.05
 
@@ -35,13 +36,16 @@ class Inbox:
         *,
         node: str,
         token: str,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """`token` is for a filter that asks for one."""
+        """`token` is for a filter that asks for one. Of what does not come through a filter, only authentic packets
+        count if there is an `authenticator`."""
         self.address = address
         self.is_closed = False
         self.counters = Counters("client")
         self._models = models
         self._ready: deque[Readable] = deque()
+        self.authenticator = authenticator
         self._receiver = self._receiver_for(channels, config, protection, node, token)
 
     def _receiver_for(
@@ -49,7 +53,9 @@ class Inbox:
     ) -> SocketReceiver:
         module = find_filter(config.filter)
         if module is None:
-            return MulticastReceiver(channels, config=config.receiver, counters=self.counters)
+            return MulticastReceiver(
+                channels, config=config.receiver, counters=self.counters, authenticator=self.authenticator
+            )
         return FilteredReceiver(
             module,
             [direct_topic(self.address)],  # nobody publishes on it, but where it would flow these messages do
@@ -63,6 +69,7 @@ class Inbox:
             config=config.receiver,
             counters=self.counters,
             timeout=config.filter_wait_s,
+            authenticator=self.authenticator,
         )
 
     def next(self, timeout: float | None = None) -> Readable | None:

@@ -25,8 +25,9 @@ from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
-from penstock.security.brokering import BrokeredStream, StreamAddress
-from penstock.wire import PacketMessage
+from penstock.security.authentication import scope_of
+from penstock.security.brokering import Authentication, BrokeredStream, StreamAddress
+from penstock.wire import AuthenticationScope, Authenticator, PacketMessage
 
 log = logger("client.line")
 
@@ -64,6 +65,8 @@ class Line:
         self.is_multicast = self._goes_by_multicast(stream)
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
+        self._scopes: list[AuthenticationScope] = []
+        self._authenticators: list[Authenticator] = []  # of the receivers that are open
         self._filtered: FilteredFeed | None = None
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
@@ -83,6 +86,8 @@ class Line:
         self._stream = stream
         self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
+        if stream.authentication is not None:
+            self.authenticate(stream.authentication)
         asked = self._topics_of(stream)
         is_changed, self._asked = asked != self._asked, asked
         if self.is_multicast:
@@ -106,6 +111,12 @@ class Line:
             self._unicast.follow(stream.addresses)
             if is_changed:
                 self._unicast.modify(asked)
+
+    def authenticate(self, told: Authentication) -> None:
+        """Keys and publishers of the feed as they are now: other packets on its groups change nothing."""
+        self._scopes = [scope_of(told)]
+        for each in self._authenticators:
+            each.use(self._scopes)
 
     def allow(self, entitlement: Entitlement, token: str) -> None:
         """A renewed token."""
@@ -182,6 +193,7 @@ class Line:
                 node=around.node,
                 token=self._token,
                 on_refused=self._refused_by_filter,
+                authenticator=self._authenticator(),
             )
         except (RefusedError, UnreachableError) as error:
             if around.config.filter != AUTO:
@@ -221,7 +233,10 @@ class Line:
                 continue
             if channels:
                 made = MulticastReceiver(
-                    sorted(channels, key=str), config=self._around.config.receiver, counters=self._around.counters
+                    sorted(channels, key=str),
+                    config=self._around.config.receiver,
+                    counters=self._around.counters,
+                    authenticator=self._authenticator(),
                 )
                 self._multicast[interface] = (channels, made)
                 self._merging.add(made)
@@ -229,6 +244,12 @@ class Line:
                 del self._multicast[interface]
             if receiver is not None:
                 self._merging.retire(receiver)
+
+    def _authenticator(self) -> Authenticator:
+        """For a receiver that is about to be opened. Those of receivers that were closed are few: they stay."""
+        made = Authenticator(self._scopes)
+        self._authenticators.append(made)
+        return made
 
     # What becomes of it
 

@@ -18,7 +18,7 @@ from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.security import Entitlement, StreamKey
-from penstock.security.brokering import Brokered, BrokeredStream
+from penstock.security.brokering import Authentication, Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
@@ -215,6 +215,14 @@ class Subscription:
                     line.gate.hold_keys(keys)
 
         self._commands.append(hold)
+
+    def authenticated(self, told: Authentication) -> None:
+        def use() -> None:
+            for (name, _), line in self._lines.items():
+                if name == told.scope:
+                    line.authenticate(told)
+
+        self._commands.append(use)
 
     def fail(self, error: PenstockError) -> None:
         """End it with this error, before the application sees anything more."""

@@ -11,9 +11,11 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.outbound import Outbound
 from penstock.feed.registration import Registration
 from penstock.security import Grant, Sealer, StreamKey, Token
+from penstock.security.authentication import AuthenticationState
 from penstock.security.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
+    AuthenticationChanged,
     EventBody,
     HeartbeatAnswer,
     KeysChanged,
@@ -26,6 +28,7 @@ from penstock.security.brokering import (
 )
 from penstock.security.client import AdminClient
 from penstock.security.gate import TokenGate
+from penstock.wire import AuthenticationScope
 
 FOREVER_NS = 2**63 - 1
 
@@ -61,6 +64,9 @@ class Administration:
         self._keys_lock = threading.Lock()
         self._service_port = 0
         self.gate = TokenGate(Path(config.state_directory) / "tokens.json")
+        self._authentication = AuthenticationState(
+            Path(config.state_directory) / "authentication.json", self._authenticate
+        )
         self.term = 0
         client = AdminClient.connect(config.admin.url, config.admin.credentials)
         self._registration = Registration(
@@ -110,6 +116,7 @@ class Administration:
             port=channel.port if is_multicast else 0,
             interface=channel.interface if is_multicast else "",
             term=self.term,
+            epoch=self._outbound.publisher.epoch,
         )
 
     def _heartbeat(self) -> AdapterHeartbeat:
@@ -122,6 +129,8 @@ class Administration:
         self.gate.renew(registered)
         self._hold(registered.keys, registered.active_key_id)
         self._outbound.lease.renew(asked_ns, registered.key_lease_s)
+        if registered.authentication is not None:
+            self._authentication.renew([registered.authentication])
         for each in registered.revoked:
             self._loop.call_soon_threadsafe(self._revoke, each)
 
@@ -144,6 +153,9 @@ class Administration:
                     self._loop.call_soon_threadsafe(self._revoke, event)
                 case KeysChanged():
                     self._hold(event.keys, event.active_key_id)
+                case AuthenticationChanged():
+                    if event.authentication.scope == self._config.feed:
+                        self._authentication.note(event.authentication)
                 case SubscriptionBrokered():
                     log.info("brokered", client=event.client, subscription=event.subscription_id)
                 case SubscriptionCancelled():
@@ -154,6 +166,13 @@ class Administration:
                     self._loop.call_soon_threadsafe(self._revoke, cancelled)
                 case _:
                     log.debug("event", kind=type(event).__name__)
+
+    def _authenticate(self, scopes: list[AuthenticationScope]) -> None:
+        """Make packets and check requests with the keys of the feed, from the next packet on."""
+        publisher = self._outbound.publisher
+        scope = next((each for each in scopes if each.name == self._config.feed), None)
+        if scope is not None and publisher.is_authenticated:
+            self._post(lambda: publisher.authenticate(scope.keys, scope.active_key_id))
 
     def _hold(self, keys: Iterable[StreamKey], active_key_id: int) -> None:
         """In either thread of the registration."""

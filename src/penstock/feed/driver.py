@@ -223,6 +223,7 @@ class LiveAdapter:
             claim_epoch(self._state / "epoch"),
             config.publisher,
             self._counted("publisher"),
+            is_authenticated=bool(self.config.admin.url) and config.transport == "multicast",
         )
         outlet = self._socket.outlet if config.transport == "multicast" else None
         used = self._sources.models if config.models_in_band else []

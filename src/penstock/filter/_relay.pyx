@@ -71,6 +71,8 @@ cdef class Relay:
         cdef int received
         self._inlet.check_open()
         self._lost = -1
+        if self._in_order.authenticator is not None:
+            self._in_order.authenticator.update()
         with nogil:
             received = self.loop(wake_ns, spin)
         self.lost_ring = None if self._lost < 0 else self._names[self._lost]
@@ -87,6 +89,7 @@ cdef class Relay:
             if received <= 0:
                 return received
             self.now_ns = udp_monotonic_ns()
+            self._in_order.admit_rows(self._inlet.batch)
             if self.pass_on(self._inlet.batch):
                 return received
             if self.now_ns >= wake_ns or self._inlet.is_rung():

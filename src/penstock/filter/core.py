@@ -40,12 +40,13 @@ from penstock.middleware.stream import IncomingStream
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE
-from penstock.wire import DatagramBatch, Kind, Outbox, Packet
+from penstock.wire import Authenticator, DatagramBatch, Kind, Outbox, Packet
 
 
 class FilterModule:
     """The core of one module. Interests that name no groups listen where the map says or, without a map, to all
-    `groups`; conditions can speak of the `models`."""
+    `groups`; conditions can speak of the `models`. With an `authenticator`, datagrams from the network that are not
+    authentic change nothing; applications get packets without trailers, from the module's own address."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class FilterModule:
         group_map: GroupMap | None = None,
         models: Iterable[MessageModel] = (),
         keeps_books: bool = False,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.config = config
         self.counters = counters or Counters("filter")
@@ -70,7 +72,8 @@ class FilterModule:
             outbox=Outbox.for_consumers(config.applications_max),
             seed=randomness.below(2**64),
         )
-        self.watcher = Watcher(config, self, randomness, self.counters)
+        self.watcher = Watcher(config, self, randomness, self.counters, authenticator)
+        self._authenticator = authenticator
         self._audience = Audience(config, self.forwarder)
         self._interests = InterestBook(config, self.table, self.forwarder, groups, group_map, models)
         self._listening = Listening(config.groups_max)
@@ -92,7 +95,9 @@ class FilterModule:
             case Tick():
                 return self._tick(now_ns)
             case Attach():
-                return self._audience.attach(event)
+                instructions = self._audience.attach(event)
+                self._trust_applications()
+                return instructions
             case Want():
                 return self._want(event)
             case Detach():
@@ -202,7 +207,15 @@ class FilterModule:
         self._interests.clear(application)
         self._interests.forget((), self._audience.applications.values())
         answers = self._change(application, self._listening.forget(application))
-        return answers + self._audience.detach(application)
+        answers += self._audience.detach(application)
+        self._trust_applications()
+        return answers
+
+    def _trust_applications(self) -> None:
+        """Requests of applications need no trailer: who registered, over the control connection, is known by its
+        address."""
+        if self._authenticator is not None:
+            self._authenticator.trust(each.address for each in self._audience.applications.values())
 
     def _change_map(self, event: ChangeMap, now_ns: int) -> list[FilterInstruction]:
         if len(event.groups.groups) > self.config.groups_max:

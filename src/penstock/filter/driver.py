@@ -35,10 +35,12 @@ from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.net.udp import Channel
+from penstock.security.authentication import AuthenticationState
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch
 from penstock.topics import GroupMap
+from penstock.wire import Authenticator
 
 log = logger("filter")
 
@@ -62,7 +64,9 @@ class LiveFilter:
             group_map=group_map,
             models=_models(config),
             keeps_books=bool(config.accounts.path),
+            authenticator=Authenticator() if config.admin.url else None,
         )
+        self._authenticator = core.watcher.in_order.authenticator
         self._recorder = self._make_recorder()
         self._tokens = self._make_tokens()
         self._desk = Desk(config, None if self._tokens is None else self._tokens.gate.verify, channels)
@@ -193,7 +197,16 @@ class LiveFilter:
             return None
         state = self.config.state_directory
         client = AdminClient.connect(admin.url, admin.credentials)
-        return TokenWatch(client, Path(state) / "tokens.json" if state else None, self._on_revoked)
+        assert self._authenticator is not None
+        authentication = AuthenticationState(
+            Path(state) / "authentication.json" if state else None, self._authenticator.use
+        )
+        return TokenWatch(
+            client,
+            Path(state) / "tokens.json" if state else None,
+            self._on_revoked,
+            authentication=authentication,
+        )
 
     def _on_revoked(self, event: Revoked) -> None:
         self._life.call(self._server.revoke, event.subscription_id, event.reason)

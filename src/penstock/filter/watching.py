@@ -17,7 +17,7 @@ from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.gaps import Gaps
 from penstock.middleware.reassembly import Reassembler, Unassembled
 from penstock.middleware.stream import GOODBYE, IncomingStream
-from penstock.wire import Kind, Packet, PacketFlag
+from penstock.wire import Authenticator, Kind, Packet, PacketFlag
 
 REPAIR = int(PacketFlag.REPAIR)
 
@@ -121,8 +121,15 @@ class Watcher(Receiver):
 
     messages_counter = "messages_judged"
 
-    def __init__(self, config: FilterConfig, host: Host, randomness: Randomness, counters: Counters) -> None:
-        in_order = InOrder(randomness.below(2**64), takes_fragments=True)
+    def __init__(
+        self,
+        config: FilterConfig,
+        host: Host,
+        randomness: Randomness,
+        counters: Counters,
+        authenticator: Authenticator | None = None,
+    ) -> None:
+        in_order = InOrder(randomness.below(2**64), takes_fragments=True, authenticator=authenticator)
         super().__init__(config.receiver, randomness, counters, in_order=in_order)
         self._host = host
         self._kind = RepairedStream if config.repair == "filter" else PassingStream

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from penstock.middleware._streams cimport StreamEntry, StreamIndex
+from penstock.wire._authentication cimport Authenticator
 from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._messages cimport MessageBatch
@@ -18,6 +19,8 @@ cdef class StreamCursor(StreamEntry):
 
 
 cdef class InOrder(StreamIndex):
+    cdef readonly Authenticator authenticator
+    cdef bint _is_authenticating
     cdef bint _takes_fragments
     cdef object _packet_rows
     cdef object _message_rows
@@ -31,6 +34,8 @@ cdef class InOrder(StreamIndex):
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns)
     cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns)
+    cdef int admit(self, DatagramBatch batch) except -1
+    cdef void admit_rows(self, DatagramBatch batch) noexcept nogil
     cdef void clear(self) noexcept nogil
     cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil
     cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil

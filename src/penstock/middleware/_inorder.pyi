@@ -1,5 +1,5 @@
 from penstock.middleware._streams import StreamEntry, StreamIndex
-from penstock.wire import DatagramBatch, MessageBatch
+from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 
 SEQUENCE_MAX: int
 
@@ -14,7 +14,11 @@ class StreamCursor(StreamEntry):
     is_replay: bool
 
 class InOrder(StreamIndex):
-    def __init__(self, seed: int, *, takes_fragments: bool = False) -> None: ...
+    def __init__(
+        self, seed: int, *, takes_fragments: bool = False, authenticator: Authenticator | None = None
+    ) -> None: ...
+    @property
+    def authenticator(self) -> Authenticator | None: ...
     def add(self, cursor: StreamCursor) -> None: ...  # type: ignore[override]
     @property
     def packets_taken(self) -> int: ...

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 import numpy
 
 from penstock.middleware._streams cimport StreamEntry, StreamIndex
+from penstock.wire._authentication cimport Authenticator, strip_trailers
 from penstock.wire._codec cimport (
     ERROR_NONE,
     KIND_DATA,
@@ -41,17 +42,21 @@ cdef class StreamCursor(StreamEntry):
 cdef class InOrder(StreamIndex):
     """The cursors of all streams, found by publisher and group, and the rows that take() fills.
 
-    Packets with fragments are left to the receiver, which puts them together, unless it `takes_fragments`.
+    Packets with fragments are left to the receiver, which puts them together, unless it `takes_fragments`. With an
+    `authenticator`, only authentic datagrams are looked at.
     """
 
-    def __cinit__(self, uint64_t seed, *, bint takes_fragments = False):
+    def __cinit__(self, uint64_t seed, *, bint takes_fragments = False, Authenticator authenticator = None):
         self._takes_fragments = takes_fragments
+        self.authenticator = authenticator
+        self._is_authenticating = authenticator is not None
 
     def add(self, StreamCursor cursor not None) -> None:
         StreamIndex.add(self, cursor)
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
         """take() from the batch's beginning; the rows of earlier batches are used again."""
+        self.admit(batch)
         batch.generation += 1 # what was made of these rows before is no longer good
         self.make_room(batch.capacity)
         self.clear()
@@ -115,6 +120,21 @@ cdef class InOrder(StreamIndex):
             (<StreamCursor>slot).heard_ns = now_ns
             index += 1
         return index - start
+
+    cdef int admit(self, DatagramBatch batch) except -1:
+        """Remove from the batch what is not authentic, and from the rest the trailers."""
+        if self._is_authenticating:
+            self.authenticator.admit(batch)
+        else:
+            strip_trailers(batch)
+        return 0
+
+    cdef void admit_rows(self, DatagramBatch batch) noexcept nogil:
+        """The same where no other thread changes what is authentic."""
+        if self._is_authenticating:
+            self.authenticator.admit_rows(batch)
+        else:
+            strip_trailers(batch)
 
     cdef void clear(self) noexcept nogil:
         """Use the rows again."""

@@ -60,7 +60,7 @@ cdef class OutgoingCursor:
         packet = self.packer._packet
         packet.size = PACKET_HEADER_SIZE + <uint32_t>message_space(&message)
         packet.count = 1
-        if packet.size > self.packer._size_max or packet.size > self.kept.bytes_max:
+        if packet.size > self.packer._size_max or packet.size + self.kept.trailer_size > self.kept.bytes_max:
             PyBuffer_Release(&content)
             return 0
         packet.flags = self.packer._flags

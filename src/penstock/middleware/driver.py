@@ -47,7 +47,7 @@ from penstock.model import Message
 from penstock.net.udp import Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap
-from penstock.wire import DatagramBatch
+from penstock.wire import AuthenticationKey, DatagramBatch
 
 log = logger("middleware.driver")
 
@@ -68,7 +68,10 @@ class MulticastPublisher(LanePublisher):
     a filter module on this host. It stays the caller's to close, after the publisher. What
     `is_host_only` goes nowhere else: the network is spared what only applications of this host want.
 
-    With `to`, packets go to this one receiver, whatever their group says."""
+    With `to`, packets go to this one receiver, whatever their group says.
+
+    With `keys`, packets have an authentication trailer made with the last of them, and requests without one are
+    refused. authenticate() changes the keys."""
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class MulticastPublisher(LanePublisher):
         ring: RingWriter | None = None,
         is_host_only: bool = False,
         to: Address | None = None,
+        keys: Sequence[AuthenticationKey] | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -95,7 +99,11 @@ class MulticastPublisher(LanePublisher):
             epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
         self.counters = counters or Counters("publisher")
         super().__init__(channel.group_id, groups)
-        self._core = Publisher(identity, epoch, config or PublisherConfig(), self.counters)
+        self._core = Publisher(
+            identity, epoch, config or PublisherConfig(), self.counters, is_authenticated=keys is not None
+        )
+        if keys is not None:
+            self._core.authenticate(keys, keys[-1].key_id if keys else 0)
         self._group = channel.group_id
         self._groups = groups
         self._ring = ring
@@ -134,6 +142,15 @@ class MulticastPublisher(LanePublisher):
         """The number that the next packet to its channel will have."""
         with self.turn:
             return self._core.next_sequence(self._group)
+
+    def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None:
+        """Make trailers with the active key from now on, and accept requests under all of them."""
+        with self.turn:
+            self._core.authenticate(keys, active_key_id)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_stopped
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages of any size now, with whatever extensions they have."""

@@ -128,14 +128,14 @@ ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Expect | Expec
 
 
 class Multicast(msgspec.Struct, frozen=True):
-    """Send a datagram to everybody who listens to the group."""
+    """Send a datagram, a packet with its trailer if it has one, to everybody who listens to the group."""
 
     group: int
     data: bytes
 
 
 class MulticastStored(msgspec.Struct, frozen=True):
-    """Send the packets `first` to `last` of the store to everybody who listens to the group."""
+    """Send the packets `first` to `last` of the store, with their trailers, to everybody who listens to the group."""
 
     group: int
     store: PacketStore

@@ -1,5 +1,6 @@
 """The sending side: messages in, numbered packets out, repairs for whoever missed some."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from penstock.base.clock import NS_PER_MS, NS_PER_US
@@ -9,6 +10,7 @@ from penstock.base.errors import LocalProtocolError, PacketError
 from penstock.base.ids import PUBLISHER_ID_MAX
 from penstock.base.limits import EPOCH_MAX
 from penstock.middleware._outgoing import OutgoingCursor
+from penstock.middleware.authenticity import authentic_packet, watch_refused
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.events import (
     Address,
@@ -27,11 +29,16 @@ from penstock.middleware.gaps import merged
 from penstock.topics import check_topic
 from penstock.wire import (
     RANGES_MAX,
+    TRAILER_SIZE,
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
     Kind,
     Packer,
     Packet,
     PacketFlag,
     PacketStore,
+    VouchedPublisher,
     decode,
     encode_gone,
     restamp,
@@ -47,10 +54,21 @@ class _State(Enum):
 
 
 class Publisher:
-    """The core of one publisher, on any number of groups. The epoch must be higher than at its last start."""
+    """The core of one publisher, on any number of groups. The epoch must be higher than at its last start.
+
+    With `is_authenticated` every packet has an authentication trailer, and requests without one are refused. Packets
+    that are made before authenticate() was called have a trailer without a tag: receivers refuse them, and get them by
+    repair when there is a key.
+    """
 
     def __init__(
-        self, publisher_id: int, epoch: int, config: PublisherConfig, counters: Counters | None = None
+        self,
+        publisher_id: int,
+        epoch: int,
+        config: PublisherConfig,
+        counters: Counters | None = None,
+        *,
+        is_authenticated: bool = False,
     ) -> None:
         if not 1 <= publisher_id <= PUBLISHER_ID_MAX:
             raise LocalProtocolError(f"publisher id {publisher_id} is not in 1 to 2**64 - 1")
@@ -67,6 +85,37 @@ class Publisher:
             "messages_published", lambda: sum(each.messages_published for each in self._streams.copy().values())
         )
         self._linger_deadline_ns = 0
+        self._key: AuthenticationKey | None = None
+        self._authenticator = Authenticator() if is_authenticated else None
+        if self._authenticator is not None:
+            watch_refused(self.counters, self._authenticator)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._authenticator is not None
+
+    @property
+    def key(self) -> AuthenticationKey | None:
+        """The key that trailers are made with."""
+        return self._key
+
+    @property
+    def packet_size_max(self) -> int:
+        """Bytes of a packet without its trailer."""
+        return self.config.packet_size_max - (TRAILER_SIZE if self.is_authenticated else 0)
+
+    def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None:
+        """Accept requests under these keys, and make trailers with the active one, from the next packet on."""
+        if self._authenticator is None:
+            raise LocalProtocolError("the publisher makes no trailers", hint="make it with is_authenticated=True")
+        own = VouchedPublisher(self.publisher_id, self.epoch, self.epoch)
+        self._authenticator.use([AuthenticationScope("", tuple(keys), active_key_id, (own,))])
+        self._key = next((key for key in keys if key.key_id == active_key_id), None)
+        for stream in self._streams.values():
+            stream.kept.authenticate(self._key)
+
+    def with_trailer(self, packet: bytes) -> bytes:
+        return packet if self._authenticator is None else packet + self._authenticator.trailer(packet)
 
     def handle(self, event: PublisherEvent, now_ns: int) -> list[PublisherInstruction]:
         match event:
@@ -137,8 +186,11 @@ class Publisher:
         return instructions
 
     def _answer(self, event: DatagramReceived, now_ns: int) -> list[PublisherInstruction]:
+        data = authentic_packet(self._authenticator, event)
+        if data is None:
+            return []
         try:
-            packet = decode(event.data)
+            packet = decode(data)
         except PacketError as error:
             self.counters.add("packets_dropped", cause=error.cause)
             return []
@@ -166,11 +218,17 @@ class _OutgoingStream(OutgoingCursor):
             publisher.publisher_id,
             group,
             publisher.epoch,
-            packet_size_max=config.packet_size_max,
+            packet_size_max=publisher.packet_size_max,
             keep_alive_packets=config.keep_alive_packets,
             flags=self._packet_flags,
         )
-        self.kept = PacketStore(config.retransmission_packets_max, config.retransmission_bytes_max)
+        self.kept = PacketStore(
+            config.retransmission_packets_max,
+            config.retransmission_bytes_max,
+            has_trailers=publisher.is_authenticated,
+        )
+        if publisher.is_authenticated:
+            self.kept.authenticate(publisher.key)
         self.topics = {}
         self.is_prompt = config.flush_deadline_us == 0
         self._closed: list[bytes] = []  # packets that are complete and not sent yet
@@ -224,7 +282,7 @@ class _OutgoingStream(OutgoingCursor):
                 publisher_id=self._publisher.publisher_id,
                 group=self._group,
                 epoch=self._publisher.epoch,
-                packet_size_max=self._config.packet_size_max,
+                packet_size_max=self._publisher.packet_size_max,
                 keep_alive_packets=self._config.keep_alive_packets,
                 flags=self._packet_flags,
             )
@@ -299,9 +357,10 @@ class _OutgoingStream(OutgoingCursor):
         return False
 
     def _address(self, data: bytes, source: Address) -> PublisherInstruction:
+        datagram = self._publisher.with_trailer(data)
         if self._config.repair == "unicast":
-            return Unicast(source, data)
-        return Multicast(self._group, data)
+            return Unicast(source, datagram)
+        return Multicast(self._group, datagram)
 
     def _flush(self) -> None:
         self._flush_deadline_ns = None
@@ -318,7 +377,7 @@ class _OutgoingStream(OutgoingCursor):
             for packet in packets:
                 self.kept.keep(packet)
             self._note_sent(len(packets), now_ns)
-            instructions += [Multicast(self._group, packet) for packet in packets]
+            instructions += [Multicast(self._group, self._publisher.with_trailer(packet)) for packet in packets]
         return instructions
 
     def _send_soon(self, now_ns: int) -> None:
@@ -337,7 +396,7 @@ class _OutgoingStream(OutgoingCursor):
         instructions: list[PublisherInstruction] = []
         silence_ns = min(2 * self.silence_ns, self._config.keep_alive_ms * NS_PER_MS)
         if self._goodbye is not None:
-            instructions.append(Multicast(self._group, self._goodbye))
+            instructions.append(Multicast(self._group, self._publisher.with_trailer(self._goodbye)))
         else:
             self._closed.append(self.packer.empty(PacketFlag.KEEP_ALIVE))
             self._counters.add("keep_alives_sent")

@@ -7,6 +7,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
 from penstock.middleware._inorder import SEQUENCE_MAX, InOrder
+from penstock.middleware.authenticity import authentic_packet, watch_refused
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -26,7 +27,17 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.gaps import merged
 from penstock.middleware.stream import IncomingStream
-from penstock.wire import RANGES_MAX, DatagramBatch, Kind, MessageBatch, Packet, PacketFlag, decode, encode_nack
+from penstock.wire import (
+    RANGES_MAX,
+    Authenticator,
+    DatagramBatch,
+    Kind,
+    MessageBatch,
+    Packet,
+    PacketFlag,
+    decode,
+    encode_nack,
+)
 
 REPAIR = int(PacketFlag.REPAIR)  # plain numbers: an IntFlag costs a microsecond per packet
 REPLAY = int(PacketFlag.REPLAY)
@@ -45,6 +56,8 @@ class Receiver:
     """The core of one receiver. Streams are learned from the packets themselves; or, with `only_expected`, behind a
     filter that tells of them.
 
+    With an `authenticator` a datagram that is not authentic changes nothing but a counter.
+
     Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
     admits() and hear().
     """
@@ -59,6 +72,7 @@ class Receiver:
         *,
         only_expected: bool = False,
         in_order: InOrder | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.config = config
         self._only_expected = only_expected
@@ -66,8 +80,11 @@ class Receiver:
         self._randomness = randomness
         self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
         self._streams: dict[StreamKey, IncomingStream] = {}
-        fast_path = in_order or InOrder(randomness.below(2**64))
+        fast_path = in_order or InOrder(randomness.below(2**64), authenticator=authenticator)
         self.in_order = fast_path
+        self._authenticator = fast_path.authenticator
+        if self._authenticator is not None:
+            watch_refused(self.counters, self._authenticator)
         self.counters.watch("packets_received", lambda: fast_path.packets_taken)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._positions: dict[StreamKey, Position] = {}  # oldest first
@@ -81,7 +98,7 @@ class Receiver:
             case DatagramsReceived():
                 return self.receive_batch(event.batch, now_ns)
             case DatagramReceived():
-                return self._receive(event, now_ns)
+                return self._receive_one(event, now_ns)
             case Expect():
                 return self._expect(event, now_ns)
             case ExpectEnd():
@@ -162,6 +179,13 @@ class Receiver:
             instructions += self._receive(event, now_ns)
             index += 1
             messages = self.in_order.take(batch, index, now_ns)
+
+    def _receive_one(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
+        """A datagram that came alone: in a batch, in_order has checked the trailers."""
+        packet = authentic_packet(self._authenticator, event)
+        if packet is None:
+            return []
+        return self._receive(DatagramReceived(packet, event.source, event.source_key), now_ns)
 
     def _receive(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         try:
@@ -355,6 +379,8 @@ class Receiver:
             instructions += reports
             if ranges:
                 request = encode_nack(stream.key.publisher_id, stream.key.group, stream.epoch, ranges)
+                if self._authenticator is not None:
+                    request += self._authenticator.trailer(request)
                 if self.config.nack == "unicast":
                     instructions.append(Unicast(stream.repair_source, request))
                 else:

@@ -29,7 +29,7 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.receiver import Receiver
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
-from penstock.wire import DatagramBatch, MessageBatch
+from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 
 log = logger("middleware.driver")
 
@@ -44,7 +44,8 @@ class SocketReceiver(LaneReceiver):
     Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. Then, with `gather_us`, what
     comes soon after something else is let gather for so long: it comes at most that much later, and many messages that
     come one by one cost few wake-ups. `loss` throws that share of
-    the datagrams away as they arrive, to see how they are repaired.
+    the datagrams away as they arrive, to see how they are repaired. With an `authenticator` only authentic datagrams
+    count.
     """
 
     def __init__(
@@ -60,10 +61,17 @@ class SocketReceiver(LaneReceiver):
         gather_us: int = 0,
         bell: int = -1,
         only_expected: bool = False,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.counters = counters or Counters("receiver")
         randomness = SystemRandomness()
-        self._core = Receiver(config or ReceiverConfig(), randomness, self.counters, only_expected=only_expected)
+        self._core = Receiver(
+            config or ReceiverConfig(),
+            randomness,
+            self.counters,
+            only_expected=only_expected,
+            authenticator=authenticator,
+        )
         self._loss = loss
         self._keys = keys
         self._own = own
@@ -172,6 +180,7 @@ class MulticastReceiver(SocketReceiver):
         spin: bool = False,
         loss: float = 0.0,
         gather_us: int = 0,
+        authenticator: Authenticator | None = None,
     ) -> None:
         if len({channel.interface for channel in channels}) != 1:
             raise ConfigurationError("a receiver needs channels, all on one interface")
@@ -183,7 +192,17 @@ class MulticastReceiver(SocketReceiver):
             own.close()
             raise
         keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
-        super().__init__(own, others, keys, config=config, counters=counters, spin=spin, loss=loss, gather_us=gather_us)
+        super().__init__(
+            own,
+            others,
+            keys,
+            config=config,
+            counters=counters,
+            spin=spin,
+            loss=loss,
+            gather_us=gather_us,
+            authenticator=authenticator,
+        )
 
 
 def note_unsent(counters: Counters, count: int, error: int) -> None:

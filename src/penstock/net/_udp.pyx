@@ -186,7 +186,7 @@ cdef class Outlet:
         cdef int error
         cdef const Place *place = store.place(sequence)
         with nogil:
-            error = udp_send_one(self._fd, destination, store.data + place.offset, place.size)
+            error = udp_send_one(self._fd, destination, store.data + place.offset, place.size + store.trailer_size)
         return error
 
     def send_stored(self, uint64_t destination, PacketStore store not None, uint64_t first, uint64_t last) -> tuple:
@@ -214,7 +214,7 @@ cdef class Outlet:
             while count < UDP_BATCH and sequence + count <= last:
                 place = store.place(sequence + count)
                 self._calls.pieces[count].iov_base = store.data + place.offset
-                self._calls.pieces[count].iov_len = place.size
+                self._calls.pieces[count].iov_len = place.size + store.trailer_size
                 count += 1
             sent = udp_send(self._fd, self._calls, destination, count, &error)
             if error:

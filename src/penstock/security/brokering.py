@@ -114,6 +114,26 @@ class StreamAddress(msgspec.Struct, frozen=True, kw_only=True):
     service_port: Port
 
 
+class Vouched(msgspec.Struct, frozen=True, kw_only=True):
+    """A publisher, and the epochs in which its packets are accepted; both ends are included. Some epochs after the
+    current one are vouched for ahead, so that a publisher that starts again is heard at once."""
+
+    publisher_id: int
+    epoch_first: U32
+    epoch_last: U32
+
+
+class Authentication(msgspec.Struct, frozen=True, kw_only=True):
+    """What the packets of a feed's publishers are authenticated with. Trailers are made with the active key, and
+    accepted under any of the keys (penstock.security.authentication)."""
+
+    scope: str
+    """The feed, or "@publishers" for publishers that belong to none."""
+    keys: list[StreamKey]
+    active_key_id: int
+    publishers: list[Vouched]
+
+
 class SourceStreamName(msgspec.Struct, frozen=True, kw_only=True):
     stream_id: U32
     name: Name
@@ -144,6 +164,8 @@ class BrokeredStream(msgspec.Struct, frozen=True, kw_only=True):
     """The active adapter's first."""
     send: list[str] = []
     """Patterns of what may be contributed to this feed."""
+    authentication: Authentication | None = None
+    """Of the packets on the multicast groups; None without multicast."""
 
 
 class Brokered(Answer, frozen=True, kw_only=True):
@@ -219,9 +241,15 @@ class GenerationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="generati
     since_ns: int
 
 
+class AuthenticationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="authentication"):
+    """To everybody who holds the scope's keys: its keys and publishers as they are now."""
+
+    authentication: Authentication
+
+
 EventBody: TypeAlias = (
     Revoked | KeysChanged | SubscriptionChanged | StreamMoved | SubscriptionBrokered | SubscriptionCancelled
-    | GenerationChanged
+    | GenerationChanged | AuthenticationChanged
 )  # fmt: skip
 
 
@@ -279,6 +307,8 @@ class AdapterRegistration(Document, frozen=True, kw_only=True):
     port: Port = 0
     interface: Text = ""
     term: U32 = 0
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1
+    """Of the adapter's publisher since its last start."""
 
 
 class AdapterHeartbeat(Document, frozen=True, kw_only=True):
@@ -314,9 +344,17 @@ class Registered(Answer, frozen=True, kw_only=True):
     revoked: list[Revoked]
     """Revocations whose tokens have not yet expired."""
     subscriptions: list[SubscriptionBrokered]
+    authentication: Authentication | None = None
 
 
 # Filters
+
+
+class AuthenticationAnswer(Answer, frozen=True, kw_only=True):
+    """The scopes whose keys the client may have: all of them with the role `filter`, else "@publishers" alone."""
+
+    scopes: list[Authentication]
+    events_after: int
 
 
 class Verification(Answer, frozen=True, kw_only=True):

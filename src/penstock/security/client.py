@@ -190,6 +190,10 @@ class AdminClient:
         """What stream tokens are checked with, and up to which event this is true."""
         return self._call("GET", "/v1/verification", None, b.Verification)
 
+    def authentication(self) -> b.AuthenticationAnswer:
+        """The scopes that this client may check packets of; `authentication` events keep them up to date."""
+        return self._call("GET", "/v1/authentication", None, b.AuthenticationAnswer)
+
     # Administrators
 
     def revoke(self, client: str, reason: str, topics: Sequence[str] = (">",)) -> o.RevokeAnswer:

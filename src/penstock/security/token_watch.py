@@ -13,7 +13,8 @@ import msgspec
 
 from penstock.base.errors import ForbiddenError, PenstockError
 from penstock.base.log import logger
-from penstock.security.brokering import Revoked
+from penstock.security.authentication import AuthenticationState
+from penstock.security.brokering import AuthenticationChanged, Revoked
 from penstock.security.client import AdminClient
 from penstock.security.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest
 
@@ -73,7 +74,7 @@ class Learned:
 class TokenWatch:
     """Keeps a gate up to date from start() to stop(). `on_revoked` is called in its thread, or in that of
     learn() or use_learned(); `on_told` in its thread, with what tokens are checked with, when the server has said
-    something about it."""
+    something about it. `authentication` is kept up to date as well, for a node that checks packets."""
 
     def __init__(
         self,
@@ -81,6 +82,8 @@ class TokenWatch:
         path: Path | None,
         on_revoked: Callable[[Revoked], None],
         on_told: Callable[[TokenState], None] | None = None,
+        *,
+        authentication: AuthenticationState | None = None,
     ) -> None:
         self.gate = TokenGate(path)
         self.is_in_touch = False
@@ -92,6 +95,7 @@ class TokenWatch:
         self._client = client
         self._on_revoked = on_revoked
         self._on_told = on_told
+        self._authentication = authentication
         self._learned = Learned()
         self._learning = threading.Lock()
         self._is_use_due = False
@@ -164,6 +168,8 @@ class TokenWatch:
         for each in told.revoked:
             self._on_revoked(each)
         self._tell()
+        if self._authentication is not None:
+            self._authentication.renew(self._client.authentication().scopes)
         return told.events_after
 
     def _follow(self, after: int) -> int | None:
@@ -172,6 +178,8 @@ class TokenWatch:
             self.gate.note(event.body)
             if isinstance(event.body, Revoked):
                 self._on_revoked(event.body)
+            elif isinstance(event.body, AuthenticationChanged) and self._authentication is not None:
+                self._authentication.note(event.body.authentication)
         if answer.events:
             self._tell()
         self.gate.forget_expired(time.time_ns())

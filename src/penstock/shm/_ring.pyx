@@ -185,7 +185,7 @@ cdef class RingWriter:
         self.close()
 
     cpdef void write_stored(self, PacketStore store, uint64_t first, uint64_t last) except *:
-        """Push the packets `first` to `last` of a store."""
+        """Push the packets `first` to `last` of a store, with their trailers."""
         self.check_open()
         cdef uint64_t sequence
         cdef const Place *place
@@ -193,8 +193,8 @@ cdef class RingWriter:
             raise LocalProtocolError(f"packets {first} to {last} are not all in the store")
         for sequence in range(first, last + 1):
             place = store.place(sequence)
-            self.check_size(place.size)
-            push(&self._cursor, store.data + place.offset, place.size)
+            self.check_size(place.size + store.trailer_size)
+            push(&self._cursor, store.data + place.offset, place.size + store.trailer_size)
         doorbell_ring(<uint32_t *>self._doorbell.start)
         fetch_ahead(self._cursor.events + self._cursor.at, event_space(place.size))
 

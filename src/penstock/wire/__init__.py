@@ -6,14 +6,16 @@ then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx rea
 makes them, _batch.pyx does both for many at once.
 """
 
+from penstock.wire._authentication import Authenticator
 from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
-from penstock.wire._codec import ERROR_CAUSES
+from penstock.wire._codec import ERROR_CAUSES, TRAILER_SIZE
 from penstock.wire._datagrams import DatagramBatch
 from penstock.wire._messages import MessageBatch
 from penstock.wire._outbox import Outbox
 from penstock.wire._packer import PACKET_SIZE_MIN, RANGES_MAX, Packer, encode_gone, encode_nack, restamp
 from penstock.wire._packet import Packet, PacketMessage, decode
 from penstock.wire._packets import PacketStore
+from penstock.wire.authentication import AuthenticationKey, AuthenticationScope, VouchedPublisher
 from penstock.wire.extensions import (
     Hop,
     Origin,
@@ -77,4 +79,9 @@ __all__ = [
     "decode_destination",
     "encode_tags",
     "decode_tags",
+    "Authenticator",
+    "AuthenticationKey",
+    "AuthenticationScope",
+    "VouchedPublisher",
+    "TRAILER_SIZE",
 ]

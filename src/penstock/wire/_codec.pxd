@@ -44,6 +44,17 @@ cpdef enum:
     RANGE_LAST_AT = 8
     RANGE_SIZE = 16
 
+    # from the start of the authentication trailer, which follows a packet in its datagram
+    TRAILER_MAGIC = 0x5441 # the bytes "AT"
+    TRAILER_VERSION = 1
+    TRAILER_MAGIC_AT = 0
+    TRAILER_VERSION_AT = 2
+    TRAILER_RESERVED_AT = 3
+    TRAILER_KEY_ID_AT = 4
+    TRAILER_TAG_AT = 8
+    TRAILER_TAG_SIZE = 16
+    TRAILER_SIZE = 24
+
     ALIGNMENT = 8
 
     KIND_DATA = 1

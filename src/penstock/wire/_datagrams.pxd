@@ -18,5 +18,6 @@ cdef class DatagramBatch:
     cdef dict _addresses
     cdef uint64_t _random_state
 
+    cdef void move(self, Py_ssize_t to, Py_ssize_t index) noexcept nogil
     cdef uint64_t key_of(self, source) except 0
     cdef int check(self, Py_ssize_t index) except -1

@@ -116,15 +116,19 @@ cdef class DatagramBatch:
             if self._random_state >> 32 < threshold:
                 continue
             if kept < index:
-                memmove(self.data + kept * self.stride, self.data + index * self.stride, self.sizes[index])
-                self.sizes[kept] = self.sizes[index]
-                self.sources[kept] = self.sources[index]
-                self.arrivals_ns[kept] = self.arrivals_ns[index]
-                self.sockets[kept] = self.sockets[index]
+                self.move(kept, index)
             kept += 1
         cdef Py_ssize_t lost = self.count - kept
         self.count = kept
         return lost
+
+    cdef void move(self, Py_ssize_t to, Py_ssize_t index) noexcept nogil:
+        """Have datagram `index` in the place of datagram `to`."""
+        memmove(self.data + to * self.stride, self.data + index * self.stride, self.sizes[index])
+        self.sizes[to] = self.sizes[index]
+        self.sources[to] = self.sources[index]
+        self.arrivals_ns[to] = self.arrivals_ns[index]
+        self.sockets[to] = self.sockets[index]
 
     cdef uint64_t key_of(self, source) except 0:
         key = self._keys.get(source)

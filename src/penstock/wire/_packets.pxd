@@ -1,5 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from penstock.wire._authentication cimport Key
 from penstock.wire._codec cimport MessageView, PacketView
 
 
@@ -16,12 +17,15 @@ cdef class PacketStore:
     cdef uint64_t bytes_max
     cdef uint64_t data_size
     cdef uint64_t write_at
+    cdef readonly uint32_t trailer_size # bytes of the authentication trailer behind every packet, or 0
+    cdef Key key
     cdef uint8_t *data
     cdef Place *places       # of packet n at n % packets_max
     cdef object _data
     cdef object _places
 
     cdef const Place *place(self, uint64_t sequence) noexcept nogil
+    cdef uint64_t space(self, uint32_t size) noexcept nogil
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
     cdef void commit(self, uint32_t size) noexcept nogil
     cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil

@@ -2,12 +2,21 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT16_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 import numpy
 
+from penstock.wire._authentication cimport parse_key, write_trailer
 from penstock.wire._batch cimport check_messages, measure_packet, write_packet
-from penstock.wire._codec cimport ALIGNMENT, KIND_DATA, MessageView, PACKET_HEADER_SIZE, PACKET_KEEP_ALIVE, PacketView
+from penstock.wire._codec cimport (
+    ALIGNMENT,
+    KIND_DATA,
+    MessageView,
+    PACKET_HEADER_SIZE,
+    PACKET_KEEP_ALIVE,
+    PacketView,
+    TRAILER_SIZE,
+)
 from penstock.wire._packer cimport set_stream, unsigned
 
 from penstock.base.errors import LimitError, LocalProtocolError
@@ -16,9 +25,14 @@ from penstock.wire._packer import PACKET_SIZE_MIN
 
 
 cdef class PacketStore:
-    """Packets with consecutive sequence numbers, bounded in number and bytes: the oldest make room for new ones."""
+    """Packets with consecutive sequence numbers, bounded in number and bytes: the oldest make room for new ones.
 
-    def __cinit__(self, packets_max, bytes_max, *, first_sequence = 1):
+    With `has_trailers` every packet has an authentication trailer behind it, which is sent with it and is no part of
+    it. Until authenticate() was called, the trailers have no tag.
+    """
+
+    def __cinit__(self, packets_max, bytes_max, *, first_sequence = 1, bint has_trailers = False):
+        self.trailer_size = TRAILER_SIZE if has_trailers else 0
         self.bytes_max = unsigned(bytes_max, UINT64_MAX >> 1, "bytes_max")
         # a packet has at least its header, so more places than that are never used
         self.packets_max = min(
@@ -29,7 +43,7 @@ cdef class PacketStore:
         self.next_sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
         # room for the packet being made, and for the end that is left over when a packet does not fit there; the
         # operating system gives the memory only as it is used
-        self.data_size = self.bytes_max + 2 * PACKET_SIZE_MAX
+        self.data_size = self.bytes_max + 2 * (<uint64_t>PACKET_SIZE_MAX + TRAILER_SIZE)
         self._data = numpy.empty(self.data_size, numpy.uint8)
         self._places = numpy.empty(self.packets_max * sizeof(Place), numpy.uint8)
         cdef uint8_t[::1] memory = self._data
@@ -44,6 +58,14 @@ cdef class PacketStore:
     def oldest(self) -> int:
         """The number of the oldest packet kept, or of the next one if none is."""
         return self.next_sequence - self.count
+
+    def authenticate(self, key) -> None:
+        """Make the trailers of packets from now on with this key; None: without a tag."""
+        if not self.trailer_size:
+            raise LocalProtocolError("the store has no room for trailers", hint="make it with has_trailers=True")
+        memset(&self.key, 0, sizeof(self.key))
+        if key is not None:
+            parse_key(&self.key, key)
 
     def keep(self, bytes packet not None) -> None:
         """Keep the stream's next packet."""
@@ -65,6 +87,14 @@ cdef class PacketStore:
             raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() says which are")
         place = self.place(sequence)
         return PyBytes_FromStringAndSize(<const char *>self.data + place.offset, place.size)
+
+    def trailer(self, uint64_t sequence) -> bytes:
+        """The trailer of a packet that is still here; empty in a store without trailers."""
+        cdef const Place *place
+        if not self.next_sequence - self.count <= sequence < self.next_sequence:
+            raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() says which are")
+        place = self.place(sequence)
+        return PyBytes_FromStringAndSize(<const char *>self.data + place.offset + place.size, self.trailer_size)
 
     def split(self, first, last) -> tuple:
         """Which of the packets `first` to `last` are gone (first and last), and which are still here.
@@ -113,7 +143,7 @@ cdef class PacketStore:
                 measure_packet(&messages[packed], messages.shape[0] - packed, size_max, UINT16_MAX, &packet)
                 packed += packet.count
                 packet_count += 1
-                byte_count += packet.size
+                byte_count += packet.size + self.trailer_size
         if packet_count > self.packets_max or byte_count > self.bytes_max:
             raise LimitError(
                 f"{messages.shape[0]} messages in one go are {packet_count} packets of {byte_count} bytes, which do not "
@@ -163,26 +193,33 @@ cdef class PacketStore:
     cdef const Place *place(self, uint64_t sequence) noexcept nogil:
         return &self.places[sequence % self.packets_max]
 
+    cdef uint64_t space(self, uint32_t size) noexcept nogil:
+        """The bytes that a packet takes with its trailer; a number that was passed over takes none."""
+        return size + self.trailer_size if size else 0
+
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil:
         """Memory for the next packet, in one piece.
 
         No kept packet lies there: they take at most bytes_max, an end that is left over less than one packet.
         """
-        if self.data_size - self.write_at < size:
+        if self.data_size - self.write_at < size + self.trailer_size:
             self.write_at = 0
         return self.data + self.write_at
 
     cdef void commit(self, uint32_t size) noexcept nogil:
         """The packet in the reserved memory is complete; the oldest make room for it."""
         cdef Place *place
-        while self.count and (self.count == self.packets_max or self.bytes_kept + size > self.bytes_max):
-            self.bytes_kept -= self.place(self.next_sequence - self.count).size
+        cdef uint64_t space = self.space(size)
+        if self.trailer_size and size:
+            write_trailer(self.data + self.write_at, size, &self.key)
+        while self.count and (self.count == self.packets_max or self.bytes_kept + space > self.bytes_max):
+            self.bytes_kept -= self.space(self.place(self.next_sequence - self.count).size)
             self.count -= 1
-        if size <= self.bytes_max:
+        if space <= self.bytes_max:
             place = &self.places[self.next_sequence % self.packets_max]
             place.offset = self.write_at
             place.size = size
-            self.bytes_kept += size
+            self.bytes_kept += space
             self.count += 1
-            self.write_at += size
+            self.write_at += space
         self.next_sequence += 1

@@ -44,7 +44,7 @@ from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Outlet, address_key, host_socket
 from penstock.shm.ring import RingReader
-from penstock.wire import MessageBatch
+from penstock.wire import Authenticator, MessageBatch
 
 log = logger("filter.application")
 
@@ -69,7 +69,8 @@ class FilteredReceiver(SocketReceiver):
     of this host). `application_id` is the address for messages to this application alone; unless given it is
     random, or, with a token, one of the token's client (security.direct_address) that the filter chooses. `models`
     finds models for conditions; those of `documents` the filter is told. A refusal later on is told to `on_refused`, or
-    raised by receive().
+    raised by receive(). With an `authenticator`, what does not come from the filter (a publisher's repairs) has to be
+    authentic.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class FilteredReceiver(SocketReceiver):
         thread: LoopThread | None = None,
         on_refused: Callable[[RefusedError], None] | None = None,
         timeout: float = ATTACH_WAIT_S,
+        authenticator: Authenticator | None = None,
     ) -> None:
         place = parse_place(address) if isinstance(address, str) else address
         interface = _interface_towards(place)
@@ -113,7 +115,9 @@ class FilteredReceiver(SocketReceiver):
             bell=self._bell,
             only_expected=True,
             gather_us=gather_us,
+            authenticator=authenticator,
         )
+        self._authenticator = authenticator
         self._wishes = Wishes(models or shipped_model, self.counters)
         if topics:
             self._wishes.add(topics, Condition(where, content), channels)
@@ -271,6 +275,8 @@ class FilteredReceiver(SocketReceiver):
         self._attachment = attachment
         self._attachment_count += 1
         self._filter = (registered.host, registered.port)
+        if self._authenticator is not None:
+            self._authenticator.trust([self._filter])
         self._told.clear()
         self._waited.clear()
         self._sockets = [each for each in (self._own, attachment.group, attachment.asking) if each is not None]

@@ -1,0 +1,157 @@
+"""Authentication of packets: the keys of each scope, who holds them, and the publishers and epochs vouched for.
+
+A scope is a feed, or PUBLISHERS for publishers that belong to none. A key is made when the scope's first publisher
+comes. When a holder loses its right, the next key is given to everybody else (pending), becomes active after
+`key_grace_s`, and the key before is accepted for as long again: so packets under way are not lost, and after twice the
+time the former holder's key is worth nothing.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.admin.config import AdminLimits
+from penstock.admin.feeds import Feeds
+from penstock.admin.records import AuthenticationKeyRecord, KeyState
+from penstock.admin.rights import Rights
+from penstock.admin.state import State
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.limits import EPOCH_MAX
+from penstock.security.authentication import PUBLISHERS
+from penstock.security.brokering import Authentication, AuthenticationChanged, Vouched
+from penstock.security.sealing import KEY_SIZE, StreamKey
+
+EPOCHS_AHEAD = 16
+"""Epochs after the current one that are vouched for ahead: starts of a publisher while no server answers."""
+
+
+class StreamAuthentication:
+    def __init__(
+        self, state: State, limits: AdminLimits, random: Callable[[int], bytes], feeds: Feeds, rights: Rights
+    ) -> None:
+        self._state = state
+        self._limits = limits
+        self._random = random
+        self._feeds = feeds
+        self._rights = rights
+
+    def hand_out(self, client: str, scope: str, now_ns: int) -> Authentication:
+        """The scope as it is now, for a client that may have its keys; the server remembers who has them."""
+        if not self._keys(scope):
+            self._make_key(scope, "active", self._filters(), now_ns)
+        for name, each in self._keys(scope).items():
+            if client not in each.holders:
+                self._put(name, msgspec.structs.replace(each, holders=(*each.holders, client)))
+        return self._told(scope)
+
+    def scopes(self) -> list[str]:
+        """All that have keys, or publishers whose packets need some."""
+        held = {each.key.feed for each in self._state.authentication_keys.values()}
+        return sorted({*held, *self._feeds.names(), PUBLISHERS})
+
+    def may_hold(self, client: str, scope: str, now_ns: int) -> bool:
+        entry = self._rights.policy.clients.get(client)
+        if entry is None or (entry.expires_ns is not None and entry.expires_ns <= now_ns):
+            return False
+        if "filter" in entry.roles or scope == PUBLISHERS or client in self._feeds.clients(scope):
+            return True
+        return self._feeds.has_multicast(client, scope, now_ns)
+
+    def tell_of_publishers(self, feed: str, now_ns: int, *, besides: str = "") -> None:
+        """The publishers of a feed are others, or have other epochs: filters and adapters hear of it, except for one
+        who was told already. Subscribers hear of it by a `moved` event."""
+        self._tell(feed, {*self._rights.policy.filters(), *self._feeds.clients(feed)} - {besides}, now_ns)
+
+    def tell(self, scope: str, now_ns: int) -> None:
+        """Everybody who holds the scope's newest key hears how it is now."""
+        self._tell(scope, None, now_ns)
+
+    def _tell(self, scope: str, only: set[str] | None, now_ns: int) -> None:
+        keys = self._keys(scope)
+        if not keys:
+            return
+        newest = max(keys.values(), key=lambda each: each.key.key_id)
+        event = AuthenticationChanged(authentication=self._told(scope))
+        for client in newest.holders:
+            if only is None or client in only:
+                self._state.notify(client, event, now_ns)
+
+    def rotate_lost(self, now_ns: int) -> list[str]:
+        """New keys for scopes of which a holder lost the right; returns the scopes."""
+        rotated = []
+        for scope in self.scopes():
+            keys = self._keys(scope)
+            if not keys:
+                continue
+            newest = max(keys.values(), key=lambda each: each.key.key_id)
+            entitled = tuple(each for each in newest.holders if self.may_hold(each, scope, now_ns))
+            if len(entitled) < len(newest.holders):
+                for name, each in keys.items():
+                    if each.state == "pending":  # who lost the right may have this one, too
+                        self._state.remove("authentication", name)
+                self._make_key(scope, "pending", entitled, now_ns)
+                self.tell(scope, now_ns)
+                rotated.append(scope)
+        return rotated
+
+    def tick(self, now_ns: int) -> list[StreamKey]:
+        """Activate keys that were pending long enough, and forget those that were replaced long enough ago; returns
+        the keys that became active."""
+        due_ns = now_ns - round(self._limits.key_grace_s * NS_PER_SECOND)
+        due = {name: each for name, each in self._state.authentication_keys.items() if each.since_ns <= due_ns}
+        changed: set[str] = set()
+        activated = []
+        for name, each in due.items():
+            scope = each.key.feed
+            if each.state == "old":
+                self._state.remove("authentication", name)
+                changed.add(scope)
+            elif each.state == "pending":
+                for other, before in self._keys(scope).items():
+                    if before.state == "active":
+                        self._put(other, msgspec.structs.replace(before, state="old", since_ns=now_ns))
+                self._put(name, msgspec.structs.replace(each, state="active", since_ns=now_ns))
+                activated.append(each.key)
+                changed.add(scope)
+        for scope in sorted(changed):
+            self.tell(scope, now_ns)
+        return activated
+
+    def _filters(self) -> tuple[str, ...]:
+        """Filter modules that have asked for keys: they get those of every scope."""
+        asked = {client for each in self._state.authentication_keys.values() for client in each.holders}
+        return tuple(each for each in self._rights.policy.filters() if each in asked)
+
+    def _told(self, scope: str) -> Authentication:
+        keys = sorted(self._keys(scope).values(), key=lambda each: each.key.key_id)
+        active = next((each.key.key_id for each in keys if each.state == "active"), 0)
+        return Authentication(
+            scope=scope,
+            keys=[each.key for each in keys],
+            active_key_id=active,
+            publishers=self._publishers(scope),
+        )
+
+    def _publishers(self, scope: str) -> list[Vouched]:
+        if scope != PUBLISHERS:
+            found = (each.registration for each in self._feeds.adapters(scope, live=False))
+            return [_vouched(each.publisher_id, each.epoch, each.epoch) for each in found]
+        taken = {each.registration.publisher_id for each in self._state.adapters.values()}
+        held = (each for each in self._state.publishers.values() if each.publisher_id not in taken)
+        return [_vouched(each.publisher_id, each.claimed or each.epoch, each.epoch) for each in held]
+
+    def _keys(self, scope: str) -> dict[str, AuthenticationKeyRecord]:
+        return {name: each for name, each in self._state.authentication_keys.items() if each.key.feed == scope}
+
+    def _make_key(self, scope: str, state: KeyState, holders: tuple[str, ...], now_ns: int) -> None:
+        key_id = self._state.meta.authentication_key_number + 1
+        self._state.set_meta(authentication_key_number=key_id)
+        key = StreamKey(scope, key_id, self._random(KEY_SIZE))
+        self._put(str(key_id), AuthenticationKeyRecord(key, state, now_ns, holders))
+
+    def _put(self, name: str, record: AuthenticationKeyRecord) -> None:
+        self._state.put("authentication", name, record)
+
+
+def _vouched(publisher_id: int, first: int, last: int) -> Vouched:
+    return Vouched(publisher_id=publisher_id, epoch_first=first, epoch_last=min(last + EPOCHS_AHEAD, EPOCH_MAX))

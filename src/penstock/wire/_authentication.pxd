@@ -1,0 +1,59 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from penstock.wire._datagrams cimport DatagramBatch
+
+
+cdef struct Key:
+    uint64_t low
+    uint64_t high
+    uint32_t key_id # 0: no key, or a free place
+    uint32_t scope
+
+
+cdef struct Vouched:
+    uint64_t publisher_id # 0: a free place
+    uint32_t scope
+    uint32_t epoch_first
+    uint32_t epoch_last
+
+
+# Write the trailer of the `size` bytes at `packet` behind them; without a key (id 0) its tag is zero.
+cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept nogil
+
+cdef int parse_key(Key *key, source) except -1
+
+
+cdef class AuthenticationTable:
+    cdef Key *_keys                # open addressing by key id
+    cdef uint64_t _key_mask
+    cdef Vouched *_vouched         # open addressing by publisher id
+    cdef uint64_t _vouched_mask
+    cdef Key *_active              # of each scope, to make trailers with
+
+    cdef int add_key(self, const Key *key) except -1
+    cdef int add_publisher(self, uint64_t publisher_id, uint32_t scope, uint32_t first, uint32_t last) except -1
+    cdef const Key *find_key(self, uint32_t key_id) noexcept nogil
+    cdef const Vouched *find_publisher(self, uint64_t publisher_id) noexcept nogil
+
+
+cdef class Authenticator:
+    cdef AuthenticationTable _table
+    cdef AuthenticationTable _next_table  # set by any thread, used from the next batch on
+    cdef frozenset _trusted
+    cdef uint64_t *_trusted_keys          # sorted
+    cdef Py_ssize_t _trusted_count
+    cdef object _next_trusted
+    cdef readonly uint64_t unauthenticated
+    cdef readonly uint64_t unknown_key
+    cdef readonly uint64_t unvouched
+    cdef readonly uint64_t forged
+
+    cdef int update(self) except -1
+    cdef int admit(self, DatagramBatch batch) except -1
+    cdef void admit_rows(self, DatagramBatch batch) noexcept nogil
+    cdef bint is_trusted(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
+    cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil
+
+
+# Take the trailers off that nobody here can check.
+cdef void strip_trailers(DatagramBatch batch) noexcept nogil
