@@ -9,7 +9,8 @@ from typing import Any
 import numpy
 
 from admin_kit import registration
-from penstock.middleware import PublisherConfig
+from penstock.middleware import OutgoingMessage, PublisherConfig
+from penstock.middleware.batch import Packable
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.unicast import CONNECTION, PROTOCOL, UnicastMessage
 from penstock.model import MessageModel
@@ -17,7 +18,9 @@ from penstock.model.library import shipped
 from penstock.net.control_driver import ControlConnection, ControlServer
 from penstock.net.udp import Channel
 from penstock.security import Sealer
+from penstock.security.authentication import scope_of
 from penstock.security.brokering import AdapterRegistration
+from penstock.security.client import AdminClient
 from penstock.wire import (
     MESSAGE_DTYPE,
     Extension,
@@ -106,14 +109,51 @@ def packets(
 
 
 @contextmanager
-def adapter_on(channel: Channel, publisher_id: int) -> Iterator[MulticastPublisher]:
-    publisher = MulticastPublisher(channel, publisher_id=publisher_id, epoch=1, config=PublisherConfig(linger_ms=1))
+def adapter_on(channel: Channel, publisher_id: int, feed: AdminClient | None = None) -> Iterator[MulticastPublisher]:
+    """An adapter's publisher, with the keys of the adapter that `feed` registered; else one without keys."""
+    config = PublisherConfig(linger_ms=1)
+    if feed is None:
+        publisher = MulticastPublisher(channel, publisher_id=publisher_id, epoch=1, config=config)
+    else:
+        publisher = AuthenticPublisher(channel, publisher_id, config, feed)
     with publisher:
         yield publisher
 
 
+class AuthenticPublisher(MulticastPublisher):
+    """Asks the server for its keys before its first message, by registering once more."""
+
+    def __init__(self, channel: Channel, publisher_id: int, config: PublisherConfig, feed: AdminClient) -> None:
+        super().__init__(channel, publisher_id=publisher_id, epoch=1, config=config, keys=())
+        self._feed: AdminClient | None = feed
+
+    def publish(self, *arguments: Any, **options: Any) -> None:
+        self._ask()
+        super().publish(*arguments, **options)
+
+    def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
+        self._ask()
+        super().publish_messages(messages)
+
+    def publish_batch(self, batch: Packable) -> None:
+        self._ask()
+        super().publish_batch(batch)
+
+    def _ask(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            told = feed.register(REGISTRATIONS[self.publisher_id]).authentication
+            assert told is not None
+            scope = scope_of(told)
+            self.authenticate(scope.keys, scope.active_key_id)
+
+
+REGISTRATIONS: dict[int, AdapterRegistration] = {}
+"""The last that was made here for each publisher."""
+
+
 def registered_on(channel: Channel, publisher_id: int, index: int = 0, **values: Any) -> AdapterRegistration:
-    return registration(
+    made = REGISTRATIONS[publisher_id] = registration(
         adapter=f"adapter-{index}",
         index=index,
         publisher_id=publisher_id,
@@ -122,6 +162,7 @@ def registered_on(channel: Channel, publisher_id: int, index: int = 0, **values:
         interface=channel.interface,
         **values,
     )
+    return made
 
 
 class Service:

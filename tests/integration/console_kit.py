@@ -238,6 +238,9 @@ def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
     """A feed that says what a test tells it to."""
     channel = free_channel()
     credentials = Credentials("feed", secret=SECRETS["feed"].encode())
-    with AdminClient.connect(console.admin.url, credentials) as feed, adapter_on(channel, FEED_PUBLISHER) as publisher:
+    with (
+        AdminClient.connect(console.admin.url, credentials) as feed,
+        adapter_on(channel, FEED_PUBLISHER, feed) as publisher,
+    ):
         feed.register(registered_on(channel, FEED_PUBLISHER))
         yield publisher

@@ -101,7 +101,7 @@ def test_messages_have_topic_number_source_and_fields(server: AdminServer, feed:
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.AAPL.>")
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(IBM, [1]))
         publisher.publish_batch(Originated(AAPL, [2, 3]))
         first, second = take(subscription, 2)
@@ -119,7 +119,7 @@ def test_two_adapters_are_one_stream_and_what_nobody_has_is_reported(feed: Admin
     for index, channel in enumerate(channels):
         feed.register(registered_on(channel, A_ID + index, index))
     subscription = alice.subscribe(">")
-    with adapter_on(channels[0], A_ID) as a, adapter_on(channels[1], B_ID) as b:
+    with adapter_on(channels[0], A_ID, feed) as a, adapter_on(channels[1], B_ID, feed) as b:
         for first in range(1, 101, 10):
             a.publish_batch(Originated(AAPL, range(first, first + 10)))
             b.publish_batch(Originated(AAPL, range(first, first + 10)))
@@ -134,7 +134,7 @@ def test_batches_are_arrays_by_model(feed: AdminClient, alice: Client) -> None:
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.>")
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 501)))
         sizes: list[int] = []
         for batch in subscription.batches(timeout=120):
@@ -161,7 +161,7 @@ def test_the_same_in_an_asyncio_loop(feed: AdminClient, alice: Client) -> None:
                 return numbers
         return numbers
 
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 51)))
         assert asyncio.run(asyncio.wait_for(read(), 120)) == list(range(1, 51))
 
@@ -171,7 +171,7 @@ def test_other_topics_from_now_on(feed: AdminClient, alice: Client) -> None:
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.AAPL.>")
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, [1]))
         take(subscription, 1)
         subscription.modify("md.us.eq.IBM.>")
@@ -184,7 +184,7 @@ def test_only_what_meets_the_condition(feed: AdminClient, alice: Client) -> None
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.>", where="bid_size >= 10 and bid_size < 13")
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 20)))
         assert [each.bid_size for each in take(subscription, 3)] == [10, 11, 12]
     with pytest.raises(FilterExpressionError, match="nonsense"):
@@ -197,7 +197,7 @@ def test_what_is_not_granted_is_never_seen_whatever_comes(server: AdminServer, f
     feed.register(registered_on(channel, A_ID))
     with penstock.connect(server.url, credentials=credentials("carol")) as carol:
         subscription = carol.subscribe("md.>")
-        with adapter_on(channel, A_ID) as publisher:
+        with adapter_on(channel, A_ID, feed) as publisher:
             publisher.publish_batch(Originated("md.us.eq.AAPL.trade", range(1, 6)))
             assert [each.seq for each in drained(subscription, publisher, AAPL, 6)] == [6]
         assert subscription.statistics().refused == 5
@@ -227,7 +227,7 @@ def test_a_revoked_subscription_ends_and_says_why(server: AdminServer, feed: Adm
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.>")
-    with AdminClient.connect(server.url, credentials("root")) as root, adapter_on(channel, A_ID) as publisher:
+    with AdminClient.connect(server.url, credentials("root")) as root, adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, [1]))
         take(subscription, 1)
         root.revoke("alice", "left the firm")
@@ -246,7 +246,7 @@ def test_a_stopped_administration_server_disturbs_nothing_until_the_grants_are_o
             feed.register(registered_on(channel, A_ID))
         client = penstock.connect(server.url, credentials=credentials("alice"))
         subscription = client.subscribe("md.us.eq.>")
-    with client, adapter_on(channel, A_ID) as publisher:
+    with client, adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, [1]))
         assert [each.seq for each in take(subscription, 1)] == [1]
         publisher.publish_batch(Originated(AAPL, range(2, 102)))
@@ -294,7 +294,7 @@ def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: Admi
     sealer = Sealer(registered.keys[-1], A_ID, 1)
     with penstock.connect(server.url, credentials=credentials("alice")) as alice:
         subscription = alice.subscribe("md.us.eq.>", where="bid_size <> 2")
-        with adapter_on(channel, A_ID) as publisher:
+        with adapter_on(channel, A_ID, feed) as publisher:
             publisher.publish_batch(Originated(AAPL, [1, 2, 3], sealer=sealer))
             assert [each.bid_size for each in take(subscription, 2)] == [1, 3]
             forged = Originated(AAPL, [4, 5], sealer=sealer)
@@ -309,10 +309,11 @@ def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: Admi
 def test_who_sends_into_a_sealed_stream_without_its_key_is_not_heard(server: AdminServer, feed: AdminClient) -> None:
     channel = free_channel()
     registered = feed.register(registered_on(channel, A_ID, sealed=True))
+    feed.register(registered_on(channel, B_ID, index=1, sealed=True))
     sealer = Sealer(registered.keys[-1], A_ID, 1)
     with penstock.connect(server.url, credentials=credentials("alice")) as alice:
         subscription = alice.subscribe("md.us.eq.>")
-        with adapter_on(channel, A_ID) as publisher, adapter_on(channel, B_ID) as stranger:
+        with adapter_on(channel, A_ID, feed) as publisher, adapter_on(channel, B_ID, feed) as stranger:
             publisher.publish_batch(Originated(AAPL, [1], sealer=sealer))
             assert [each.seq for each in take(subscription, 1)] == [1]
             stranger.publish_batch(Originated(AAPL, [2, 3]))
@@ -329,7 +330,7 @@ def test_a_message_waits_for_its_key_and_what_follows_waits_with_it(server: Admi
         AdminClient.connect(server.url, credentials("root")) as root,
         penstock.connect(server.url, credentials=credentials("alice")) as alice,
         penstock.connect(server.url, credentials=credentials("bob")) as bob,
-        adapter_on(channel, A_ID) as publisher,
+        adapter_on(channel, A_ID, feed) as publisher,
     ):
         subscription = alice.subscribe("md.us.eq.>")
         bob.subscribe("md.us.eq.>")
@@ -353,7 +354,7 @@ def test_a_model_that_is_not_known_is_asked_for(tmp_path: Path) -> None:
         AdminServer(config(tmp_path, models=str(directory))) as server,
         AdminClient.connect(server.url, credentials("feed")) as feed,
         penstock.connect(server.url, credentials=credentials("alice")) as alice,
-        adapter_on(channel, A_ID) as publisher,
+        adapter_on(channel, A_ID, feed) as publisher,
     ):
         feed.register(registered_on(channel, A_ID, models=[]))
         subscription = alice.subscribe("md.us.eq.>")
@@ -373,7 +374,7 @@ def test_a_stream_that_moves_is_followed_without_a_loss(feed: AdminClient, alice
     old, new = free_channel(), free_channel()
     feed.register(registered_on(old, A_ID))
     subscription = alice.subscribe("md.us.eq.>")
-    with adapter_on(old, A_ID) as a, adapter_on(new, B_ID) as b:
+    with adapter_on(old, A_ID, feed) as a, adapter_on(new, B_ID, feed) as b:
         a.publish_batch(Originated(AAPL, range(1, 11)))
         take(subscription, 10)
         feed.register(registered_on(new, B_ID, index=1))
@@ -398,7 +399,7 @@ def test_a_discontinuity_and_a_gap_are_told(feed: AdminClient, alice: Client) ->
     feed.register(registered_on(channel, A_ID))
     subscription = alice.subscribe("md.us.eq.>")
     flags = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY)
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, [1]))
         publisher.publish_batch(Originated("penstock.discontinuity", [7], term=2 * TERM, flags=flags))
         publisher.publish_batch(Originated(AAPL, [8], term=2 * TERM))
@@ -416,7 +417,7 @@ def test_a_subscriber_that_comes_before_the_adapters_gets_their_streams_when_the
     subscription = alice.subscribe("md.us.eq.>")
     assert subscription.next(0.0) is None
     feed.register(registered_on(channel, A_ID))
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         number = 0
 
         def is_there() -> bool:
@@ -495,7 +496,7 @@ def test_a_late_subscriber_gets_the_image_and_then_what_follows_it(feed: AdminCl
     opened: list[OpenStream] = []
     channel = free_channel()
     image = int(OriginFlag.SYNCHRONISED | OriginFlag.IMAGE)
-    with adapter_on(channel, A_ID) as publisher:
+    with adapter_on(channel, A_ID, feed) as publisher:
         publisher.publish_batch(Originated(AAPL, range(1, 101)))
 
         async def conduct(connection: Any, request: OpenStream) -> None:
@@ -531,7 +532,7 @@ def test_an_image_that_is_ahead_of_the_stream_is_not_followed_by_older_messages(
         await connection.send(Packets(packets(AAPL, [15], publisher_id=A_ID, flags=image)))
         await connection.send(ImageEnd(positions))
 
-    with serving(conduct, []) as service, adapter_on(channel, A_ID) as publisher:
+    with serving(conduct, []) as service, adapter_on(channel, A_ID, feed) as publisher:
         feed.register(registered_on(channel, A_ID, service_port=service.port))
         subscription = alice.subscribe("md.us.eq.AAPL.>", image=True)
         (current,) = take(subscription, 1)

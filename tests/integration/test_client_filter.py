@@ -31,7 +31,7 @@ def test_what_is_not_granted_is_never_seen_whatever_comes(server: AdminServer, f
     feed.register(registered_on(channel, A_ID))
     with penstock.connect(server.url, credentials=credentials("carol")) as carol:
         subscription = carol.subscribe("md.>")
-        with adapter_on(channel, A_ID) as publisher:
+        with adapter_on(channel, A_ID, feed) as publisher:
             publisher.publish_batch(Originated("md.us.eq.AAPL.trade", range(1, 6)))
             assert [each.seq for each in drained(subscription, publisher, AAPL, 6)] == [6]
         assert subscription.statistics().refused == 0
@@ -53,7 +53,7 @@ def test_the_filter_is_used_and_left_when_it_is_gone(
     with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
         subscription = alice.subscribe("md.us.eq.AAPL.>")
         assert module.application_names()[0].startswith("alice-")
-        with adapter_on(channel, A_ID) as publisher:
+        with adapter_on(channel, A_ID, feed) as publisher:
             publisher.publish_batch(Originated(AAPL, [1]))
             assert [each.seq for each in take(subscription, 1)] == [1]
             assert module.module.status().applications
@@ -144,7 +144,7 @@ def test_a_filter_that_asks_for_tokens_gives_what_they_grant(
         config = ClientConfig(filter=f"127.0.0.1:{entitled.port}", filter_delivery="shared")
         with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
             subscription = alice.subscribe("md.us.eq.AAPL.>", where="bid_size > 1")
-            with adapter_on(channel, A_ID) as publisher:
+            with adapter_on(channel, A_ID, feed) as publisher:
                 publisher.publish_batch(Originated(AAPL, [1, 2, 3], sealer=sealer))
                 assert [each.bid_size for each in take(subscription, 2)] == [2, 3]
                 with AdminClient.connect(server.url, credentials("root")) as root:
@@ -163,7 +163,7 @@ def test_what_is_not_ours_between_the_image_and_the_first_update_is_not_lost(fee
         await connection.send(Packets(packets(AAPL, [5], publisher_id=A_ID, flags=image)))
         await connection.send(ImageEnd([Position(STREAM_ID, TERM, 5)]))
 
-    with serving(conduct, []) as service, adapter_on(channel, A_ID) as publisher:
+    with serving(conduct, []) as service, adapter_on(channel, A_ID, feed) as publisher:
         feed.register(registered_on(channel, A_ID, service_port=service.port))
         subscription = alice.subscribe("md.us.eq.AAPL.>", image=True)
         assert [each.seq for each in take(subscription, 1)] == [5]
