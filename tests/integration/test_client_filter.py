@@ -82,6 +82,8 @@ def test_a_filter_that_was_named_is_not_done_without(server: AdminServer, feed: 
 def test_a_message_to_one_client_alone(module: FilterHere, server: AdminServer, through: str) -> None:
     channel = free_channel()
     place = f"127.0.0.1:{module.port}" if through == "filter" else "none"
+    with AdminClient.connect(server.url, credentials("quill")) as early:
+        early.claim_publisher("desk")  # so that the inboxes know it from the start
     with (
         penstock.connect(server.url, credentials=credentials("quill")) as quill,
         penstock.connect(server.url, credentials=credentials("alice"), config=ClientConfig(filter=place)) as alice,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from admin_kit import config, credentials, credentials_file
 from integration.command_kit import Running, kill, running
 from integration.filter_kit import Application, filter_here
@@ -179,7 +180,11 @@ def test_a_filter_of_a_plant(channel: Channel, tmp_path: Path) -> None:
 
 @pytest.mark.spec("ADM-5", "ADM-7", "ADM-8")
 def test_tokens_say_what_is_had_and_revocation_ends_it(channel: Channel, tmp_path: Path) -> None:
-    with AdminServer(config(tmp_path)) as server, MulticastPublisher(channel, config=QUICK) as publisher:
+    with (
+        AdminServer(config(tmp_path)) as server,
+        penstock.connect(server.url, credentials=credentials("quill")) as quill,
+        quill.publisher(channel, name="quotes", config=QUICK) as publisher,
+    ):
         admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
         state = str(tmp_path / "state")
         with (

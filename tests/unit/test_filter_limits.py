@@ -276,9 +276,13 @@ def test_a_map_is_changed_while_running_without_loss() -> None:
 def test_streams_are_limited() -> None:
     module = harness(receiver={"streams_max": 2})
     module.attach(1, "a")
-    for publisher_id in (1, 2, 3):
+    for publisher_id in (1, 2):
         module.take(stream("a", publisher_id=publisher_id))
-    assert len(module.got(1)) == 2
+    module.now_ns += 5_000_000_000
+    for publisher_id in (1, 2):
+        module.take(stream("a", publisher_id=publisher_id, first=2))  # they have proven themselves
+    module.take(stream("a", publisher_id=3))
+    assert len(module.got(1)) == 4
     assert module.module.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
 
 

@@ -399,9 +399,11 @@ def test_bad_packets_are_counted_by_cause_and_dropped() -> None:
 
 def test_streams_are_bounded() -> None:
     core = receiver(streams_max=2)
-    for publisher_id in (1, 2, 3):
-        take(core, packets(1, publisher_id=publisher_id))
-    assert len(core.streams()) == 2
+    for publisher_id in (1, 2):
+        for number, now_ns in ((1, 0), (2, 5_000 * MS)):
+            take(core, packets(1, first=number, publisher_id=publisher_id), now_ns)
+    take(core, packets(1, publisher_id=3), 5_000 * MS)
+    assert [each.key.publisher_id for each in core.streams()] == [1, 2]
     assert core.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
 
 

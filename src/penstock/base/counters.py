@@ -46,6 +46,7 @@ class Cause(StrEnum):
     GONE = "gone"
     NO_ANSWER = "no_answer"
     WINDOW = "window"
+    MEMORY = "memory"
     RESTARTED = "restarted"
     EXPIRED = "expired"
     FRAGMENT = "fragment"
@@ -113,6 +114,7 @@ CATALOGUE = {
     "keep_alives_sent": "Empty packets sent to show that the publisher lives",
     "nacks_sent": "Repair requests sent",
     "nacks_received": "Repair requests received",
+    "nacks_limited": "Repair requests that were dropped, or answered in part, because too much was asked for",
     "nacks_suppressed": "Repair requests not sent, because somebody else had asked",
     "repairs_sent": "Packets sent again",
     "repairs_received": "Packets received that were sent again",

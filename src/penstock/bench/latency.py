@@ -45,6 +45,10 @@ class Latencies:
     def p99(self) -> dict[str, float]:
         return {name: statistics.median(values) for name, values in self._p99.items()}
 
+    def added(self, name: str, beside: str) -> float:
+        """How much longer one takes than another: the median of the differences of their medians, round by round."""
+        return statistics.median(a - b for a, b in zip(self._p50[name], self._p50[beside], strict=True))
+
     @property
     def quietest(self) -> str:
         """The medians of the rounds that were disturbed least, for the conditions."""

@@ -24,6 +24,7 @@ from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.handover import Handover, receive_segment
 from penstock.net.udp import Channel, free_channel
 from penstock.shm import RingReader, RingWriter
+from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher
 
 PAYLOAD_SIZE = 128
 RING_CAPACITY = 1 << 24
@@ -87,9 +88,19 @@ class RingReceiver:
         self._segment.close()
 
 
+KEY = AuthenticationKey(1, bytes(range(16)))
+PUBLISHER = {"publisher_id": 1, "epoch": 1}
+
+
+def authenticator() -> Authenticator:
+    """For packets of PUBLISHER under KEY."""
+    return Authenticator([AuthenticationScope("bench", (KEY,), KEY.key_id, (VouchedPublisher(1, 1, 1),))])
+
+
 class UdpSender:
-    def __init__(self, address: str) -> None:
-        self._publisher = MulticastPublisher(Channel.parse(address))
+    def __init__(self, address: str, *, is_authentic: bool = False) -> None:
+        options: dict[str, Any] = {**PUBLISHER, "keys": (KEY,)} if is_authentic else {}
+        self._publisher = MulticastPublisher(Channel.parse(address), **options)
         self._payload = bytearray(PAYLOAD_SIZE)
 
     def send(self) -> None:
@@ -101,9 +112,11 @@ class UdpSender:
 
 
 class UdpReceiver:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, is_authentic: bool = False) -> None:
         config = ReceiverConfig(join="start")
-        self._receiver = MulticastReceiver([Channel.parse(address)], config=config, spin=True)
+        self._receiver = MulticastReceiver(
+            [Channel.parse(address)], config=config, spin=True, authenticator=authenticator() if is_authentic else None
+        )
 
     def receive(self, count: int) -> list[int]:
         taken: list[int] = []
@@ -259,6 +272,11 @@ TRANSPORTS = {
     "pyzmq ipc, spinning": _zmq(_ipc, is_spinning=True),
     "pyzmq ipc, blocking": _zmq(_ipc, is_spinning=False),
     "udp": Transport(UdpSender, UdpReceiver, address=lambda path: str(free_channel())),
+    "udp, authentic": Transport(
+        lambda address: UdpSender(address, is_authentic=True),
+        lambda address: UdpReceiver(address, is_authentic=True),
+        address=lambda path: str(free_channel()),
+    ),
     "pyzmq tcp, spinning": _zmq(tcp_endpoint, is_spinning=True),
     "pyzmq tcp, blocking": _zmq(tcp_endpoint, is_spinning=False),
 }

@@ -11,13 +11,17 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.bench import latency
 from penstock.bench.harness import Result, result
 from penstock.bench.latency import beside_peers, measure
 from penstock.bench.transports import (
     BETWEEN_PROCESSES,
+    KEY,
     PAYLOAD_SIZE,
+    PUBLISHER,
     TRANSPORTS,
+    authenticator,
     check,
     other_process,
     pin,
@@ -34,7 +38,7 @@ from penstock.middleware import (
 )
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, Received
 from penstock.net.udp import Channel, Inlet, Outlet, free_channel
-from penstock.wire import PACKET_SIZE_MIN, DatagramBatch, PacketStore
+from penstock.wire import PACKET_SIZE_MIN, Authenticator, DatagramBatch, PacketStore, encode_nack
 
 ROUNDS = 5
 PACKETS_PER_CALL = 64
@@ -49,6 +53,11 @@ TOPICS = TopicList(["md.us.eq.AAPL.quote"])
 PACKED = PublisherConfig(packet_size_max=8_972, retransmission_packets_max=1 << 18, retransmission_bytes_max=256 << 20)
 ALONE = msgspec.structs.replace(PACKED, packet_size_max=PACKET_SIZE_MIN)  # which has room for one message
 PATIENT = ReceiverConfig(join="start", window_packets_max=1 << 18, window_bytes_max=256 << 20)
+FLOOD_ROUNDS = 7
+FLOOD_RATE = 10_000
+FLOOD_RANGE = 1_024
+FLOOD_MESSAGES = 4_000
+FLOOD_PAYLOAD = bytes(PAYLOAD_SIZE)
 CONDITIONS = f"{BETWEEN_PROCESSES}, Python on both ends, multicast on loopback"
 
 
@@ -56,6 +65,8 @@ def run() -> Iterator[Result]:
     yield from _packets()
     yield from _latencies()
     yield from _messages()
+    yield from _authentic()
+    yield from _flooded()
 
 
 # Packets with one message each
@@ -98,9 +109,12 @@ def _publish_packets(channel: Channel, orders: Connection) -> None:
     publisher.close(linger=False)
 
 
-def _ready(channel: Channel, config: PublisherConfig, orders: Connection) -> MulticastPublisher:
+def _ready(
+    channel: Channel, config: PublisherConfig, orders: Connection, *, is_authentic: bool = False
+) -> MulticastPublisher:
     """A publisher whose reader is listening."""
-    publisher = MulticastPublisher(channel, config=config)
+    options: dict[str, Any] = {**PUBLISHER, "keys": (KEY,)} if is_authentic else {}
+    publisher = MulticastPublisher(channel, config=config, **options)
     orders.send("ready")
     orders.recv()
     pin(0)
@@ -201,19 +215,20 @@ def _messages() -> Iterator[Result]:
     )
 
 
-def _best_rate_without_loss() -> tuple[float, float]:
+def _best_rate_without_loss(*, is_authentic: bool = False) -> tuple[float, float]:
     """As fast as it goes; when the reader cannot keep up and loses some, again with a pause after each array."""
     pause_us = 0.0
+    read = _read_authentic_messages if is_authentic else _read_messages
     while True:
-        rate = _rate(_publish_messages, _read_messages, pause_us)
+        rate = _rate(_publish_messages, read, pause_us, is_authentic)
         if rate:
             return rate, pause_us
         pause_us = 2 * pause_us or 20.0
 
 
-def _publish_messages(channel: Channel, pause_us: float, orders: Connection) -> None:
+def _publish_messages(channel: Channel, pause_us: float, is_authentic: bool, orders: Connection) -> None:
     records = numpy.zeros(MESSAGES_PER_BATCH, RECORD)
-    publisher = _ready(channel, PACKED, orders)
+    publisher = _ready(channel, PACKED, orders, is_authentic=is_authentic)
     for first in range(0, MESSAGES, MESSAGES_PER_BATCH):
         records["number"] = numpy.arange(first, first + MESSAGES_PER_BATCH)
         publisher.publish_batch(OutgoingBatch(TOPICS, 0, records))
@@ -224,9 +239,13 @@ def _publish_messages(channel: Channel, pause_us: float, orders: Connection) -> 
     publisher.close(linger=False)
 
 
-def _read_messages(channel: Channel, orders: Connection) -> float:
+def _read_authentic_messages(channel: Channel, orders: Connection) -> float:
+    return _read_messages(channel, orders, authenticator())
+
+
+def _read_messages(channel: Channel, orders: Connection, checked_by: Authenticator | None = None) -> float:
     """Messages a second, or 0 when one was lost."""
-    with MulticastReceiver([channel], config=PATIENT, spin=True) as receiver:
+    with MulticastReceiver([channel], config=PATIENT, spin=True, authenticator=checked_by) as receiver:
         orders.send("go")
         expected, started = 0, 0.0
         while expected < MESSAGES:
@@ -250,6 +269,99 @@ def _numbers(each: Received) -> NDArray[numpy.uint64]:
         records = numpy.empty(0, RECORD)
     numbers: NDArray[numpy.uint64] = records["number"]
     return numbers
+
+
+# Authentic packets
+
+
+def _authentic() -> Iterator[Result]:
+    rounds = [(_best_rate_without_loss(is_authentic=True)[0], _best_rate_without_loss()[0]) for _ in range(ROUNDS)]
+    ratio = statistics.median(authentic / plain for authentic, plain in rounds)
+    conditions = (
+        f"{CONDITIONS}, spinning reader; {MESSAGES} messages in packets of at most {PACKED.packet_size_max} bytes, "
+        f"each with an authentication trailer that the reader checks, and without; median of {ROUNDS} rounds in turn"
+    )
+    against = "the same without trailers"
+    yield result("udp", "authentic_ratio", ratio, "ratio", against=against, against_value=1, conditions=conditions)
+    latencies = measure(["udp, authentic", "udp"], LATENCY_RATE)
+    conditions = f"{CONDITIONS}; {LATENCY_RATE} messages/s {latency.CONDITIONS}; median of the differences"
+    yield result(
+        "udp",
+        "authentic_added_ns_p50",
+        latencies.added("udp, authentic", "udp"),
+        "ns",
+        against=against,
+        against_value=latencies.p50["udp"],
+        conditions=conditions,
+    )
+
+
+# Publishing while somebody asks for repairs
+
+
+def _flooded() -> Iterator[Result]:
+    channel = free_channel()
+    with MulticastPublisher(channel) as publisher, other_process(_flood, channel.group_id) as orders:
+        check(orders.recv() == "ready", "the process that asks for repairs did not start")
+        for _ in range(FLOOD_MESSAGES):
+            publisher.publish("md.us.eq.AAPL.quote", FLOOD_PAYLOAD)
+        orders.send((publisher.address, publisher.publisher_id))
+        quiet, flooded = [], []
+        for _ in range(FLOOD_ROUNDS):
+            quiet.append(_publishing_ns(publisher))
+            orders.send("flood")
+            check(orders.recv() == "flooding", "nobody asks for repairs")
+            flooded.append(_publishing_ns(publisher))
+            orders.send("rest")
+            check(orders.recv() == "resting", "the process that asks for repairs did not end")
+        orders.send("enough")
+        limited = publisher.counters["nacks_limited"]
+    ratio = statistics.median(before / under for before, under in zip(quiet, flooded, strict=True))
+    conditions = (
+        f"publish() of {PAYLOAD_SIZE} bytes {LATENCY_RATE} times a second, medians of {FLOOD_MESSAGES} calls, quiet "
+        f"and while another process sends {FLOOD_RATE} requests/s for {FLOOD_RANGE} packets each; {limited} requests "
+        f"were dropped or answered in part; median of {FLOOD_ROUNDS} rounds in turn"
+    )
+    yield result(
+        "udp",
+        "publish_under_nack_flood_ratio",
+        ratio,
+        "ratio",
+        against=f"quiet: {statistics.median(quiet):.0f} ns over {statistics.median(flooded):.0f} ns",
+        against_value=1,
+        conditions=conditions,
+    )
+
+
+def _publishing_ns(publisher: MulticastPublisher) -> float:
+    """The median of the time that a call takes."""
+    taken = []
+    due = time.perf_counter_ns()
+    for _ in range(FLOOD_MESSAGES):
+        due += NS_PER_SECOND // LATENCY_RATE
+        while (started := time.perf_counter_ns()) < due:
+            time.sleep(0)
+        publisher.publish("md.us.eq.AAPL.quote", FLOOD_PAYLOAD)
+        taken.append(time.perf_counter_ns() - started)
+    return statistics.median(taken)
+
+
+def _flood(group: int, orders: Connection) -> None:
+    """The other process: sends requests between the orders `flood` and `rest`."""
+    orders.send("ready")
+    address, publisher_id = orders.recv()
+    request = encode_nack(publisher_id, group, 1, [(1, FLOOD_RANGE)])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        while orders.recv() == "flood":
+            orders.send("flooding")
+            due = time.perf_counter_ns()
+            while not orders.poll():
+                due += NS_PER_SECOND // FLOOD_RATE
+                while time.perf_counter_ns() < due:
+                    time.sleep(0)
+                asking.sendto(request, address)
+            check(orders.recv() == "rest", "an order that nobody knows")
+            orders.send("resting")
 
 
 def _zmq_rate() -> float:

@@ -53,6 +53,12 @@ class FilterConfig(Config, frozen=True):
     repair_packets_max: Count = 1_024
     """Most packets sent again for one request."""
 
+    repair_rate_max: Count = 200_000
+    """Packets sent again per second in total; applications that miss more ask again."""
+
+    repair_source_rate_max: Count = 50_000
+    """The same for one application."""
+
     linger_ms: Milliseconds = 5_000
     """How long applications may still ask for packets of a stream that has ended."""
 

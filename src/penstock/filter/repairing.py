@@ -11,6 +11,7 @@ from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application
 from penstock.middleware import Unicast
 from penstock.middleware.gaps import merged
+from penstock.middleware.limiting import RepairLimits
 from penstock.wire import (
     RANGES_MAX,
     Outbox,
@@ -31,6 +32,7 @@ class Repairs:
         self._forwarder = forwarder
         self._counters = counters
         self._outbox = Outbox.for_consumers(1)
+        self._limits = RepairLimits(config.repair_source_rate_max, config.repair_rate_max, config.repair_packets_max)
 
     def answer(
         self, stream: CarriedStream, application: Application, ranges: list[tuple[int, int]], now_ns: int
@@ -43,7 +45,10 @@ class Repairs:
         stream.nacks_from[application.consumer.number] += 1
         answers: list[Unicast] = []
         gone: list[tuple[int, int]] = []
-        budget = self._config.repair_packets_max
+        budget = min(self._config.repair_packets_max, self._limits.available(application.address, now_ns))
+        if budget <= 0:
+            self._counters.add("nacks_limited")
+        allowed = budget
         for first, last in merged(ranges[:RANGES_MAX]):
             forgotten, present = kept.split(first, last)
             if forgotten is not None:
@@ -51,10 +56,11 @@ class Repairs:
             lost = stream.lost_within(present)
             gone += lost
             for numbers in _without(present, lost):
-                chosen = numbers[:budget]
+                chosen = numbers[: max(budget, 0)]
                 budget -= len(chosen)
                 for run in self._runs(stream, application, chosen, now_ns):
                     answers += [Unicast(application.address, data) for data in self._repair(stream, application, run)]
+        self._limits.spend(application.address, allowed - budget)
         if gone:
             self._counters.add("repairs_unavailable", sum(last - first + 1 for first, last in gone))
             answer = encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, merged(gone)[:RANGES_MAX])

@@ -23,6 +23,7 @@ from penstock.base.errors import ConfigurationError, LocalProtocolError, Penstoc
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
 from penstock.middleware._lanes import LanePublisher, PublishingLane
+from penstock.middleware._requests import RequestGate
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.direct import direct_message, direct_topic
@@ -41,6 +42,7 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.files import claim_epoch
 from penstock.middleware.grouping import batch_by_group, messages_by_group
+from penstock.middleware.limiting import BURSTS_PER_SECOND
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiving_driver import MulticastReceiver, Received, note_unsent
 from penstock.model import Message
@@ -118,6 +120,19 @@ class MulticastPublisher(LanePublisher):
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
+        limits = self._core.config
+        self._gate = RequestGate(
+            SystemRandomness().below(2**64),
+            publisher_id=identity,
+            own=self._own_key,
+            source_per_s=limits.request_source_rate_max,
+            source_burst=max(BATCH, limits.request_source_rate_max / BURSTS_PER_SECOND),
+            total_per_s=limits.request_rate_max,
+            total_burst=max(BATCH, limits.request_rate_max / BURSTS_PER_SECOND),
+            authenticator=self._core.authenticator,
+        )
+        gate = self._gate
+        self.counters.watch("nacks_limited", lambda: gate.limited)
         self._wakes_ns = 0  # when the thread looks at the core's deadline again
         self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
@@ -233,13 +248,15 @@ class MulticastPublisher(LanePublisher):
         try:
             while not self._is_stopped:
                 self._inlet.receive(wait_ns)
+                self._gate.admit(batch, time.monotonic_ns())
                 for index in range(len(batch)):
-                    if batch.source_key(index) != self._own_key:  # that is only us, waking ourselves
-                        with self.turn:
-                            event = DatagramReceived(batch.datagram(index), batch.source(index))
-                            self._carry_out(self._core.handle(event, time.monotonic_ns()))
+                    event = DatagramReceived(batch.datagram(index), batch.source(index))
+                    with self.turn:
+                        answers = self._carry_out_here(self._core.handle(event, time.monotonic_ns()))
+                    self._send_each(answers)
                 with self.turn:
-                    wait_ns = self._tick(time.monotonic_ns())
+                    wait_ns, answers = self._tick(time.monotonic_ns())
+                self._send_each(answers)
         except Exception as error:  # whoever publishes next is told
             log.error("publisher_failed", error=str(error))
             with self.turn:
@@ -247,16 +264,27 @@ class MulticastPublisher(LanePublisher):
                 self.close_lanes()
             self._is_closed.set()
 
-    def _tick(self, now_ns: int) -> int:
-        """Give the core a Tick when it is due; returns how long the thread may sleep."""
+    def _send_each(self, answers: list[Unicast]) -> None:
+        """Repairs, while others publish."""
+        for each in answers:
+            self.note_unsent(1, self._outlet.send(address_key(each.destination), each.data))
+
+    def _carry_out_here(self, instructions: list[PublisherInstruction]) -> list[Unicast]:
+        """In our turn, what needs it; the rest is for _send_each()."""
+        self._carry_out([each for each in instructions if not isinstance(each, Unicast)])
+        return [each for each in instructions if isinstance(each, Unicast)]
+
+    def _tick(self, now_ns: int) -> tuple[int, list[Unicast]]:
+        """Give the core a Tick when it is due; returns how long the thread may sleep, and repairs to send."""
+        answers: list[Unicast] = []
         deadline_ns = self._core.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
-            self._carry_out(self._core.handle(Tick(), now_ns))
+            answers = self._carry_out_here(self._core.handle(Tick(), now_ns))
             deadline_ns = self._core.next_deadline_ns()
         slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
         wait_ns = slice_ns if deadline_ns is None else max(0, min(slice_ns, deadline_ns - now_ns))
         self._wakes_ns = now_ns + wait_ns
-        return wait_ns
+        return wait_ns, answers
 
     def publish_by_core(
         self, group: int, topic: str, payload: Buffer | Message, model_id: int, model_version: int

@@ -1,5 +1,6 @@
 """The sending side: messages in, numbered packets out, repairs for whoever missed some."""
 
+from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
@@ -26,6 +27,7 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.gaps import merged
+from penstock.middleware.limiting import RepairLimits
 from penstock.topics import check_topic
 from penstock.wire import (
     RANGES_MAX,
@@ -45,6 +47,12 @@ from penstock.wire import (
 )
 
 TOPICS_REMEMBERED_MAX = 65_536
+
+REPAIR_SLICE = 32
+"""Packets sent again in one go, before what is published has its turn."""
+
+REPAIRS_PENDING_MAX = 8_192
+"""Packets that wait to be sent again."""
 
 
 class _State(Enum):
@@ -85,10 +93,17 @@ class Publisher:
             "messages_published", lambda: sum(each.messages_published for each in self._streams.copy().values())
         )
         self._linger_deadline_ns = 0
+        self._limits = RepairLimits(config.repair_source_rate_max, config.repair_rate_max, config.repair_packets_max)
+        self._repairs: deque[tuple[_OutgoingStream, int, Address]] = deque()  # to be sent, in slices
+        self._repaired_ns = 0  # when the last slice was sent
         self._key: AuthenticationKey | None = None
         self._authenticator = Authenticator() if is_authenticated else None
         if self._authenticator is not None:
             watch_refused(self.counters, self._authenticator)
+
+    @property
+    def authenticator(self) -> Authenticator | None:
+        return self._authenticator
 
     @property
     def is_authenticated(self) -> bool:
@@ -140,6 +155,8 @@ class Publisher:
     def next_deadline_ns(self) -> int | None:
         if self._state is _State.CLOSED:
             return None
+        if self._repairs:
+            return self._repaired_ns  # the next slice, at once
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
         if self._state is _State.LINGERING:
             deadlines.append(self._linger_deadline_ns)
@@ -167,7 +184,7 @@ class Publisher:
     def _tick(self, now_ns: int) -> list[PublisherInstruction]:
         if self._state is _State.CLOSED:
             return []
-        instructions: list[PublisherInstruction] = []
+        instructions = self._send_repairs(now_ns)
         for stream in self._streams.values():
             instructions += stream.tick(now_ns)
         if self._state is _State.LINGERING and now_ns >= self._linger_deadline_ns:
@@ -201,7 +218,22 @@ class Publisher:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
         self.counters.add("nacks_received")
-        return stream.repair(packet, event.source, now_ns)
+        is_idle = not self._repairs
+        room = REPAIRS_PENDING_MAX - len(self._repairs)
+        budget = min(self.config.repair_packets_max, room, self._limits.available(event.source, now_ns))
+        chosen, instructions = stream.choose(packet, event.source, budget, now_ns)
+        self._limits.spend(event.source, len(chosen))
+        self._repairs += [(stream, sequence, event.source) for sequence in chosen]
+        return self._send_repairs(now_ns) + instructions if is_idle else instructions
+
+    def _send_repairs(self, now_ns: int) -> list[PublisherInstruction]:
+        """The next slice of what was asked for; the rest comes with the next Ticks, so that publishing goes on."""
+        instructions: list[PublisherInstruction] = []
+        self._repaired_ns = now_ns
+        while self._repairs and len(instructions) < REPAIR_SLICE:
+            stream, sequence, source = self._repairs.popleft()
+            instructions += stream.repair(sequence, source)
+        return instructions
 
 
 class _OutgoingStream(OutgoingCursor):
@@ -313,27 +345,38 @@ class _OutgoingStream(OutgoingCursor):
         self._closed.append(self._goodbye)
         return self._send(now_ns)
 
-    def repair(self, request: Packet, source: Address, now_ns: int) -> list[PublisherInstruction]:
-        """Send again what is still kept, once per hold time when by multicast; name what is gone."""
-        instructions: list[PublisherInstruction] = []
+    def choose(
+        self, request: Packet, source: Address, budget: int, now_ns: int
+    ) -> tuple[list[int], list[PublisherInstruction]]:
+        """The packets to send again, at most `budget` and once per hold time when by multicast; and what says which are
+        gone."""
+        chosen: list[int] = []
         gone: list[tuple[int, int]] = []
-        budget = self._config.repair_packets_max
+        wanted = 0
         for first, last in merged(request.ranges[:RANGES_MAX]):
             lost, present = self.kept.split(first, last)
             if lost is not None:
                 gone.append(lost)
                 self._counters.add("repairs_unavailable", lost[1] - lost[0] + 1)
-            chosen = present[:budget]
-            budget -= len(chosen)
-            for sequence in chosen:
-                if not self._is_held(sequence, now_ns):
-                    packet = restamp(self.kept.get(sequence), set_flags=PacketFlag.REPAIR)
-                    instructions.append(self._address(packet, source))
-                    self._counters.add("repairs_sent")
-        if gone:
-            answer = encode_gone(self._publisher.publisher_id, self._group, self._publisher.epoch, gone)
-            instructions.append(self._address(answer, source))
-        return instructions
+            wanted += len(present)
+            within = present[: max(budget, 0)]
+            budget -= len(within)
+            chosen += [sequence for sequence in within if not self._is_held(sequence, now_ns)]
+        if budget <= 0 < wanted:
+            self._counters.add("nacks_limited")
+        if not gone:
+            return chosen, []
+        answer = encode_gone(self._publisher.publisher_id, self._group, self._publisher.epoch, gone)
+        return chosen, [self._address(answer, source)]
+
+    def repair(self, sequence: int, source: Address) -> list[PublisherInstruction]:
+        """Send a packet again, unless it made room for newer ones meanwhile."""
+        if sequence < self.kept.oldest:
+            self._counters.add("repairs_unavailable")
+            return []
+        self._counters.add("repairs_sent")
+        packet = restamp(self.kept.get(sequence), set_flags=PacketFlag.REPAIR)
+        return [self._address(packet, source)]
 
     def _check_topic(self, topic: str) -> None:
         if topic in self.topics or not topic:  # without a topic: the packer knows when that is allowed

@@ -33,6 +33,11 @@ class Reassembler:
         self._is_skipping = True  # of a message that began before we joined nothing can be said
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the unfinished message."""
+        return self._size
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it must see the stream's next packet, even one without fragments."""
         return self._head is not None or self._is_skipping

@@ -8,6 +8,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
 from penstock.middleware._inorder import SEQUENCE_MAX, InOrder
 from penstock.middleware.authenticity import authentic_packet, watch_refused
+from penstock.middleware.budget import ReceiveBudget
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import (
     Address,
@@ -43,6 +44,10 @@ REPAIR = int(PacketFlag.REPAIR)  # plain numbers: an IntFlag costs a microsecond
 REPLAY = int(PacketFlag.REPLAY)
 STALE_GRACE_NS = 1_000 * NS_PER_MS
 """Packets of an older epoch that come this long after a newer one began are no stragglers: somebody sends them."""
+
+
+NEWCOMERS_LOOKED_AT = 64
+"""Newcomers that are looked at to find one whose place a further stream may have."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -87,6 +92,9 @@ class Receiver:
             watch_refused(self.counters, self._authenticator)
         self.counters.watch("packets_received", lambda: fast_path.packets_taken)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
+        self._budget: ReceiveBudget[IncomingStream] = ReceiveBudget(config.buffer_bytes_max)
+        self._evicted: list[ReceiverInstruction] = []  # what is to be said of streams that made room for others
+        self._newcomers: dict[StreamKey, int] = {}  # streams that are not proven, and when they were last looked at
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
         self._repairing: dict[StreamKey, IncomingStream] = {}
@@ -273,6 +281,8 @@ class Receiver:
             if stream is not None:
                 instructions += self._end(stream, Cause.RESTARTED)
             stream = self._start(key, packet, source, now_ns)
+            evicted, self._evicted = self._evicted, []
+            instructions += evicted
             if stream is None:
                 return instructions
             instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence, is_replay))
@@ -311,7 +321,7 @@ class Receiver:
         if not self.admits(key):
             self.counters.add("packets_dropped", cause=Cause.UNEXPECTED)
             return None
-        if len(self._streams) >= self.config.streams_max:
+        if len(self._streams) >= self.config.streams_max and not self._evict_newcomer(now_ns):
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
         expected = self._expectation(key, packet.epoch)
@@ -337,6 +347,7 @@ class Receiver:
             stream.repair_source = expected.repair_source
         stream.started_ns = stream.heard_ns = now_ns
         self._streams[key] = stream
+        self._newcomers[key] = now_ns
         self.in_order.add(stream)
         if self._expiry_check_ns is None:
             self._expiry_check_ns = now_ns + self._expiry_ns() // 4
@@ -356,7 +367,8 @@ class Receiver:
         return [Collision(stream.key, stream.epoch, stream.source, source)]
 
     def _settle(self, stream: IncomingStream) -> list[ReceiverInstruction]:
-        """Keep the list of streams under repair, and end a stream that is complete."""
+        """Keep the list of streams under repair and the memory they take, and end a stream that is complete."""
+        instructions = self._account_for(stream)
         if stream.gaps:
             self._repairing[stream.key] = stream
             nack_ns = stream.gaps.next_nack_ns()
@@ -365,9 +377,52 @@ class Receiver:
         else:
             self._repairing.pop(stream.key, None)
             if stream.is_complete:
-                return self._end(stream, Cause.GOODBYE)
+                return instructions + self._end(stream, Cause.GOODBYE)
         stream.find_out_whether_smooth()
-        return []
+        return instructions
+
+    def _account_for(self, stream: IncomingStream) -> list[ReceiverInstruction]:
+        """The stream may hold back more than before. If all together hold too much, streams that are not proven release
+        theirs first, then those that hold most."""
+        held_bytes = stream.count_held_bytes()
+        if held_bytes == stream.held_bytes:
+            return []
+        self._budget.change(stream, held_bytes)
+        instructions: list[ReceiverInstruction] = []
+        while self._budget.is_exceeded:
+            victim = max(self._budget.holders, key=lambda each: (not self._is_proven(each), each.held_bytes))
+            instructions += victim.release()
+            self._budget.change(victim, victim.count_held_bytes())
+            if victim is not stream:
+                instructions += self._settle(victim)
+        return instructions
+
+    def _is_proven(self, stream: IncomingStream) -> bool:
+        """Whether the stream has been heard for longer than a stranger's packet keeps it alive."""
+        return stream.heard_ns - stream.started_ns >= self._expiry_ns()
+
+    def _evict_newcomer(self, now_ns: int) -> bool:
+        """End a stream that is not proven, rather the one that was heard longest ago: somebody who makes up publishers
+        displaces those, not the ones that go on sending. Of a stream that was evicted nothing is remembered."""
+        for _ in range(min(NEWCOMERS_LOOKED_AT, len(self._newcomers))):
+            key, looked_ns = next(iter(self._newcomers.items()))
+            del self._newcomers[key]
+            stream = self._streams[key]
+            if self._is_proven(stream):
+                continue
+            if stream.heard_ns > looked_ns:
+                self._newcomers[key] = now_ns  # it went on: others first
+                continue
+            self._evict(stream)
+            return True
+        if not self._newcomers:
+            return False
+        self._evict(self._streams[next(iter(self._newcomers))])
+        return True
+
+    def _evict(self, stream: IncomingStream) -> None:
+        self._evicted += self._end(stream, Cause.STREAM_LIMIT)
+        self._positions.pop(stream.key, None)
 
     def _request_repairs(self, now_ns: int) -> list[ReceiverInstruction]:
         if self._nack_ns is None or now_ns < self._nack_ns:
@@ -417,6 +472,8 @@ class Receiver:
 
     def _drop(self, stream: IncomingStream) -> None:
         self._streams.pop(stream.key, None)
+        self._newcomers.pop(stream.key, None)
+        self._budget.change(stream, 0)
         self.in_order.remove(stream)
         self._repairing.pop(stream.key, None)
 

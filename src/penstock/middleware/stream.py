@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from penstock.base.clock import NS_PER_MS, NS_PER_US, Randomness
 from penstock.base.counters import Cause, Counters
 from penstock.middleware._inorder import StreamCursor
+from penstock.middleware.budget import PACKET_OVERHEAD
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.events import Address, Deliver, Expect, LossReceipt, ReceiverInstruction, StreamKey
 from penstock.middleware.gaps import Gap, Gaps
@@ -53,6 +54,7 @@ class IncomingStream(StreamCursor):
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
+        self.held_bytes = 0  # see ReceiveBudget
         self._config = config
         self._reassembler = self.make_reassembler()
         self._counters = counters
@@ -77,6 +79,16 @@ class IncomingStream(StreamCursor):
             self.gaps or self._window or self._reassembler.is_waiting or self.goodbye_sequence is not None
         )
         self.known_from = self.first_sequence
+
+    def count_held_bytes(self) -> int:
+        """Bytes that are held back now."""
+        return self.window_bytes + PACKET_OVERHEAD * len(self._window) + self._reassembler.held_bytes
+
+    def release(self) -> list[ReceiverInstruction]:
+        """Hold nothing back any more: what is missing is given up, and an unfinished message with it."""
+        instructions = self.give_up(self.next_sequence, self.newest_sequence, Cause.MEMORY)
+        instructions += self._report(self._reassembler.abandon(Cause.MEMORY))
+        return instructions
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         """A data packet of this stream has come."""

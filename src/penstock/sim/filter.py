@@ -64,6 +64,8 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     fault_interval_ms: int = 0
     is_mild: bool = True
     """Whether everything can be repaired."""
+    is_authentic: bool = False
+    """Whether publishers and filters have keys."""
 
     @staticmethod
     def draw(randomness: SeededRandomness) -> "FilterPlantOptions":

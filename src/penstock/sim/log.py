@@ -7,6 +7,7 @@ from typing import TextIO
 from penstock.base.errors import PacketError
 from penstock.base.ids import format_group
 from penstock.wire import Kind, PacketFlag, decode
+from penstock.wire._authentication import strip_trailer
 
 ENTRIES_KEPT = 2_000
 
@@ -38,7 +39,7 @@ class EventLog:
 def describe(data: bytes) -> str:
     """A datagram in a few words."""
     try:
-        packet = decode(data)
+        packet = decode(strip_trailer(data))
     except PacketError as error:
         return f"{len(data)} bytes that are no packet ({error.cause})"
     stream = f"publisher {packet.publisher_id} epoch {packet.epoch} {format_group(packet.group)}"

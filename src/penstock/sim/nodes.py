@@ -36,8 +36,10 @@ from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.network import Network
 from penstock.sim.node import Node
+from penstock.sim.stranger import KEY, scope
 from penstock.sim.world import World
-from penstock.wire import PacketStore, decode
+from penstock.wire import Authenticator, PacketStore, decode
+from penstock.wire._authentication import strip_trailer
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
@@ -51,6 +53,7 @@ class PublishingOptions(Protocol):
     large_messages: float
     publisher: PublisherConfig
     disk: DiskFaults
+    is_authentic: bool
 
 
 class PublishingPlant(Protocol):
@@ -146,7 +149,7 @@ class PublisherNode(Node):
                 self.plant.network.multicast(self.address(), group, data)
             case MulticastStored(group, store, first, last):
                 for sequence in range(first, last + 1):
-                    self.carry_out(Multicast(group, store.get(sequence)))
+                    self.carry_out(Multicast(group, store.get(sequence) + store.trailer(sequence)))
             case Unicast(destination, data):
                 self.log(f"send to {destination[0]} {describe(data)}")
                 self.plant.network.unicast(self.address(), destination, data)
@@ -154,6 +157,7 @@ class PublisherNode(Node):
                 self.log("closed")
 
     def _note_first_time(self, group: int, data: bytes) -> None:
+        data = bytes(strip_trailer(data))
         packet = decode(data)
         if packet.sequence == self._next_sequence.get(group, 1):
             self._next_sequence[group] = packet.sequence + 1
@@ -189,7 +193,13 @@ class PublisherNode(Node):
     def _begin(self, epoch: int) -> None:
         self.log(f"epoch {epoch}")
         self._next_sequence.clear()
-        self.run(Publisher(self.publisher_id, epoch, self.plant.options.publisher, self.counters))
+        options = self.plant.options
+        publisher = Publisher(
+            self.publisher_id, epoch, options.publisher, self.counters, is_authenticated=options.is_authentic
+        )
+        if options.is_authentic:
+            publisher.authenticate([KEY], KEY.key_id)
+        self.run(publisher)
         network, incarnation = self.plant.network, self.incarnation
         network.attach(self.address(), lambda data, source: self._receive(data, source, incarnation))
         for group in self.plant.groups:
@@ -267,7 +277,10 @@ class ReceiverNode(ListeningNode):
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
-        self.run(Receiver(self.plant.options.receiver, randomness, self.counters))
+        authenticator = (
+            Authenticator([scope(self.plant.options.publishers)]) if self.plant.options.is_authentic else None
+        )
+        self.run(Receiver(self.plant.options.receiver, randomness, self.counters, authenticator=authenticator))
         self.listen()
 
     def streams(self) -> list[IncomingStream]:

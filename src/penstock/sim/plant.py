@@ -22,6 +22,7 @@ from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.nodes import PublisherNode, ReceiverNode
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.stranger import Stranger
 from penstock.sim.world import World
 
 
@@ -40,6 +41,8 @@ class PlantOptions(msgspec.Struct, kw_only=True):
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     fault_interval_ms: int = 0
     """Mean time between crashes, stalls, cuts and storms; 0 for none."""
+    is_authentic: bool = False
+    """Whether publishers and receivers have keys; then a stranger without one forges packets."""
 
     def is_mild(self) -> bool:
         """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
@@ -90,6 +93,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
             ),
             disk=DiskFaults(fsync_failure=pick.choose([0.0, 0.3]), slow_fsync=pick.choose([0.0, 0.2])),
             fault_interval_ms=0 if is_mild else pick.choose([0, 500, 3_000]),
+            is_authentic=pick.chance(0.4),
         )
 
 
@@ -108,6 +112,7 @@ class Summary(msgspec.Struct, kw_only=True):
     repairs_sent: int
     packets_reported_lost: int
     crashes: int
+    packets_forged: int
 
 
 class MiddlewarePlant:
@@ -121,6 +126,7 @@ class MiddlewarePlant:
         self.publishers = [PublisherNode(self, n + 1) for n in range(options.publishers)]
         self.receivers = [ReceiverNode(self, n + 1) for n in range(options.receivers)]
         self.nodes: list[Node] = [*self.receivers, *self.publishers]
+        self.stranger = Stranger(self) if options.is_authentic else None
         self.faults = FaultSchedule(self)
         stories = StoryChecker(joins_at_start=options.receiver.join == "start")
         self.contents = ContentChecker()
@@ -157,6 +163,8 @@ class MiddlewarePlant:
         for node in self.nodes:
             node.start()
         self.faults.start()
+        if self.stranger is not None:
+            self.stranger.start()
 
     def run(self, duration_ns: int) -> None:
         work(self.world, duration_ns, STEP_NS, self._look)
@@ -199,6 +207,7 @@ class MiddlewarePlant:
             repairs_sent=total("repairs_sent"),
             packets_reported_lost=total("packets_lost"),
             crashes=self.faults.crashes,
+            packets_forged=self.stranger.forged if self.stranger is not None else 0,
         )
 
 

@@ -1,0 +1,131 @@
+"""A stranger on the network: a host without a key that forges whatever may disturb publishers and receivers."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.limits import EPOCH_MAX
+from penstock.middleware import Address
+from penstock.sim.log import describe
+from penstock.wire import (
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
+    Packer,
+    Packet,
+    PacketFlag,
+    VouchedPublisher,
+    decode,
+    encode_gone,
+    encode_nack,
+)
+from penstock.wire._authentication import strip_trailer
+
+if TYPE_CHECKING:
+    from penstock.sim.plant import MiddlewarePlant
+
+KEY = AuthenticationKey(1, b"of the simulator")
+EPOCHS = 100_000
+"""More starts of a publisher than a run has."""
+
+ADDRESS: Address = ("stranger", 6_666)
+FORGERIES_PER_PACKET = 3
+PAUSE_NS = 5 * NS_PER_MS
+
+
+def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
+    """What nodes of a plant with so many publishers know."""
+    vouched = tuple(VouchedPublisher(number + 1, 1, EPOCHS) for number in range(publishers))
+    return AuthenticationScope("plant", (key,), key.key_id, vouched)
+
+
+class Stranger:
+    """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, or
+    from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet."""
+
+    def __init__(self, plant: "MiddlewarePlant") -> None:
+        self._plant = plant
+        self._randomness = plant.world.randomness.fork("stranger")
+        self._authenticator = Authenticator(
+            [scope(plant.options.publishers, AuthenticationKey(1, b"0123456789abcdef"))]
+        )
+        self._heard: tuple[bytes, Address] | None = None
+        self.forged = 0
+
+    def start(self) -> None:
+        network = self._plant.network
+        network.attach(ADDRESS, self._hear)
+        for group in self._plant.groups:
+            network.join(ADDRESS, group)
+        self._wait()
+
+    def _hear(self, data: bytes, source: Address) -> None:
+        if data:
+            self._heard = (data, source)
+
+    def _wait(self) -> None:
+        self._plant.world.after(1 + self._randomness.below(2 * PAUSE_NS), self._forge)
+
+    def _forge(self) -> None:
+        self._wait()
+        if self._heard is None:
+            return
+        data, publisher = self._heard
+        try:
+            packet = decode(strip_trailer(data))
+        except Exception:  # the network damaged it
+            return
+        for _ in range(FORGERIES_PER_PACKET):
+            kinds: list[Callable[[Packet], bytes]] = [
+                self._next,
+                self._far,
+                self._goodbye,
+                self._epoch,
+                self._gone,
+                self._nack,
+            ]
+            forged = self._with_trailer(self._randomness.choose(kinds)(packet), data)
+            source = publisher if self._randomness.chance(0.5) else ADDRESS
+            self.forged += 1
+            self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"forges {describe(forged)}")
+            if self._randomness.chance(0.3):
+                self._plant.network.unicast(source, publisher, forged)
+            else:
+                self._plant.network.multicast(source, packet.group, forged)
+
+    def _with_trailer(self, packet: bytes, heard: bytes) -> bytes:
+        match self._randomness.below(3):
+            case 0:
+                return packet
+            case 1:
+                return packet + self._authenticator.trailer(packet)
+            case _:
+                return packet + heard[-24:]
+
+    def _data(self, packet: Packet, sequence: int, *, epoch: int | None = None, flags: int = 0) -> bytes:
+        stream = (packet.publisher_id, packet.group, packet.epoch if epoch is None else epoch)
+        packer = Packer(*stream, first_sequence=sequence)
+        if flags & PacketFlag.GOODBYE:
+            return packer.empty(flags)
+        packer.add("md.sim.AAA.trade", b"a message that nobody published")
+        made = packer.flush(flags)
+        assert made is not None
+        return made
+
+    def _next(self, packet: Packet) -> bytes:
+        return self._data(packet, packet.sequence + 1 + self._randomness.below(3))
+
+    def _far(self, packet: Packet) -> bytes:
+        return self._data(packet, self._randomness.choose([2**63, 2**64 - 1, packet.sequence + 5_000]))
+
+    def _goodbye(self, packet: Packet) -> bytes:
+        return self._data(packet, packet.sequence + 1, flags=int(PacketFlag.GOODBYE | PacketFlag.KEEP_ALIVE))
+
+    def _epoch(self, packet: Packet) -> bytes:
+        return self._data(packet, 1, epoch=self._randomness.choose([packet.epoch + 1, EPOCH_MAX]))
+
+    def _gone(self, packet: Packet) -> bytes:
+        return encode_gone(packet.publisher_id, packet.group, packet.epoch, [(1, packet.sequence + 10)])
+
+    def _nack(self, packet: Packet) -> bytes:
+        return encode_nack(packet.publisher_id, packet.group, packet.epoch, [(1, packet.sequence)])

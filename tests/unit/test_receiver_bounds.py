@@ -1,0 +1,102 @@
+"""What a receiver keeps is bounded in total, and made-up publishers do not shut out real ones."""
+
+import pytest
+
+from penstock.base.core import Tick
+from penstock.base.counters import Cause
+from penstock.middleware import DatagramReceived, Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
+from penstock.middleware.budget import PACKET_OVERHEAD
+from penstock.wire import Packer
+from unit.middleware_kit import GROUP, MS, SOURCE, of, packets, receiver, take
+
+EXPIRY_NS = 5_000 * MS
+STRANGER = ("10.0.0.66", 6_666)
+
+
+def made_up(first: int, count: int) -> list[bytes]:
+    """One packet of each of so many publishers."""
+    return [packets(1, publisher_id=number)[0] for number in range(first, first + count)]
+
+
+@pytest.mark.spec("AUTH-4")
+def test_made_up_publishers_displace_each_other_and_not_real_ones() -> None:
+    core = receiver(streams_max=8)
+    take(core, packets(1, publisher_id=1))
+    take(core, packets(1, first=2, publisher_id=1), EXPIRY_NS)  # long known
+    now_ns = EXPIRY_NS
+    heard = []
+    for step in range(200):
+        now_ns += MS
+        take(core, made_up(1_000 + 10 * step, 10), now_ns, STRANGER)
+        heard += of(Deliver, take(core, packets(1, first=3 + step, publisher_id=1), now_ns))
+        heard += of(Deliver, take(core, packets(1, first=1 + step, publisher_id=2), now_ns))  # new, and goes on
+    assert [(each.stream.publisher_id, each.sequence) for each in heard] == [
+        pair for step in range(200) for pair in ((1, 3 + step), (2, 1 + step))
+    ]
+    assert len(core.streams()) == 8
+    assert {1, 2} <= {each.key.publisher_id for each in core.streams()}
+    assert len(core._positions) <= 8
+    assert len(core._newcomers) <= 8
+    assert core.counters.by_cause("streams_ended")[Cause.STREAM_LIMIT] > 1_900
+
+
+@pytest.mark.spec("AUTH-4")
+def test_a_stream_that_makes_room_is_told_of_first() -> None:
+    core = receiver(streams_max=1)
+    take(core, packets(1, publisher_id=1))
+    answers = take(core, packets(1, publisher_id=2), MS)
+    kinds = [type(each) for each in answers]
+    assert kinds == [StreamEnded, StreamStarted, Deliver]
+    assert answers[0].cause == Cause.STREAM_LIMIT
+
+
+def gapped(publisher_id: int, count: int, size: int, first: int = 3) -> list[bytes]:
+    """Packets that wait for packet 2, which is missing."""
+    packer = Packer(publisher_id, GROUP, 1, first_sequence=first)
+    made = []
+    for _ in range(count):
+        packer.add("t", bytes(size))
+        made.append(packer.flush() or b"")
+    return made
+
+
+@pytest.mark.spec("AUTH-4")
+def test_buffers_are_bounded_in_total_and_newcomers_give_theirs_up_first() -> None:
+    core = receiver(buffer_bytes_max=64 * 1024)
+    take(core, packets(1, publisher_id=1))
+    take(core, packets(1, first=2, publisher_id=1), EXPIRY_NS)
+    take(core, gapped(1, 10, 1_000, first=4), EXPIRY_NS)  # a stream that is long known waits for packet 3
+    receipts = []
+    for publisher_id in range(2, 40):
+        answers = take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 10, 1_000)], EXPIRY_NS)
+        receipts += of(LossReceipt, answers)
+        held = sum(each.window_bytes + PACKET_OVERHEAD * each.window_packets for each in core.streams())
+        assert held == core._budget.used <= 64 * 1024
+    assert {each.cause for each in receipts} == {Cause.MEMORY}
+    assert {each.stream.publisher_id for each in receipts} <= set(range(2, 40))
+    (known,) = [each for each in core.streams() if each.key == StreamKey(1, GROUP)]
+    assert known.window_packets == 10
+
+
+@pytest.mark.spec("AUTH-4")
+def test_unfinished_messages_are_counted_too() -> None:
+    core = receiver(buffer_bytes_max=100_000)
+    for publisher_id in range(1, 20):
+        packer = Packer(publisher_id, GROUP, 1)
+        take(core, packer.add("t", bytes(50_000)))  # all fragments but the last
+        assert core._budget.used <= 100_000
+    assert core.counters.by_cause("messages_lost")[Cause.MEMORY] > 10
+
+
+@pytest.mark.spec("AUTH-4")
+def test_a_stream_that_ends_gives_its_memory_back() -> None:
+    core = receiver()
+    take(core, [*packets(1), *gapped(42, 10, 1_000)])
+    assert core._budget.used > 10_000
+    core.handle(DatagramReceived(b"", SOURCE), 0)
+    now_ns = 0
+    while core.streams():
+        now_ns += 500 * MS
+        core.handle(Tick(), now_ns)
+    assert core._budget.used == 0
+    assert core._budget.holders == {}
