@@ -160,7 +160,7 @@ def forget_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_repair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_OutgoingStream, "repair", lambda self, request, source, now_ns: [])
+    monkeypatch.setattr(_OutgoingStream, "repair", lambda self, sequence, source: [])
 
 
 def give_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from penstock.middleware import (
 from penstock.middleware.events import ReceiverInstruction
 from penstock.sim.checkers import MESSAGE_CAUSES, Checker, Viewer
 from penstock.wire import MessageFlag, decode
+from penstock.wire._authentication import strip_trailer
 
 if TYPE_CHECKING:
     from penstock.sim.plant import MiddlewarePlant
@@ -73,7 +74,7 @@ class PaceChecker(Checker):
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if not isinstance(instruction, Multicast | Unicast):
             return
-        request = decode(instruction.data)
+        request = decode(strip_trailer(instruction.data))
         for first, last in request.ranges:
             for sequence in range(first, last + 1):
                 key = (viewer, request.publisher_id, request.group, request.epoch, sequence)

@@ -104,7 +104,7 @@ class Stranger:
 
     def _data(self, packet: Packet, sequence: int, *, epoch: int | None = None, flags: int = 0) -> bytes:
         stream = (packet.publisher_id, packet.group, packet.epoch if epoch is None else epoch)
-        packer = Packer(*stream, first_sequence=sequence)
+        packer = Packer(*stream, first_sequence=min(sequence, 2**64 - 1))
         if flags & PacketFlag.GOODBYE:
             return packer.empty(flags)
         packer.add("md.sim.AAA.trade", b"a message that nobody published")
@@ -122,10 +122,10 @@ class Stranger:
         return self._data(packet, packet.sequence + 1, flags=int(PacketFlag.GOODBYE | PacketFlag.KEEP_ALIVE))
 
     def _epoch(self, packet: Packet) -> bytes:
-        return self._data(packet, 1, epoch=self._randomness.choose([packet.epoch + 1, EPOCH_MAX]))
+        return self._data(packet, 1, epoch=self._randomness.choose([min(packet.epoch + 1, EPOCH_MAX), EPOCH_MAX]))
 
     def _gone(self, packet: Packet) -> bytes:
-        return encode_gone(packet.publisher_id, packet.group, packet.epoch, [(1, packet.sequence + 10)])
+        return encode_gone(packet.publisher_id, packet.group, packet.epoch, [(1, min(packet.sequence, 2**63) + 10)])
 
     def _nack(self, packet: Packet) -> bytes:
-        return encode_nack(packet.publisher_id, packet.group, packet.epoch, [(1, packet.sequence)])
+        return encode_nack(packet.publisher_id, packet.group, packet.epoch, [(1, max(packet.sequence, 1))])
