@@ -126,6 +126,9 @@ class AuthenticPublisher(MulticastPublisher):
     def __init__(self, channel: Channel, publisher_id: int, config: PublisherConfig, feed: AdminClient) -> None:
         super().__init__(channel, publisher_id=publisher_id, epoch=1, config=config, keys=())
         self._feed: AdminClient | None = feed
+        known = REGISTRATIONS.get(publisher_id)
+        if known is not None and (known.group, known.port) == (channel.group, channel.port):
+            self._ask()  # now, while the server answers
 
     def publish(self, *arguments: Any, **options: Any) -> None:
         self._ask()

@@ -138,7 +138,8 @@ class StreamAuthentication:
             return [_vouched(each.publisher_id, each.epoch, each.epoch) for each in found]
         taken = {each.registration.publisher_id for each in self._state.adapters.values()}
         held = (each for each in self._state.publishers.values() if each.publisher_id not in taken)
-        return [_vouched(each.publisher_id, each.claimed or each.epoch, each.epoch) for each in held]
+        # the epoch before the last claim may still be in use: a claim comes before the start, which may fail
+        return [_vouched(each.publisher_id, max(1, (each.claimed or each.epoch) - 1), each.epoch) for each in held]
 
     def _keys(self, scope: str) -> dict[str, AuthenticationKeyRecord]:
         return {name: each for name, each in self._state.authentication_keys.items() if each.key.feed == scope}

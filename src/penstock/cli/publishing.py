@@ -9,6 +9,7 @@ from penstock.filter.application.finding import find_filter
 from penstock.filter.application.offering import offered_publisher
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel
+from penstock.security.authentication import PUBLISHERS, scope_of
 from penstock.security.client import AdminClient
 from penstock.topics import GroupMap
 
@@ -27,7 +28,10 @@ def identity(
         raise ConfigurationError("the id comes from --id or from --connect, not from both")
     with AdminClient.connect(connect, credentials) as admin:
         claimed = admin.claim_publisher(name)
-    return {"publisher_id": claimed.publisher_id, "epoch": claimed.epoch}
+        told = next(each for each in admin.authentication().scopes if each.scope == PUBLISHERS)
+    scope = scope_of(told)
+    keys = sorted(scope.keys, key=lambda each: each.key_id == scope.active_key_id)  # the active one is last
+    return {"publisher_id": claimed.publisher_id, "epoch": claimed.epoch, "keys": keys}
 
 
 def publishing(
