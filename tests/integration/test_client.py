@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +242,13 @@ def test_a_revoked_subscription_ends_and_says_why(server: AdminServer, feed: Adm
 def test_a_stopped_administration_server_disturbs_nothing_until_the_grants_are_over(tmp_path: Path) -> None:
     channel = free_channel()
     limits = AdminLimits(token_s=5, key_grace_s=0.0)
-    with AdminServer(config(tmp_path, limits=limits)) as server:
-        with AdminClient.connect(server.url, credentials("feed")) as feed:
-            feed.register(registered_on(channel, A_ID))
-        client = penstock.connect(server.url, credentials=credentials("alice"))
-        subscription = client.subscribe("md.us.eq.>")
-    with client, adapter_on(channel, A_ID, feed) as publisher:
+    with ExitStack() as stack:
+        with AdminServer(config(tmp_path, limits=limits)) as server:
+            with AdminClient.connect(server.url, credentials("feed")) as feed:
+                feed.register(registered_on(channel, A_ID))
+                publisher = stack.enter_context(adapter_on(channel, A_ID, feed))
+            client = stack.enter_context(penstock.connect(server.url, credentials=credentials("alice")))
+            subscription = client.subscribe("md.us.eq.>")
         publisher.publish_batch(Originated(AAPL, [1]))
         assert [each.seq for each in take(subscription, 1)] == [1]
         publisher.publish_batch(Originated(AAPL, range(2, 102)))
