@@ -6,7 +6,8 @@ from admin_plant import Plant
 from penstock.admin.authentication import EPOCHS_AHEAD
 from penstock.base.errors import ForbiddenError, RequestError
 from penstock.security import Policy
-from penstock.security.authentication import PUBLISHERS, AuthenticationState, scope_of
+from penstock.security.authentication import PUBLISHERS, scope_of
+from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import Authentication, AuthenticationChanged, PublisherRequest, Vouched
 
 

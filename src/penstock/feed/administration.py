@@ -11,7 +11,7 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.outbound import Outbound
 from penstock.feed.registration import Registration
 from penstock.security import Grant, Sealer, StreamKey, Token
-from penstock.security.authentication import AuthenticationState
+from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,

@@ -35,7 +35,7 @@ from penstock.net.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.net.udp import Channel
-from penstock.security.authentication import AuthenticationState
+from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.token_watch import TokenWatch

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.errors import ForbiddenError, PenstockError
 from penstock.base.log import logger
-from penstock.security.authentication import AuthenticationState
+from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import AuthenticationChanged, Revoked
 from penstock.security.client import AdminClient
 from penstock.security.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest

@@ -1,0 +1,70 @@
+"""The keys that a node checks packets with, kept for when the administration server is away."""
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.base.log import logger
+from penstock.net.secret import read_private, replace_private
+from penstock.security.authentication import scope_of
+from penstock.security.brokering import Authentication
+from penstock.wire.authentication import AuthenticationScope
+
+STATE_SIZE_MAX = 16 * 1024 * 1024
+
+log = logger("security.authentication")
+
+
+class AuthenticationState:
+    """The scopes that a node holds; with a `path` they are kept in a private file, so that a node that starts again
+    while no server answers goes on with them. `on_change` is called with all scopes, in the thread that told."""
+
+    def __init__(self, path: Path | None, on_change: Callable[[list[AuthenticationScope]], None]) -> None:
+        self._path = path
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._scopes: dict[str, Authentication] = {}
+        if path is not None and path.exists():
+            try:
+                told = json_decoder(list[Authentication]).decode(read_private(path, STATE_SIZE_MAX))
+                self._scopes = {each.scope: each for each in told}
+                on_change([scope_of(each) for each in told])
+            except (*DECODE_ERRORS, PenstockError) as error:
+                raise ConfigurationError(f"is no state of authentication: {error}", where=str(path)) from None
+
+    @property
+    def scopes(self) -> list[AuthenticationScope]:
+        with self._lock:
+            return [scope_of(each) for each in self._scopes.values()]
+
+    def renew(self, told: Iterable[Authentication]) -> None:
+        """All scopes anew."""
+        self._replace({each.scope: each for each in told})
+
+    def note(self, told: Authentication) -> None:
+        """One scope as it is now."""
+        with self._lock:
+            scopes = {**self._scopes, told.scope: told}
+        self._replace(scopes)
+
+    def _replace(self, scopes: dict[str, Authentication]) -> None:
+        with self._lock:
+            if scopes == self._scopes:
+                return
+            self._scopes = scopes
+            self._keep()
+        self._on_change(self.scopes)
+
+    def _keep(self) -> None:
+        """A disk that does not take it is told of, and stops nothing."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_private(self._path, msgspec.json.encode(list(self._scopes.values())))
+        except (OSError, ConfigurationError) as error:
+            log.error("authentication_not_kept", path=str(self._path), error=str(error))
