@@ -8,7 +8,7 @@ import signal
 
 from penstock.spark.pipeline import commits, compaction
 from penstock.spark.pipeline.archive import Archive
-from unit.archive_kit import compact_all, drop_old, step
+from unit.archive_kit import compact_all, drop_old, replace_all, step
 
 
 class Killer:
@@ -26,7 +26,9 @@ class Killer:
 def main(path: str, action: str, wanted: str, count: str) -> None:
     commits.reached = compaction.reached = Killer(wanted, int(count))
     with Archive.writing(path) as archive:
-        {"append": step, "compact": compact_all, "retain": drop_old, "open": lambda archive: None}[action](archive)
+        actions = {"append": step, "compact": compact_all, "retain": drop_old, "replace": replace_all}
+        if action != "open":
+            actions[action](archive)
 
 
 def fill_and_compact(path: str, steps: int) -> None:

@@ -21,6 +21,7 @@ PROCESSES.set_forkserver_preload(["integration.archive_writer"])
 STEPS = {
     "append": ("staged", "synced", "commit-written", "commit-linked", "committed", "file-placed", "placed", "settled"),
     "compact": ("merged", "staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
+    "replace": ("staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
     "retain": ("staged", "synced", "commit-linked", "committed", "directory-replaced", "placed", "settled"),
 }
 COMMITTED = ("commit-linked", "committed", "file-placed", "directory-replaced", "placed", "settled")
@@ -57,7 +58,7 @@ def test_a_writer_killed_at_any_step_leaves_an_archive_that_is_whole(tmp_path: P
         shutil.copytree(filled, path)
         assert run(path, action, wanted, 2 if wanted in ("file-placed", "directory-replaced") else 1) != 0, wanted
         is_done = wanted in COMMITTED
-        changed = {"append": 40, "compact": 30, "retain": 20}[action]
+        changed = {"append": 40, "compact": 30, "replace": 30, "retain": 20}[action]
         assert len(rows_of(path)) == (changed if is_done else 30), wanted
         # the writer that finishes the commit may be killed, too
         for again in ("file-placed", "directory-replaced", "placed", "nothing"):
@@ -65,10 +66,7 @@ def test_a_writer_killed_at_any_step_leaves_an_archive_that_is_whole(tmp_path: P
         last = check_whole(path, 11 if action == "retain" and is_done else 1)
         assert last == (40 if action == "append" and is_done else 30), wanted
         files = len(list((path / "trade").rglob("*.parquet")))
-        assert (
-            files
-            == {"append": 8 if is_done else 6, "compact": 4 if is_done else 6, "retain": 4 if is_done else 6}[action]
-        )
+        assert files == (6 if not is_done else 8 if action == "append" else 4)
         assert run(path, action) == 0, "and the work can be done"
         assert check_whole(path, 11 if action == "retain" else 1) >= 30
 

@@ -75,13 +75,15 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     count = write_feed(feed, 5_000)
     arguments = (
         "run", str(journal), str(feed), "--archive", str(path),
-        "--table", "itch", "--date", DAY.isoformat(), "--master", "local[2]", "--no-derive",
+        "--table", "itch", "--date", DAY.isoformat(), "--stream", "2", "--master", "local[2]", "--no-derive",
     )  # fmt: skip
     status, _, errors = end(start(*arguments, step="file-placed", count=3, **small(tmp_path)))
     assert status == -signal.SIGKILL, errors
     assert Archive.open(path).catalogue.number == 1, "the first commit counts, and is put in place"
     with Archive.writing(path) as archive:
-        report = run(spark, archive, [JournalSource(JournalPlace(str(journal))), source(feed)], (), Silent(), cores=2)
+        report = run(
+            spark, archive, [JournalSource(JournalPlace(str(journal))), source(feed, 2)], (), Silent(), cores=2
+        )
     assert report.commits == 1
     catalogue = Archive.open(path).catalogue
     assert catalogue.number == 2
@@ -93,8 +95,8 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     )
 
 
-def source(feed: Path) -> FeedSource:
-    return FeedSource(feed, Conversion("itch", 0, DAY.isoformat()), cores=2, cache=feed.parent / "cache")
+def source(feed: Path, stream: int = 0) -> FeedSource:
+    return FeedSource(feed, Conversion("itch", stream, DAY.isoformat()), cores=2, cache=feed.parent / "cache")
 
 
 STAGED = ("staged", 2, 1)

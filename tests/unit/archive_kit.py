@@ -9,6 +9,7 @@ from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry, sync_file
 from penstock.spark.pipeline.compaction import TARGET_SIZE, compact, retain, small_files
 from penstock.spark.pipeline.parquet import open_parquet
+from penstock.spark.pipeline.placing import kept
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("topic", pa.string())])
 DDL = "seq BIGINT, topic STRING, date DATE, stream INT"
@@ -52,6 +53,20 @@ def drop_old(archive: Archive) -> Commit | None:
     return retain(archive, before="2024-01-02")
 
 
+def replace_all(archive: Archive) -> Commit:
+    """Other files with the same rows in the place of all, in one commit."""
+    staging = archive.begin()
+    partitions: dict[tuple[str, str, int | None], list[int]] = {}
+    removed = []
+    for table in TABLES:
+        for file in archive.files(table):
+            rows = pq.ParquetFile(kept(archive.path, file.path)).read(columns=["seq"]).column(0).to_pylist()
+            partitions.setdefault((table, file.date, file.stream), []).extend(rows)
+            removed.append(file.path)
+    files = [stage(staging, *partition, numbers) for partition, numbers in partitions.items()]
+    return archive.commit(staging, "replace", files=files, removed=removed)
+
+
 def numbers_of(path: Path, table: str) -> list[int]:
     """What a plain reader finds, sorted."""
     if not (path / table).exists():
@@ -70,9 +85,9 @@ def check_whole(path: Path, first: int = 1) -> int:
         assert {str(each.relative_to(path)) for each in (path / table).rglob("*.parquet")} == set(files)
         read = pq.read_table(archive.paths(table)) if files else pa.table({"seq": []})
         assert sorted(read.column("seq").to_pylist()) == list(range(first, last + 1)), table
-    kept = {str(each.relative_to(path / "_files")) for each in (path / "_files").rglob("*.parquet")}
+    there = {str(each.relative_to(path / "_files")) for each in (path / "_files").rglob("*.parquet")}
     named = {file for files in archive.catalogue.files.values() for file in files}
-    assert kept == named | set(archive.catalogue.replaced)
+    assert there == named | set(archive.catalogue.replaced)
     assert not list((path / "_staging").iterdir())
     assert archive.catalogue.account.is_balanced
     return last

@@ -10,6 +10,7 @@ from penstock.model import MessageModel, shipped
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models
+from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.playing import Chosen
 from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import balance
@@ -23,7 +24,7 @@ def append(archive: Archive, path: Path) -> None:
     place = JournalPlace(str(path))
     staging = archive.begin()
     piece = JournalSlice(place, 1, place.measure().next_sequence - 1, [])
-    result = write_slice(staging, piece, own_models(archive.catalogue))
+    result = write_slice(staging, piece, Known(list(archive.catalogue.models.values())))
     assert result.account.is_balanced
     models = models_in_band(archive.catalogue, result.documents)
     archive.commit(staging, "append", files=result.files, account=result.account, schemas=result.schemas, models=models)

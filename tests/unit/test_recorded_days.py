@@ -138,7 +138,7 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"that is the stream of .*two.itch"):
         taken(catalogue, find_feeds(options(streams=[8]), [other], 1))
     third = feed_file(tmp_path / "20190201.itch", 9)
-    with pytest.raises(ConfigurationError, match=r"is of 2019-02-01 and venue XNAS, as .*one.itch is"):
+    with pytest.raises(ConfigurationError, match=r"is of 2019-02-01 and venue XNAS, as .*one.itch and .*two.itch are"):
         taken(catalogue, find_feeds(options(), [third], 1))
 
 

@@ -63,6 +63,10 @@ def run(
         list[Path] | None,
         typer.Option(help="A message model of your own (TOML); may be repeated. The archive remembers it."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Put each file in the place of what is archived of its day and venue."),
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
     skip_removed: Annotated[
         bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
@@ -93,6 +97,7 @@ def run(
             trading_dates=[_date(each).isoformat() for each in day or []],
             streams=stream or [],
             models=[MessageModel.load(each) for each in model or []],
+            is_replacing=replace,
             is_following=follow,
             is_skipping=skip_removed,
             is_deriving=derive,

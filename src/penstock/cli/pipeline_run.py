@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
+from penstock.cli.tabular import tabular
 from penstock.model import MessageModel
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 from penstock.spark.pipeline.archive import Archive
@@ -46,6 +47,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     secret: str
     ca: str
     models: list[MessageModel] = []
+    is_replacing: bool = False
 
 
 def run_pipeline(options: RunOptions) -> None:
@@ -83,6 +85,10 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
         place.measure()
         records_max = STEP_RECORDS if options.is_following else None
         journals.append(JournalSource(place, cores, records_max, is_skipping=options.is_skipping))
+    if options.is_replacing and (journals or not files):
+        raise ConfigurationError(
+            "--replace is for files, and a journal is none", where="--replace", hint="archive the journal without it"
+        )
     return [*journals, *find_feeds(options, files, cores)]
 
 
@@ -105,7 +111,7 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
     for path, table, venue, prefix, day, stream in zip(files, tables, venues, prefixes, dates, streams, strict=True):
         conversion = Conversion(table, stream, day, venue=venue, prefix=prefix, modules=options.modules).dated(path)
         open_as_told(path, reading).close()
-        found.append(FeedSource(path, conversion, reading, cores=cores))
+        found.append(FeedSource(path, conversion, reading, cores=cores, is_replacing=options.is_replacing))
     _refuse_same_day(found)
     return found
 
@@ -186,6 +192,11 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
     if report.commits:
         for line in balance(report.account):
             typer.echo(line)
+        for each in report.replaced:
+            typer.echo(
+                f"{each.day} replaced, of {', '.join(each.sources) or 'no other source'}; rows before and after:"
+            )
+            typer.echo(tabular([(table, f"{old:,}", f"{new:,}") for table, (old, new) in each.rows.items()]))
         for table, rows in sorted(report.read_again.items()):
             typer.echo(f"besides, {rows:,} messages of the table raw were read again, as {table}")
         typer.echo(f"commits: {report.commits:,}, the last is number {number:,} of {where}")

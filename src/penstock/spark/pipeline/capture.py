@@ -12,6 +12,7 @@ stream, the lowest that is free, and keeps it with the position of the source: a
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from functools import cached_property
 from hashlib import file_digest, sha256
 from itertools import count
@@ -26,12 +27,10 @@ from penstock.spark.feeddates import find_date
 from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions
 from penstock.spark.journals import REMOTE, JournalPlace
-from penstock.spark.pipeline.commits import Catalogue
+from penstock.spark.pipeline.commits import Catalogue, TradingDay
+from penstock.spark.pipeline.days import FEED, JOURNAL, OtherSources, other_sources
 from penstock.spark.pipeline.normalise import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
-
-FEED = "feed:"
-"""What the keys of feeds begin with, in the positions of sources."""
 
 STEP_RECORDS = 200_000
 """Records that one step of a follower takes at most: what its memory and its delay are bounded by."""
@@ -68,21 +67,27 @@ class FeedSource:
         cores: int = 1,
         cache: Path | None = None,
         progress: Progress | None = None,
+        *,
+        is_replacing: bool = False,
     ) -> None:
+        """`is_replacing`: the file replaces what the archive has of its day; otherwise a second source is refused."""
         self._path = path
         self._conversion = conversion
         self._options = options or FeedOptions()
         self._cores = cores
         self._cache = cache
         self._progress = progress
+        self.is_replacing = is_replacing
+        self._keyed: tuple[tuple[int, int], str] | None = None
 
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
-        key = f"{FEED}{self._identity()}"
+        key = self.key
         known = catalogue.sources.get(key, {})
         conversion = msgspec.structs.replace(self._conversion, stream_id=self._stream(catalogue, known))
         done = known.get("slices", 0)
         if known and done == known["of"]:
             return []
+        done = 0 if self.is_replacing else done
         # cut as it was when the run began that did not end, also if there are more cores today
         size = known.get("slice_size", 0) or slice_size_of(self._path, self._options, self._cores)
         slices = plan_slices(
@@ -95,7 +100,7 @@ class FeedSource:
             progress=self._progress,
         )
         position = {"path": str(self._path), "of": len(slices), "slice_size": size or 0, "stream": conversion.stream_id}
-        position |= {"date": self.day, "venue": self.venue}
+        position |= {"date": self.day, "venue": self.venue, "is_separate": bool(self.stream)}
         return [
             Piece(each, key, {**position, "slices": number})
             for number, each in enumerate(slices, start=1)
@@ -110,6 +115,32 @@ class FeedSource:
     def stream(self) -> int:
         """The stream that was asked for; 0: the archive assigns one."""
         return self._conversion.stream_id
+
+    @property
+    def key(self) -> str:
+        """Of the content as it is now; it is read again only if the file has changed."""
+        try:
+            stat = self._path.stat()
+        except OSError as error:
+            raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
+        seen = stat.st_mtime_ns, stat.st_size
+        if self._keyed is None or self._keyed[0] != seen:
+            self._keyed = seen, f"{FEED}{self._identity()}"
+        return self._keyed[1]
+
+    def trading_day(self) -> TradingDay | None:
+        """None where the file does not say its date."""
+        if not self.day:
+            return None
+        plan = self._conversion.load()[1]
+        first = date.fromisoformat(self.day)
+        begin_ns, end_ns = plan.midnight_ns(first), plan.midnight_ns(first + timedelta(days=1))
+        return TradingDay(self.day, self.venue, begin_ns, end_ns)
+
+    def others(self, catalogue: Catalogue) -> OtherSources:
+        """What the archive has of the file's day from elsewhere; of a file with its own stream, only that stream."""
+        day = self.trading_day()
+        return OtherSources() if day is None else other_sources(catalogue, day, self.key, self.stream)
 
     @cached_property
     def venue(self) -> str:
@@ -135,6 +166,11 @@ class FeedSource:
                 hint=f"leave out --stream, or give --stream {archived}",
             )
         feeds = feed_streams(catalogue)
+        if self.is_replacing:
+            replaced = {int(position["stream"]) for position in self.others(catalogue).feeds.values()}
+            feeds = {stream: path for stream, path in feeds.items() if stream not in replaced}
+            if replaced and not self.stream:
+                return min(replaced)
         if not self.stream:
             self._refuse_same_day(catalogue)
             used = {*feeds, *map(int, catalogue.cursors)}
@@ -149,12 +185,10 @@ class FeedSource:
         return self.stream
 
     def _refuse_same_day(self, catalogue: Catalogue) -> None:
-        """Two files of one day and venue are hours or lines of one session; only their owner knows."""
-        if not self.day:
-            return
-        for key, position in catalogue.sources.items():
-            if key.startswith(FEED) and (position["date"], position["venue"]) == (self.day, self.venue):
-                raise same_day(self, position["path"])
+        """Two files of one day and venue are a correction, or hours or lines of one session; a capture is a copy."""
+        found = self.others(catalogue)
+        if found and not self.is_replacing:
+            raise same_day(self, *found.names)
 
     def _identity(self) -> str:
         """The same for the same content, converted in the same way; the number of the stream does not matter."""
@@ -168,12 +202,15 @@ class FeedSource:
         return sha256(content + told).hexdigest()[:32]
 
 
-def same_day(feed: FeedSource, other: str | Path) -> ConfigurationError:
+def same_day(feed: FeedSource, *others: str | Path) -> ConfigurationError:
     """Why a file is refused whose day and venue another file has already."""
+    names, are = " and ".join(map(str, others)), "is" if len(others) == 1 else "are"
     return ConfigurationError(
-        f"is of {feed.day} and venue {feed.venue}, as {other} is: they may be parts of one session",
+        f"is of {feed.day} and venue {feed.venue}, as {names} {are}: "
+        "they have the same messages, or may be parts of one session",
         where=str(feed.path),
-        hint="give --stream for each file to archive them as streams of their own, each with its own books",
+        hint="--replace puts the file in the place of what is archived of the day; if they are parts of one session, "
+        "give --stream for each file to archive them as streams of their own, each with its own books",
     )
 
 
@@ -195,7 +232,7 @@ class JournalSource:
         self._records_max = records_max
 
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
-        key = f"journal:{self._place.where}"
+        key = f"{JOURNAL}{self._place.where}"
         extent = self._place.measure()
         done = int(catalogue.sources.get(key, {}).get("last", 0))
         last = extent.next_sequence - 1

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -54,10 +54,38 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_min: int | None = None
     time_max: int | None = None
     captured_max: int | None = None
+    source: str = ""
+    """The key of the source that its rows come from; empty for derived tables."""
+    venues: list[str] = []
+    """Of its rows, if they have one: the first VENUES_MAX, in order."""
 
     @property
     def directory(self) -> str:
         return self.path.rpartition("/")[0]
+
+
+class TradingDay(NamedTuple):
+    """A date of a venue, from midnight to midnight where the venue is."""
+
+    date: str
+    venue: str
+    begin_ns: int
+    end_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.date} of {self.venue}"
+
+    def has(self, file: FileEntry) -> bool:
+        """Whether a file has rows of the venue that may be of the day."""
+        if file.time_min is None or file.time_max is None or self.venue not in file.venues:
+            return False
+        return file.time_min < self.end_ns and file.time_max >= self.begin_ns
+
+    def is_all_of(self, file: FileEntry) -> bool:
+        """Whether a file has no other rows."""
+        if file.time_min is None or file.time_max is None or file.venues != [self.venue]:
+            return False
+        return self.begin_ns <= file.time_min and file.time_max < self.end_ns
 
 
 class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -146,6 +174,8 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Paths that earlier commits removed; their files are deleted once this commit counts."""
     sources: dict[str, dict[str, Any]] = {}
     """How far each source is read, in the words of whoever reads it."""
+    forgotten: list[str] = []
+    """Keys of sources whose rows another source has replaced."""
     cursors: dict[str, Any] = {}
     """By stream: how far it has come, as capture.cursors says it."""
     account: Account = msgspec.field(default_factory=Account)
@@ -194,6 +224,8 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.replaced.pop(path, None)
         for file in commit.files:
             self.files.setdefault(file.table, {})[file.path] = file
+        for source in commit.forgotten:
+            self.sources.pop(source, None)
         self.sources.update(commit.sources)
         self.cursors.update(commit.cursors)
         self.account.add(commit.account)
@@ -209,6 +241,8 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
         elif commit.kind == "derive":
             self.is_final = commit.is_final
             self.finished = commit.number if commit.is_final else self.finished
+        elif commit.kind == "replace" and commit.derived:
+            self.finished = commit.number
         self.number = commit.number
 
 

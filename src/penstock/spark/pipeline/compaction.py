@@ -26,6 +26,7 @@ from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
 from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
 from penstock.spark.pipeline.placing import kept
+from penstock.spark.pipeline.writer import VENUES_MAX
 
 TARGET_SIZE = 256 << 20
 """Bytes of a file that is big enough."""
@@ -72,7 +73,7 @@ def _level(file: FileEntry) -> int:
 
 
 def _neighbours(archive: Archive, tables: Iterable[str] = ()) -> Iterator[list[FileEntry]]:
-    """Files of one partition, in order, whose rows are all before or all after each step of the derivations.
+    """Files of one partition and source, in order, whose rows are all before or all after each step of the derivations.
 
     A derivation takes the files that begin after its last step: one file must not have rows from before it as well.
     """
@@ -80,12 +81,14 @@ def _neighbours(archive: Archive, tables: Iterable[str] = ()) -> Iterator[list[F
     steps = sorted({*catalogue.derived.values(), catalogue.finished})
     for table in tables or sorted(catalogue.files):
         files = sorted(archive.files(table), key=_order)
-        for _, found in groupby(files, key=lambda file: (file.directory, bisect_left(steps, file.commit_first))):
+        for _, found in groupby(
+            files, key=lambda file: (file.directory, file.source, bisect_left(steps, file.commit_first))
+        ):
             yield list(found)
 
 
 def _order(file: FileEntry) -> tuple[Any, ...]:
-    return file.directory, file.commit_first, file.path
+    return file.directory, file.source, file.commit_first, file.path
 
 
 def _runs(files: Iterable[FileEntry], target_size: int) -> Iterator[list[FileEntry]]:
@@ -137,6 +140,7 @@ def merge_group(staging: Staging, group: Group) -> FileEntry:
         size=target.stat().st_size,
         commit_first=min(file.commit_first for file in group.files),
         commit_last=max(file.commit_last for file in group.files),
+        venues=sorted({venue for file in group.files for venue in file.venues})[:VENUES_MAX],
         **{name: _bound(min, group, name) for name in ("seq_min", "time_min")},
         **{name: _bound(max, group, name) for name in ("seq_max", "time_max", "captured_max")},
     )

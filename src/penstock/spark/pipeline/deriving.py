@@ -8,7 +8,8 @@ leaves everything as it was; the next one takes the same rows, and some more, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,10 @@ class _ArchiveStep:
             is_final=is_final,
             files=self._files(derivation, since),
         )
+        self.write(derivation, step)
+
+    def write(self, derivation: Derivation, step: Step) -> None:
+        """The rows that a derivation makes of a step."""
         self.carried[derivation.name] = []
         for output in derivation.step(step):
             if CARRIED in output.tables:
@@ -146,6 +151,62 @@ class _ArchiveStep:
             return None
         table = f"{STATES}/{name}"
         return read_frame(self._spark, self._archive.path / FILES, table, files, self._known[table])
+
+
+class _DatesStep(_ArchiveStep):
+    """All derivations once, from the rows of some dates, as if there had been no step before."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        archive: Archive,
+        staging: Staging,
+        staged: Iterable[FileEntry],
+        committed: Iterable[FileEntry],
+    ) -> None:
+        super().__init__(spark, archive, staging)
+        self._staged = list(staged)
+        self._others = list(committed)
+
+    def take(self, derivation: Derivation, *, is_final: bool) -> None:
+        new = {table: self._rows(table) for table in derivation.needs}
+        before = {table: self._frame([], table) for table in derivation.needs}
+        self.write(derivation, Step(new=new, before=before, is_final=is_final))
+
+    def _rows(self, table: str) -> DataFrame:
+        staged = [file for file in (*self._staged, *self.files) if file.table == table]
+        frame = self._frame([file for file in self._others if file.table == table], table)
+        return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
+
+
+def derive_dates(
+    spark: SparkSession,
+    archive: Archive,
+    staging: Staging,
+    derivations: Sequence[Derivation],
+    dates: Collection[str],
+    *,
+    staged: Iterable[FileEntry],
+    removed: Collection[str],
+    on_each: Callable[[str], None] = lambda name: None,
+) -> tuple[list[FileEntry], list[FileEntry], dict[str, str]]:
+    """Derived rows of these dates anew: the files that go, those that come, and the columns of their tables.
+
+    `staged` are files of the commit at hand, `removed` paths that it takes away. Rows of the day before and of the day
+    after are read as well: a session may end under the next date.
+    """
+    made = {table for derivation in derivations for table in derivation.tables}
+    files = [file for each in archive.catalogue.files.values() for file in each.values() if file.path not in removed]
+    near = {(date.fromisoformat(each) + timedelta(days)).isoformat() for each in dates for days in (-1, 0, 1)}
+    step = _DatesStep(
+        spark, archive, staging, staged, [file for file in files if file.table not in made and file.date in near]
+    )
+    for derivation in derivations:
+        on_each(derivation.name)
+        step.take(derivation, is_final=True)
+    gone = [file for file in files if file.table in made and file.date in dates]
+    come = [file for file in step.files if file.date in dates]
+    return gone, come, {table: ddl for table, ddl in step.schemas.items() if not table.startswith(STATES)}
 
 
 def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]:

@@ -28,10 +28,10 @@ from penstock.model.columns import beyond_spark, to_spark
 from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.audit.report import TABLE as AUDIT
 from penstock.spark.pipeline.bounds import PartitionBound
-from penstock.spark.pipeline.commits import Account, Catalogue, Commit, FileEntry, cannot, sync_file
+from penstock.spark.pipeline.commits import Account, Catalogue, Commit, FileEntry, cannot
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.facts import FACT_SCHEMAS
-from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
+from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS
 from penstock.spark.pipeline.placing import kept
 from penstock.spark.pipeline.recordings import messages_of_raw
 from penstock.spark.pipeline.tables import (
@@ -43,7 +43,7 @@ from penstock.spark.pipeline.tables import (
     shipped_models,
     table_schema,
 )
-from penstock.spark.pipeline.writer import PartitionedFiles
+from penstock.spark.pipeline.writer import PartitionedFiles, rewrite
 
 MODELS_MAX = 1_024
 """Models that an archive takes from captures, which anybody may have sent."""
@@ -127,7 +127,6 @@ def read_again(archive: Archive) -> Commit | None:
         again = _Again(staging, models)
         for file in archive.files(RAW):
             again.take(archive, file)
-        again.finish()
     except OSError as error:
         archive.abandon(staging)
         raise cannot("read the table raw again", archive.path, error) from None
@@ -153,6 +152,7 @@ class _Again:
         self._staging = staging
         self._models = models
         self._tables = PartitionedFiles(staging)
+        """Of the file at hand."""
         self._bound = PartitionBound()
 
     def take(self, archive: Archive, file: FileEntry) -> None:
@@ -162,6 +162,7 @@ class _Again:
             return
         stays: list[pa.RecordBatch] = []
         is_split = False
+        self._tables = PartitionedFiles(self._staging)
         with pq.ParquetFile(source) as opened:
             for batch in opened.iter_batches(ROW_GROUP_ROWS):
                 is_read = self._read(batch, file.stream or 0)
@@ -169,10 +170,9 @@ class _Again:
                 stays.append(batch.filter(pa.array(~is_read)))
         if is_split:
             self.removed.append(file.path)
-            self._keep(file, pa.Table.from_batches(stays))
-
-    def finish(self) -> None:
-        self.files += self._tables.finish()
+            self.files += [msgspec.structs.replace(made, source=file.source) for made in self._tables.finish()]
+            rest = rewrite(self._staging, file, stays)
+            self.files += [] if rest is None else [rest]
 
     def _read(self, batch: pa.RecordBatch, stream: int) -> NDArray[np.bool_]:
         """Which rows have been written into the table of their model."""
@@ -221,15 +221,3 @@ class _Again:
         account.rows[RAW] = account.rows.get(RAW, 0) - count
         account.rows[model.name] = account.rows.get(model.name, 0) + count
         account.unknown_models[str(model.id)] = account.unknown_models.get(str(model.id), 0) - count
-
-    def _keep(self, file: FileEntry, rows: pa.Table) -> None:
-        """The rows that stay, in a file of their own."""
-        if not len(rows):
-            return
-        path = self._staging.new_file(file.directory)
-        target = self._staging.path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open_parquet(target, rows.schema) as writer:
-            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
-        sync_file(target)
-        self.files.append(msgspec.structs.replace(file, path=path, rows=len(rows), size=target.stat().st_size))

@@ -10,14 +10,14 @@ reading.account.is_balanced
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice
-from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.commits import Account, TradingDay
 from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
 from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, shipped_models, table_schema
 from penstock.spark.slices import JournalSlice, JournalSliceReader
@@ -37,9 +37,20 @@ class Reading(Protocol):
     def __iter__(self) -> Iterator[TableRows]: ...
 
 
-def read_slice(piece: Slice, models: Mapping[int, MessageModel] | None = None) -> Reading:
-    """`models` are those that a capture may have messages of besides the shipped ones."""
-    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece, models or {})
+class Known(msgspec.Struct, frozen=True):
+    """What the archive says to those who read captures."""
+
+    documents: Sequence[str] = ()
+    """Of models that messages may have besides the shipped ones."""
+    covered: Sequence[TradingDay] = ()
+    """Days whose messages the archive has from a file that replaced the captured ones."""
+
+    def models(self) -> dict[int, MessageModel]:
+        return {model.id: model for model in map(MessageModel.parse, self.documents)}
+
+
+def read_slice(piece: Slice, known: Known | None = None) -> Reading:
+    return FeedReading(piece) if isinstance(piece, FeedSlice) else JournalReading(piece, known or Known())
 
 
 class FeedReading:
@@ -86,14 +97,15 @@ class FeedReading:
 class JournalReading:
     """A stretch of a capture: each message once, and the facts of its delivery."""
 
-    def __init__(self, piece: JournalSlice, models: Mapping[int, MessageModel]) -> None:
+    def __init__(self, piece: JournalSlice, known: Known) -> None:
         self.account = Account()
         self.schemas: dict[str, str] = {}
         self.cursors: dict[str, Any] = {}
         self.documents: list[str] = []
         self._piece = piece
         self._reader = JournalSliceReader(piece)
-        self._tables = MessageTables({**models, **shipped_models()})
+        self._tables = MessageTables({**known.models(), **shipped_models()})
+        self._tables.covered = known.covered
         self._facts = SliceFacts(piece.place.where, self._tables.models)
         self._tables.on_records = self._facts.measure
         self._reader.on_judged = self._facts.take

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ArchiveError, LocalProtocolError
+from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import Piece, Source, feed_streams
+from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.compaction import compact, crowded_files
+from penstock.spark.pipeline.days import JOURNAL, Removed, covered_days, refuse_archived_days, remove_day
 from penstock.spark.pipeline.derive import Derivation
-from penstock.spark.pipeline.deriving import derive
+from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
+from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
@@ -53,6 +55,16 @@ class Progress(Protocol):
         """Rows of this derivation are being made."""
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """What a file has replaced."""
+
+    day: str
+    sources: list[str]
+    """The files and journals whose rows of the day went."""
+    rows: dict[str, tuple[int, int]]
+    """By table: rows before and after."""
+
+
 class RunReport(msgspec.Struct):
     """What a run has done."""
 
@@ -62,6 +74,7 @@ class RunReport(msgspec.Struct):
     """Nothing was left to do; else somebody ended it."""
     read_again: dict[str, int] = {}
     """By table: messages of `raw` whose model has become known."""
+    replaced: list[Replaced] = []
     delays_s: list[float] = []
     """Of a follower: how old the newest message of each step was when it was committed."""
 
@@ -79,6 +92,9 @@ def run(
     """Every source to its end, and the derivations too; ended early, what is committed stays, and nothing else."""
     report = RunReport()
     for source in sources:  # one after the other: where a journal's streams stand decides what of the next is a copy
+        if isinstance(source, FeedSource) and source.is_replacing:
+            replace(spark, archive, source, derivations, progress, report, cores=cores, is_ended=is_ended)
+            continue
         pieces = source.pieces(archive.catalogue)
         progress.begin(len(pieces))
         for chunk in _chunks(pieces, CHUNK_SLICES_PER_CORE * cores):
@@ -134,15 +150,16 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     staging = archive.begin()
     try:
         with spark_failures(archive.path):
-            results = write_slices(spark, staging, [piece.slice for piece in pieces], archive.catalogue.models.values())
+            results = write_slices(spark, staging, [piece.slice for piece in pieces], _known(archive))
         account = _account(results, pieces)
         schemas = _schemas(results)
         cursors = {stream: image for result in results for stream, image in result.cursors.items()}
         _refuse_streams_of_feeds(archive, cursors)
+        files = _files(results, pieces)
+        refuse_archived_days(archive, [file for file in files if file.source.startswith(JOURNAL)])
     except BaseException:
         archive.abandon(staging)
         raise
-    files = [file for result in results for file in result.files]
     commit = archive.commit(
         staging,
         "append",
@@ -157,6 +174,105 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     report.account.add(account)
     report.commits += 1
     return commit
+
+
+def replace(
+    spark: SparkSession,
+    archive: Archive,
+    source: FeedSource,
+    derivations: Sequence[Derivation],
+    progress: Progress,
+    report: RunReport,
+    *,
+    cores: int,
+    is_ended: Callable[[], bool],
+) -> None:
+    """One commit: the rows of a file come, those of other sources of its day go, and derived tables follow.
+
+    Ended early, it changes nothing.
+    """
+    day = source.trading_day()
+    if day is None:
+        raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
+    if archive.catalogue.derived and not derivations:
+        raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
+    if derive(spark, archive, derivations, is_final=True, on_each=progress.derive) is not None:
+        report.commits += 1
+    catalogue = archive.catalogue
+    found, pieces = source.others(catalogue), source.pieces(catalogue)
+    position = pieces[-1].position if pieces else catalogue.sources[source.key]
+    if source.key in catalogue.sources and pieces:  # a part of it, from a run that did not end
+        found.feeds[source.key] = catalogue.sources[source.key]
+    covers = {} if source.stream else {"covers": list(day)}
+    if not pieces and not found and position.get("covers") == covers.get("covers"):
+        return
+    progress.begin(len(pieces))
+    staging = archive.begin()
+    results: list[SliceResult] = []
+    try:
+        with spark_failures(archive.path):
+            for chunk in _chunks(pieces, CHUNK_SLICES_PER_CORE * cores):
+                if is_ended():
+                    archive.abandon(staging)
+                    return
+                results += write_slices(spark, staging, [piece.slice for piece in chunk], _known(archive))
+                progress.advance(len(chunk), report.account)
+            account, schemas, files = _account(results, pieces), _schemas(results), _files(results, pieces)
+            removed = remove_day(archive, staging, found, day)
+            dates = removed.dates | {file.date for file in files if file.stream is not None}
+            gone, come, columns = derive_dates(
+                spark, archive, staging, derivations, dates, staged=[*files, *removed.files], removed=removed.paths,
+                on_each=progress.derive,
+            )  # fmt: skip
+    except BaseException:
+        archive.abandon(staging)
+        raise
+    report.account.add(account)
+    archive.commit(
+        staging,
+        "replace",
+        files=[*files, *removed.files, *come],
+        removed=[*removed.paths, *(file.path for file in gone)],
+        account=_less(account, removed.rows, catalogue.account),
+        schemas=schemas | columns,
+        sources={source.key: position | covers},
+        forgotten=[key for key in found.feeds if key != source.key],
+        watermarks=_watermarks(files),
+        derived={each.name: staging.number for each in derivations},
+    )
+    report.commits += 1
+    report.replaced.append(Replaced(day=str(day), sources=found.names, rows=_changes(removed, gone, [*files, *come])))
+
+
+def _less(account: Account, removed: dict[str, int], known: Account) -> Account:
+    """The account of rows that come, less those that go: both sums still hold."""
+    less = Account()
+    less.add(account)
+    for table, rows in removed.items():
+        counts = less.facts if table in known.facts else less.rows
+        counts[table] = counts.get(table, 0) - rows
+        less.taken -= rows if counts is less.rows else 0
+    return less
+
+
+def _changes(removed: Removed, gone: list[FileEntry], come: list[FileEntry]) -> dict[str, tuple[int, int]]:
+    before, after = dict(removed.rows), dict[str, int]()
+    for counts, files in ((before, gone), (after, come)):
+        for file in files:
+            counts[file.table] = counts.get(file.table, 0) + file.rows
+    return {table: (before.get(table, 0), after.get(table, 0)) for table in sorted(before.keys() | after.keys())}
+
+
+def _files(results: list[SliceResult], pieces: list[Piece]) -> list[FileEntry]:
+    return [
+        msgspec.structs.replace(file, source=piece.source)
+        for result, piece in zip(results, pieces, strict=True)
+        for file in result.files
+    ]
+
+
+def _known(archive: Archive) -> Known:
+    return Known(list(archive.catalogue.models.values()), covered_days(archive.catalogue))
 
 
 def _refuse_streams_of_feeds(archive: Archive, streams: Iterable[str]) -> None:

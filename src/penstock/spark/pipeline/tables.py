@@ -9,7 +9,7 @@ A row is the envelope, without what the partition says, and the model's fields. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
 from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.pipeline.bounds import PartitionBound
-from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.commits import Account, TradingDay
 from penstock.wire import MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
@@ -89,6 +89,8 @@ class MessageTables:
         self.models = dict(shipped_models() if models is None else models)
         self.account = Account()
         self.quarantined: list[Quarantined] = []
+        self.covered: Sequence[TradingDay] = ()
+        """Days whose messages the archive has from a file that replaced the captured ones."""
         self.documents: set[bytes] = set()
         """Documents of models that came in band."""
         self._bound = PartitionBound()
@@ -121,6 +123,11 @@ class MessageTables:
 
     def _of_model(self, messages: MessageRows, model: MessageModel) -> Iterator[TableRows]:
         records = messages.records(model)
+        is_covered = self._is_covered(model, records)
+        if is_covered.any():
+            skipped = int(np.count_nonzero(is_covered))
+            self.account.skipped["replaced"] = self.account.skipped.get("replaced", 0) + skipped
+            messages, records = messages.select(~is_covered), records[~is_covered]
         is_beyond = beyond_spark(model, records)
         if is_beyond.any():
             self._refuse(messages.select(is_beyond), "price", f"a price of this {model.name} has more than 18 digits")
@@ -135,6 +142,15 @@ class MessageTables:
         arrays = [envelope_array(messages, name) for name in ENVELOPE if name not in model.fields_by_name]
         batch = pa.RecordBatch.from_arrays([*arrays, *fields.columns], schema=arrow_schema(model))
         yield self._made(model.name, batch, times, messages)
+
+    def _is_covered(self, model: MessageModel, records: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which messages are of a venue and a day whose messages come from a file."""
+        found = np.zeros(len(records), np.bool_)
+        if "venue" in model.fields_by_name and "event_time" in model.fields_by_name:
+            times, venues = records["event_time"], records["venue"]
+            for day in self.covered:
+                found |= (times >= day.begin_ns) & (times < day.end_ns) & (venues == day.venue.encode())
+        return found
 
     def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
         """Messages of no model, or of one that is not known here."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,10 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.log import configure
-from penstock.model import MessageModel
 from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.commits import Account, FileEntry
 from penstock.spark.pipeline.failures import Failure, attempt
-from penstock.spark.pipeline.normalise import Slice, read_slice
+from penstock.spark.pipeline.normalise import Known, Slice, read_slice
 from penstock.spark.pipeline.writer import PartitionedFiles
 
 if TYPE_CHECKING:
@@ -45,13 +44,10 @@ class SliceResult(msgspec.Struct, omit_defaults=True):
 
 
 def write_slices(
-    spark: SparkSession, staging: Staging, slices: list[Slice], models: Iterable[str] = ()
+    spark: SparkSession, staging: Staging, slices: list[Slice], known: Known | None = None
 ) -> list[SliceResult]:
-    """The results in the order of the slices; each is a task of its own. The first failure of one is raised.
-
-    `models` are the documents of models that a capture may have messages of besides the shipped ones.
-    """
-    work = SliceWork(staging, [msgspec.json.encode(each) for each in slices], list(models))
+    """The results in the order of the slices; each is a task of its own. The first failure of one is raised."""
+    work = SliceWork(staging, [msgspec.json.encode(each) for each in slices], known or Known())
     tasks = spark.range(0, len(slices), 1, len(slices))
     rows = tasks.mapInArrow(work, "number BIGINT, result STRING").collect()
     results = [msgspec.json.decode(row.result, type=SliceResult) for row in sorted(rows, key=lambda row: row.number)]
@@ -64,20 +60,20 @@ def write_slices(
 class SliceWork:
     """Sent to the workers: slices by number to results."""
 
-    def __init__(self, staging: Staging, slices: list[bytes], models: list[str]) -> None:
+    def __init__(self, staging: Staging, slices: list[bytes], known: Known) -> None:
         self._staging = msgspec.json.encode(staging)
         self._slices = slices
-        self._models = models
+        self._known = msgspec.json.encode(known)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure(level="ERROR")  # what is wrong with messages goes into the quarantine, not to standard error
         staging = msgspec.json.decode(self._staging, type=Staging)
-        models = {model.id: model for model in map(MessageModel.parse, self._models)}
+        known = msgspec.json.decode(self._known, type=Known)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with ignoring_interrupts():
                     piece = msgspec.json.decode(self._slices[number], type=Slice)
-                    made = attempt(staging, partial(write_slice, staging, piece, models))
+                    made = attempt(staging, partial(write_slice, staging, piece, known))
                 result = SliceResult(failure=made) if isinstance(made, Failure) else made
                 text = msgspec.json.encode(result).decode()
                 yield pa.RecordBatch.from_pydict({"number": [number], "result": [text]})
@@ -96,10 +92,10 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def write_slice(staging: Staging, piece: Slice, models: Mapping[int, MessageModel] | None = None) -> SliceResult:
+def write_slice(staging: Staging, piece: Slice, known: Known | None = None) -> SliceResult:
     """In this process."""
     files = PartitionedFiles(staging)
-    reading = read_slice(piece, models)
+    reading = read_slice(piece, known)
     try:
         for rows in reading:
             files.add(rows)

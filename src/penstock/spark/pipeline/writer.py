@@ -10,9 +10,11 @@ leaves files that no commit names, and which go with the staging directory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, timedelta
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +32,9 @@ BOUNDED = ("seq", "event_time", "captured")
 """Columns whose extremes the catalogue has."""
 
 EPOCH = date(1970, 1, 1)
+
+VENUES_MAX = 16
+"""Venues that the catalogue has of a file."""
 
 
 class PartitionedFiles:
@@ -82,6 +87,11 @@ class _OpenFile:
         self._held_rows = 0
         self._rows = 0
         self._bounds: dict[str, tuple[int, int]] = {}
+        self._venues: set[str] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows and not self._held
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
@@ -109,6 +119,7 @@ class _OpenFile:
             time_min=times[0],
             time_max=times[1],
             captured_max=captured[1],
+            venues=sorted(self._venues),
         )
 
     def abandon(self) -> None:
@@ -126,6 +137,8 @@ class _OpenFile:
         for name in BOUNDED:
             if name in rows.column_names:
                 self._note_bounds(name, rows[name])
+        if "venue" in rows.column_names and len(self._venues) < VENUES_MAX:
+            self._venues.update(pc.unique(rows["venue"]).drop_null().to_pylist()[: VENUES_MAX - len(self._venues)])
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         self._rows += len(rows)
         self._held, self._held_rows = [], 0
@@ -135,6 +148,19 @@ class _OpenFile:
         if found["min"] is not None:
             low, high = self._bounds.get(name, (found["min"], found["max"]))
             self._bounds[name] = min(low, found["min"]), max(high, found["max"])
+
+
+def rewrite(staging: Staging, file: FileEntry, batches: Iterable[pa.RecordBatch]) -> FileEntry | None:
+    """A file with these rows, in the place of one that has others as well; None without rows."""
+    day = (date.fromisoformat(file.date) - EPOCH).days if file.date else None
+    made = _OpenFile(staging, file.table, day, file.stream)
+    for batch in batches:
+        if len(batch):
+            made.add(batch)
+    if made.is_empty:
+        return None
+    kept = {name: getattr(file, name) for name in ("commit_first", "commit_last", "source")}
+    return msgspec.structs.replace(made.finish(), **kept)
 
 
 class StateFile:
