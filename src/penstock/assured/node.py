@@ -96,6 +96,19 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
             for place in self.voting.voters.values():
                 parse_place(place)
 
+    def check_secrets(self, where: str) -> None:
+        """Where clients show tokens, the links between routers and voters are protected on this machine, too."""
+        accesses = {"pair.link": self.link.secret_file}
+        if self.voting is not None:
+            accesses["pair.voting.listen"] = self.voting.listen.secret_file
+        for place, secret_file in accesses.items():
+            if not secret_file:
+                raise ConfigurationError(
+                    f"{place} has no secret_file: any process of this machine could pass for the other router",
+                    where=where,
+                    hint="with an administration server, name a file that both routers (and the witness) read",
+                )
+
 
 class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     """One router: these keys, and those of its core (RouterConfig)."""
@@ -150,6 +163,8 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
             raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
         if self.pair is not None:
             self.pair.check(self.name)
+            if self.admin.url:
+                self.pair.check_secrets(where)
 
     def known_models(self) -> dict[int, MessageModel]:
         """Those that conditions may speak of: the shipped ones, and the router's own documents."""

@@ -97,6 +97,7 @@ def node(
     """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
     described = Plant.load(plant)
     config = described.node(name)
+    described.make_secrets()
     share_with_group(described.files_group)
     path = plant.absolute()
     os.chdir(plant.parent)  # a plant's paths begin there

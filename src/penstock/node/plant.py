@@ -89,7 +89,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control import Name
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.pages import Pages
-from penstock.node.pairs import paired
+from penstock.node.pairs import make_secrets, paired, with_secrets
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.tree.config import AgentConfig
@@ -190,12 +190,14 @@ class Plant:
         routers = {}
         for number, table in enumerate(document.router):
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            filled = with_secrets(filled, document.directory) if servers and "admin" in filled else filled
             router = _served(document, filled, servers, RouterNodeConfig, f"{where}: router[{number}]")
             nodes.add(router.name, router)
             routers[router.name] = router
         nodes.by_name |= {name: paired(each, routers, where) for name, each in routers.items()}
         for number, table in enumerate(document.witness):
             filled = {"state_directory": f"{document.directory}/{table.get('name', number)}", **table}
+            filled = with_secrets(filled, document.directory) if _ask_for_tokens(routers, filled) else filled
             witness = convert(filled, WitnessConfig, where=f"{where}: witness[{number}]")
             nodes.add(witness.name, witness)
         for number, table in enumerate(document.console):
@@ -211,6 +213,10 @@ class Plant:
                 hint="add [[feed]], [[filter]], [[plant]], [[agent]], [[router]] or [[administration]]",
             )
         return Plant(path, document.name, document.directory, nodes.by_name, document.files.group)
+
+    def make_secrets(self) -> None:
+        """Those of links between routers that the document does not name; before its nodes run."""
+        make_secrets(self.nodes, self.directory, self.path.parent)
 
     def page(self, name: str) -> str | None:
         """The address at which a node shows itself; empty while it is not known, None for one that never does."""
@@ -241,6 +247,14 @@ class Plant:
             raise ConfigurationError(
                 f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
             ) from None
+
+
+def _ask_for_tokens(routers: Mapping[str, RouterNodeConfig], witness: Table) -> bool:
+    """Whether routers of the witness's pair that are in this document have a secret of the document's."""
+    named = witness.get("routers")
+    return isinstance(named, list | tuple) and any(
+        router.admin.url for name, router in routers.items() if name in named
+    )
 
 
 def _page_at(scheme: str, host: str, port: int) -> str:

@@ -116,6 +116,7 @@ class RunningPlant:
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
         """Start administration servers, then adapters, then whatever distributes (those nodes find each other), then
         players, each when those before are ready; whether all are. What is not wanted is left out."""
+        self.plant.make_secrets()
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
             (AdapterConfig,),

@@ -1,0 +1,78 @@
+"""Links between routers and their witness are protected on one machine, too, where clients show tokens."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.assured.node import LivePairConfig, PairAccess, RouterNodeConfig
+from penstock.assured.witnessing import WitnessConfig
+from penstock.base.errors import ConfigurationError
+from penstock.demo.layout import write_layout
+from penstock.demo.reports import DemoOptions
+from penstock.net.secret import read_secret
+from penstock.node.plant import Plant
+from penstock.security.access import AdminAccess
+
+ADMIN = AdminAccess(url="penstock://127.0.0.1:7400", credentials="router.toml")
+
+
+def router(pair: dict[str, Any], **values: Any) -> RouterNodeConfig:
+    made = LivePairConfig(routers=("a", "b"), **pair)
+    return RouterNodeConfig(name="a", state_directory="state", pair=made, **values)
+
+
+@pytest.mark.spec("AUTH-5")
+def test_with_an_administration_server_the_link_of_a_pair_needs_a_secret() -> None:
+    assert router({}).pair is not None  # without one, whoever can connect may do everything anyway
+    with pytest.raises(ConfigurationError, match=r"pair\.link has no secret_file"):
+        router({}, admin=ADMIN)
+    assert router({"link": PairAccess(secret_file="s")}, admin=ADMIN).pair is not None
+
+
+def document(directory: Path) -> Path:
+    return write_layout(directory, DemoOptions(tree=False, router=True)).plant
+
+
+@pytest.mark.spec("AUTH-5")
+def test_a_plant_has_one_secret_for_its_routers_and_their_witness(tmp_path: Path) -> None:
+    plant = Plant.load(document(tmp_path))
+    routers = [each for each in plant.nodes.values() if isinstance(each, RouterNodeConfig)]
+    (witness,) = [each for each in plant.nodes.values() if isinstance(each, WitnessConfig)]
+    files = {witness.control.secret_file}
+    for each in routers:
+        assert each.pair is not None
+        assert each.pair.voting is not None
+        files |= {each.pair.link.secret_file, each.pair.voting.listen.secret_file}
+    (file,) = files
+    plant.make_secrets()
+    made = (tmp_path / file).read_bytes()
+    assert stat.S_IMODE((tmp_path / file).stat().st_mode) == 0o600
+    read_secret(tmp_path / file)
+    plant.make_secrets()  # also when another process does the same
+    assert (tmp_path / file).read_bytes() == made
+    assert list((tmp_path / file).parent.glob("*.new")) == []
+
+
+def test_a_secret_that_the_document_names_is_taken(tmp_path: Path) -> None:
+    path = document(tmp_path)
+    text = path.read_text()
+    assert text.count("link.port = ") == 2
+    path.write_text(text.replace("link.port = ", 'link.secret_file = "mine"\nlink.port = '))
+    routers = [each for each in Plant.load(path).nodes.values() if isinstance(each, RouterNodeConfig)]
+    assert {each.pair.link.secret_file for each in routers if each.pair} == {"mine"}
+
+
+def test_a_plant_without_an_administration_server_has_no_such_secret(tmp_path: Path) -> None:
+    path = tmp_path / "plant.toml"
+    router = """
+[[router]]
+name = "{}"
+[router.pair]
+routers = ["a", "b"]
+"""
+    path.write_text('name = "bare"\n' + router.format("a") + router.format("b"))
+    plant = Plant.load(path)
+    plant.make_secrets()
+    assert not list(tmp_path.rglob("*.secret"))
