@@ -11,6 +11,7 @@ from penstock.feed.sync.follower import StreamFollower
 from penstock.feed.sync.membership import Membership
 from penstock.feed.sync.repair import ImageSender
 from penstock.feed.sync.synchroniser import Synchroniser
+from penstock.middleware import SessionEvent
 from penstock.middleware.sourcestream import SourceStream
 from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
 from penstock.sim.feednodes import AdapterNode
@@ -169,6 +170,26 @@ def skip_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceStream, "_release", broken)
 
 
+def begin_sessions_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SourceStream._adopt_announced
+
+    def broken(self: SourceStream, early: Any) -> Any:
+        yield from (outcome for outcome in original(self, early) if not isinstance(outcome, SessionEvent))
+
+    monkeypatch.setattr(SourceStream, "_adopt_announced", broken)
+
+
+def end_sessions_for_every_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever says it, it is told."""
+    original = SourceStream._end_session
+
+    def broken(self: SourceStream, early: Any) -> Any:
+        yield from original(self, early)
+        self._is_ended = False
+
+    monkeypatch.setattr(SourceStream, "_end_session", broken)
+
+
 @pytest.mark.parametrize(
     ("sabotage", "first"),
     [
@@ -185,6 +206,8 @@ def skip_silently(monkeypatch: pytest.MonkeyPatch) -> None:
         (never_take_over, 4),
         (deliver_twice, 0),
         (skip_silently, 0),
+        (begin_sessions_silently, 0),
+        (end_sessions_for_every_adapter, 34),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
