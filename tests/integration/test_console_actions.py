@@ -2,23 +2,29 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from integration.console_kit import SECRETS, RunningConsole, Talk, policy_text, running_console
+from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, policy_text, running_console
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.unix import connect
+from penstock.node.console_config import ConsoleLimits
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk, give_order, place_of
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials
 from penstock.security.client import AdminClient
+from penstock.security.proof import ScryptCost, SecretVerifier
+from penstock.web.actions import ActionLine, ActionLog
+from penstock.web.sessions import Session
 from waiting import wait_until
 
 
@@ -64,12 +70,78 @@ def test_everybody_sees_their_own_rights_and_auditors_all(console: RunningConsol
 
 
 @pytest.mark.parametrize("name", ["alice", "clerk"])
-def test_only_operators_act_and_attempts_are_written_down(console: RunningConsole, name: str) -> None:
+def test_only_operators_act_and_attempts_of_others_do_not_fill_the_log(console: RunningConsole, name: str) -> None:
+    path = console.directory / "console" / "actions.jsonl"
+    before = path.read_bytes()
     refused = console.browser(name).post("/api/actions", {"action": "kill", "node": "admin", "reason": "why not"})
     assert (refused.status, refused.code) == (403, "forbidden")
-    line = written(console)[-1]
-    assert (line["client"], line["action"], line["outcome"], line["code"]) == (name, "kill", "refused", "forbidden")
+    assert path.read_bytes() == before
     assert console.browser().post("/api/actions", {"action": "kill"}).status == 401
+
+
+def watched(console: RunningConsole) -> Session:
+    """The session that has a WebSocket open."""
+    service = console.console._service
+    assert service is not None
+    wait_until(lambda: service.sessions.watched(), "the WebSocket")
+    ((_, session),) = service.sessions.watched()
+    return session
+
+
+@pytest.mark.spec("AUTH-6")
+def test_a_role_that_is_taken_away_ends_what_an_open_page_shows(tmp_path: Path) -> None:
+    limits = ConsoleLimits(roles_s=0.1)
+    with running_console(tmp_path, limits=limits) as console:
+        boss = console.browser("boss")
+        page = Talk(boss.socket("/ws/watch"))
+        credentials = Credentials("boss", secret=SECRETS["boss"].encode())
+        with AdminClient.connect(console.admin.url, credentials) as admin:
+            session = watched(console)
+            assert session.is_operator
+            admin.set_policy(policy_text().replace('roles = ["administrator"]\n', ""))
+        wait_until(lambda: not session.is_operator, "the role to be gone")
+        assert not session.is_over
+        page.socket.close()
+
+
+@pytest.mark.spec("AUTH-6")
+def test_who_has_another_secret_now_loses_its_session_while_a_page_is_open(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(roles_s=0.1)) as console:
+        page = console.browser("bob").socket("/ws/watch")
+        session = watched(console)
+        other = SecretVerifier.make(b"another secret of bob", bytes(16), ScryptCost(n=16)).text
+        policy = re.sub(r'(\[clients\.bob\]\nsecret = ")[^"]*', lambda found: found[1] + other, policy_text())
+        with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as admin:
+            admin.set_policy(policy)
+        wait_until(lambda: session.is_over, "the session to end")
+        assert close_code(page) is not None
+
+
+@pytest.mark.spec("AUTH-6")
+def test_without_the_administration_server_roles_are_lost_after_a_while(tmp_path: Path) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(roles_s=0.1, roles_lost_s=0.5)) as console:
+        page = console.browser("boss").socket("/ws/watch")
+        session = watched(console)
+        console.admin.stop()
+        wait_until(lambda: not session.is_operator, "the role to be lost")
+        assert not session.is_over
+        page.close()
+
+
+def test_the_log_of_actions_is_bounded(tmp_path: Path) -> None:
+    log = ActionLog(tmp_path, size_max=65_536, files_max=3)
+    line = ActionLine(
+        time_ms=0.0, client="boss", address="::1", action="kill", subject="x", reason="r" * 250, outcome="asked"
+    )
+    for number in range(1_000):
+        log._write(msgspec.structs.replace(line, time_ms=float(number)))
+    log.close()
+    files = sorted(each.name for each in tmp_path.iterdir())
+    assert files == ["actions.jsonl", "actions.jsonl.1", "actions.jsonl.2"]
+    assert all(each.stat().st_size <= 65_536 for each in tmp_path.iterdir())
+    texts = [(tmp_path / each).read_text().splitlines() for each in reversed(files)]
+    times = [json.loads(each)["time_ms"] for text in texts for each in text]
+    assert times == [float(number) for number in range(1_000 - len(times), 1_000)], "in order, up to the last"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,16 @@ class ConsoleLimits(Config, frozen=True):
     requests_per_s: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 50.0
     """Of one WebSocket, in the long run; twice as many at once."""
 
+    roles_s: Seconds = 5.0
+    """How often the administration server is asked for the roles of those who have a WebSocket open."""
+
+    roles_lost_s: Seconds = 60.0
+    """Without an answer for so long, they have no roles until there is one."""
+
+    actions_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2**40)] = 16 * 1024 * 1024
+    actions_files_max: Annotated[int, msgspec.Meta(ge=2, le=1_000)] = 8
+    """Of the log of actions: bytes of a file, and files; the oldest is removed."""
+
     queue_size_max: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4_096
     """Messages that wait for one WebSocket."""
 

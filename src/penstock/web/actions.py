@@ -113,12 +113,15 @@ class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
 
 class ActionLog:
-    """Lines of JSON in a file of the console's own: what is asked for is on the disk before it is done, what came of it
-    before the operator hears of it."""
+    """Lines of JSON in a file of the console's own: what an operator asks for is on the disk before it is done, what
+    came of it before the operator hears of it. A file that has `size_max` bytes becomes actions.jsonl.1, the one before
+    actions.jsonl.2, and so on; `files_max` files are kept in all."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, size_max: int, files_max: int) -> None:
         self.news: News[ActionLine] = News()
         self._path = path = directory / LOG_NAME
+        self._size_max = size_max
+        self._files_max = files_max
         self._lock = threading.Lock()
         try:
             make_directory(directory)
@@ -151,9 +154,21 @@ class ActionLog:
     def _write(self, line: ActionLine) -> None:
         rest = memoryview(msgspec.json.encode(line) + b"\n")
         with self._lock:
+            size = os.fstat(self._fd).st_size
+            if size and size + len(rest) > self._size_max:
+                self._begin_file()
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
             os.fsync(self._fd)
+
+    def _begin_file(self) -> None:
+        names = [self._path, *(self._path.with_name(f"{LOG_NAME}.{number}") for number in range(1, self._files_max))]
+        for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+            if newer.exists():
+                os.replace(newer, older)
+        fd = create_or_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
+        os.close(self._fd)
+        self._fd = fd
 
     def close(self) -> None:
         os.close(self._fd)
@@ -166,8 +181,10 @@ class Actions:
         self._log = log
 
     async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
-        """Whatever comes of it is written down."""
+        """Whatever comes of an operator's action is written down; what others try is only logged, so that they cannot
+        fill the disk."""
         name = str(type(action).__struct_config__.tag)
+        await self._check_role(session, address, name)
         asked = ActionLine(
             time_ms=time.time_ns() / NS_PER_MS,
             client=session.client,
@@ -179,7 +196,6 @@ class Actions:
         )
         await self._log.note_asked(asked)
         try:
-            await self._check_role(session, name)
             detail = await self._done(session, action)
         except PenstockError as error:
             await self._log.note_outcome(_ended(asked, outcome="refused", code=error.code, detail=error.what))
@@ -187,11 +203,11 @@ class Actions:
         await self._log.note_outcome(_ended(asked, outcome="done", detail=detail))
         return ActionAnswer(action=name, subject=action.subject, detail=detail)
 
-    async def _check_role(self, session: Session, name: str) -> None:
+    async def _check_role(self, session: Session, address: str, name: str) -> None:
         """As the administration server says now: a role may have been taken away since the login."""
-        held = await asyncio.to_thread(session.admin.entitlements)
-        session.roles = frozenset(held.own.roles)
+        await asyncio.to_thread(session.read_roles, time.monotonic_ns())
         if not session.is_operator:
+            log.warning("action_refused", client=session.client, address=address, action=name, code=ForbiddenError.code)
             raise ForbiddenError(f"{name} needs the role administrator")
 
     async def _done(self, session: Session, action: AnyAction) -> str:

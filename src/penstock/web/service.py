@@ -7,9 +7,17 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.base.clock import SystemClock, random_bytes
+from penstock.base.clock import NS_PER_SECOND, SystemClock, random_bytes
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError
+from penstock.base.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    PenstockError,
+    RateLimitedError,
+    StandbyError,
+    UnreachableError,
+)
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel, shipped, shipped_names
@@ -63,7 +71,10 @@ class ConsoleService:
         self.metrics.register(self.counters)
         self.metrics.show_gauges(self._gauges)
         self.watcher = Watcher(plant, config.interval_ms / 1_000)
-        self.action_log = ActionLog(Path(config.state_directory))
+        limits = config.limits
+        self.action_log = ActionLog(
+            Path(config.state_directory), size_max=limits.actions_bytes_max, files_max=limits.actions_files_max
+        )
         self._guard = guard_of(config)
         self.actions = Actions(plant, self.action_log, self._guard)
         self._places = places_in(plant, config, self._guard)
@@ -75,8 +86,8 @@ class ConsoleService:
         self._publishing = ThreadPoolExecutor(PUBLISHING_THREADS, "penstock-publishing")
 
     async def run(self) -> None:
-        """Look at the plant and end sessions that are due, until it is cancelled."""
-        await asyncio.gather(self.watcher.run(), self._tick())
+        """Look at the plant, end sessions that are due and read the roles of others again, until it is cancelled."""
+        await asyncio.gather(self.watcher.run(), self._tick(), self._follow_roles())
 
     def end_sessions(self) -> None:
         """The console is ending: whoever is there is told."""
@@ -161,9 +172,7 @@ class ConsoleService:
         return msgspec.structs.replace(picture, nodes=nodes)
 
     async def entitlements(self, session: Session) -> EntitlementsDocument:
-        held = await asyncio.to_thread(session.admin.entitlements)
-        session.roles = frozenset(held.own.roles)
-        return entitlements_document(held)
+        return entitlements_document(await asyncio.to_thread(session.read_roles, self._clock.now_ns()))
 
     async def audit(self, session: Session, after: int) -> AuditDocument:
         return audit_document(await asyncio.to_thread(session.admin.audit, after))
@@ -192,6 +201,25 @@ class ConsoleService:
 
     def _gauges(self) -> dict[str, float]:
         return {"console_sessions": len(self.sessions), "console_sockets": self.sessions.sockets}
+
+    async def _follow_roles(self) -> None:
+        """Whoever has a WebSocket open sees what its roles allow now, not what they allowed at the login."""
+        while True:
+            await asyncio.sleep(self.config.limits.roles_s)
+            watched = self.sessions.watched()
+            await asyncio.gather(*(self._read_roles(key, session) for key, session in watched))
+
+    async def _read_roles(self, key: str, session: Session) -> None:
+        try:
+            await asyncio.to_thread(session.read_roles, self._clock.now_ns())
+        except (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError) as error:
+            unread_ns = self._clock.now_ns() - session.roles_ns
+            if session.roles and unread_ns > self.config.limits.roles_lost_s * NS_PER_SECOND:
+                session.roles = frozenset()
+                log.warning("roles_lost", client=session.client, code=error.code, error=str(error))
+        except PenstockError as error:  # the server does not take its credentials any more
+            log.warning("session_refused", client=session.client, code=error.code, error=str(error))
+            self.sessions.end(key)
 
     async def _tick(self) -> None:
         while True:

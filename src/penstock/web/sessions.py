@@ -1,4 +1,4 @@
-"""Sessions of browsers: who is logged in, for how long, and patience that ends after too many failures; no I/O."""
+"""Sessions of browsers: who is logged in, for how long, and patience that ends after too many failures."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,6 +11,7 @@ from penstock.base.errors import RateLimitedError, TokenError
 from penstock.model import MessageModel
 from penstock.node.console_config import ConsoleLimits
 from penstock.security.client import AdminClient
+from penstock.security.operating import Entitlements
 
 KEY_SIZE = 32
 OPERATOR, AUDITOR = "administrator", "auditor"
@@ -23,6 +24,9 @@ class Session:
     def __init__(self, client: str, roles: frozenset[str], admin: AdminClient, address: str, now_ns: int) -> None:
         self.client = client
         self.roles = roles
+        """As the administration server said when it was last asked; none if that was too long ago."""
+        self.roles_ns = now_ns
+        """When that was, by the monotonic clock."""
         self.admin = admin
         self.address = address
         self.opened_ns = now_ns
@@ -32,6 +36,12 @@ class Session:
         """What its messages are read with, once somebody needs it."""
         self.sockets: set[Callable[[], object]] = set()
         """What ends each of its WebSockets."""
+
+    def read_roles(self, now_ns: int) -> Entitlements:
+        """What the administration server says of it now; in a thread that may wait for the server."""
+        held = self.admin.entitlements()
+        self.roles, self.roles_ns = frozenset(held.own.roles), now_ns
+        return held
 
     @property
     def is_operator(self) -> bool:
@@ -124,6 +134,10 @@ class Sessions:
         """End what is due."""
         for key in [key for key, session in self._sessions.items() if self._is_due(session, now_ns)]:
             self.end(key)
+
+    def watched(self) -> list[tuple[str, Session]]:
+        """Keys and sessions of those that have a WebSocket open: nobody asks who they are while it is."""
+        return [(key, session) for key, session in self._sessions.items() if session.sockets]
 
     def close(self) -> None:
         for key in list(self._sessions):
