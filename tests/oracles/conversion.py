@@ -15,6 +15,11 @@ LOCATE_NONE = MASK
 SESSION, ORDER, REFERENCE, STATISTICS, POSITION, LEVEL, TRADE = range(1, 8)
 
 
+SIZE_LIMIT = 2**62
+VOLUME = 6
+"""Its place among the statistics."""
+
+
 def fold(a: int, b: int) -> int:
     product = a * b
     return product & MASK ^ product >> 64
@@ -156,7 +161,7 @@ class OracleState:
     # Trades
 
     def add_trade(self, instrument: int, trade_id: int, price: int, size: int, event_ns: int, conditions: int) -> int:
-        if size == 0:
+        if size == 0 or self.statistics(instrument)[VOLUME] + size >= SIZE_LIMIT:
             return INVALID
         self.instruments[instrument].trades.append(Trade(trade_id, price, size, event_ns, conditions))
         return OK
@@ -178,7 +183,7 @@ class OracleState:
         at = self.find_trade(instrument, trade_id)
         if at is None:
             return UNKNOWN
-        if size == 0:
+        if size == 0 or self.statistics(instrument)[VOLUME] + size >= SIZE_LIMIT:
             return INVALID
         trades = self.instruments[instrument].trades
         trades[at] = replace(trades[at], price=price, size=size, conditions=conditions)

@@ -318,7 +318,7 @@ class _Run:
 
     def do_trade(self, trade: int, price: int, quantity: int, conditions: int = 0) -> None:
         assert self.instrument is not None
-        if quantity == 0 or quantity >= 2**62 or price is None:
+        if quantity == 0 or price is None or max(quantity, self.instrument.day()["volume"] + quantity) >= 2**62:
             raise Malformed
         made = {"id": trade, "price": price, "quantity": quantity, "conditions": conditions, "broken": False}
         self.instrument.trades.append(made)
@@ -348,7 +348,7 @@ class _Run:
     def store(self, model: MessageModel, record: bytearray, key: str, text: Any) -> None:
         field = model.fields_by_name[key]
         names = _names(field)
-        value = self.scaled(text, field.decimals) if field.type == "price" else self.value(text, names)
+        value = self.scaled(text, field.decimals) if field.is_decimal else self.value(text, names)
         if field.type == "text":
             encoded = value if isinstance(value, bytes) else str(value or "").encode("latin-1")
             record[field.offset : field.end] = encoded.rstrip(b" \0").ljust(field.size, b"\0")
@@ -471,7 +471,7 @@ class _Run:
             return value >> int(arguments[0]) & 1
         if name == "since_midnight":
             return value * UNITS[arguments[0] if arguments else "ns"] + self.owner.midnight_ns
-        if name in ("number", "decimal"):
+        if name in ("number", "decimal", "quantity"):
             return _decimal(value, int(arguments[0]) if arguments else 0)
         raise NotImplementedError(name)
 

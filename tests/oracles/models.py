@@ -44,13 +44,13 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
 
 
 def _present_values_of(field: Field) -> st.SearchStrategy[Any]:
-    if field.type in WIDTHS or field.type in ("price", "timestamp"):
+    if field.type in WIDTHS or field.type in ("price", "quantity", "timestamp"):
         kind, bits = WIDTHS.get(field.type, ("i", 64))
         low, high = (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if field.optional:
             low, high = (low, high - 1) if kind == "u" else (low + 1, high)
         integers = st.integers(low, high) | st.sampled_from([low, high]) | st.integers(0, min(high, 1000))
-        if field.type == "price":
+        if field.is_decimal:
             return integers.map(lambda scaled: Decimal(f"{scaled}e-{field.decimals}"))
         return integers
     if field.type in ("f32", "f64"):

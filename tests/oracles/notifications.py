@@ -49,7 +49,7 @@ class SlowWatch:
 
 def exact(message: Message, name: str) -> Fraction | None:
     field = message.model.fields_by_name[name]
-    if field.type == "price":
+    if field.is_decimal:
         scaled = message.scaled(name)
         return None if scaled is None else Fraction(scaled, 10**field.decimals)
     value: Any = getattr(message, name)

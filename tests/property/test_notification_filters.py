@@ -142,4 +142,4 @@ def test_every_type_moves_as_its_values_do(data: st.DataObject) -> None:
 
 
 def test_quotes_are_of_the_types_that_filters_know() -> None:
-    assert {each.type for each in QUOTE.fields} >= {"price", "i64", "text", "flags", "timestamp"}
+    assert {each.type for each in QUOTE.fields} >= {"price", "quantity", "text", "flags", "timestamp"}

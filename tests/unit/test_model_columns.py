@@ -45,7 +45,7 @@ def expected(field: Field, value: Any, record: Any) -> Any:
     """What Spark is to see of a value that a Message reads."""
     if value is None:
         return None
-    if field.type == "price":
+    if field.is_decimal:
         scaled = record.scaled(field.name)
         return Decimal(scaled).scaleb(-field.decimals) if abs(scaled) < 10**18 else None
     if field.type == "u64":

@@ -121,3 +121,21 @@ def test_a_new_session_of_a_stream_begins_its_day_anew_and_leaves_those_of_other
     assert volumes() == [("md.A.view.day", 200), ("md.B.view.day", 100)]
     (derived,) = made.derive([message("md.A", trade("10", 1, 99))], lambda topic, _: sources[topic])
     assert derived.source == (0, 1, 7)
+
+
+@pytest.mark.spec("TP-1", "DAY-9")
+def test_views_of_fractions_are_exact() -> None:
+    model = shipped("trade_8")
+    trades = [
+        model.new(symbol="B", price="61837.63", quantity=quantity, trade_id=number, action="trade", event_time=number)
+        for number, quantity in enumerate(("0.0046", "0.00000001"), start=1)
+    ]
+    (last,) = views("day").derive([message("md.B.trade", each) for each in trades])
+    assert last.model is shipped("day_statistics_8")
+    record = last.model.view(last.record)
+    assert (record.scaled("volume"), record.scaled("turnover")) == (460_001, 2_844_537)
+    book = shipped("book_snapshot_8").new(symbol="B", bid_price_1="9.5", bid_size_1="0.0046")
+    (top,) = views("top").derive([message("md.B.book", book)])
+    assert top.model.view(top.record).scaled("bid_size") == 460_000
+    quote = shipped("quote_8").new(symbol="B", bid_price="10.5", ask_price="10.8")
+    assert shown(views("spread").derive([message("md.B", quote)]), "spread") == [("md.B.view.spread", 0.3)]

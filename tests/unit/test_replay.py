@@ -114,7 +114,7 @@ def test_records_come_back_from_columns_bit_by_bit(data: st.DataObject) -> None:
                 records[field.name][index] = text.encode()[: field.size].decode(errors="ignore").encode()
             elif field.storage[0] == "f":
                 records[field.name][index] = data.draw(st.floats(allow_nan=False, width=8 * field.size))
-            elif field.type == "price":
+            elif field.is_decimal:
                 records[field.name][index] = data.draw(st.integers(-(10**18) + 1, 10**18 - 1))
             else:
                 bits = 8 * field.size

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.errors import ConfigurationError, NotFoundError
-from penstock.model import MessageModel
+from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.library import DIRECTORY
 from penstock.security.brokering import ModelDocument, ModelReference
 
@@ -17,8 +17,8 @@ class ModelCatalogue:
     def __init__(self, directory: Path | None = None) -> None:
         self._documents: dict[tuple[int, int], ModelDocument] = {}
         models: dict[tuple[int, int], tuple[MessageModel, Path]] = {}
-        for path in [*sorted(DIRECTORY.glob("*.toml")), *_documents_in(directory)]:
-            model = MessageModel.load(path)
+        own = [(shipped(name), DIRECTORY / f"{name}.toml") for name in shipped_names()]
+        for model, path in [*own, *((MessageModel.load(path), path) for path in _documents_in(directory))]:
             place = model.id, model.version
             if place in models:
                 raise ConfigurationError(

@@ -10,8 +10,8 @@ import typer
 from penstock.base.counters import Cause
 from penstock.base.extensions import load_modules
 from penstock.cli.file_options import FormatOption
-from penstock.cli.table_options import ModulesOption, PrefixOption, VenueOption
-from penstock.convert import Converted, Converter, ConverterTable, TableChoice
+from penstock.cli.table_options import DecimalsOption, ModulesOption, PrefixOption, VenueOption, chosen_table
+from penstock.convert import Converted, Converter, ConverterTable
 from penstock.convert.explain import explain
 from penstock.feed.lines.sources import open_source
 from penstock.feed.recorded import RecordedConversion
@@ -27,11 +27,15 @@ TableArgument = Annotated[
 
 @app.command()
 def check(
-    table: TableArgument, venue: VenueOption = "", prefix: PrefixOption = "", module: ModulesOption = None
+    table: TableArgument,
+    venue: VenueOption = "",
+    prefix: PrefixOption = "",
+    quantity_decimals: DecimalsOption = None,
+    module: ModulesOption = None,
 ) -> None:
     """Say what a table does with each source message, or where it is wrong."""
     load_modules(module or ())
-    for line in explain(ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix))):
+    for line in explain(ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals))):
         typer.echo(line)
 
 
@@ -46,6 +50,7 @@ def run(
     ] = None,
     venue: VenueOption = "",
     prefix: PrefixOption = "",
+    quantity_decimals: DecimalsOption = None,
     module: ModulesOption = None,
     file_format: FormatOption = None,
 ) -> None:
@@ -55,7 +60,7 @@ def run(
     """
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
-    plan = ConverterTable.find(TableChoice(name=table, venue=venue, prefix=prefix)).compile()
+    plan = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals)).compile()
     converter = Converter(plan, 1, trading_date=day)
     recorded = RecordedConversion(converter, SessionDates.of_plan(plan, day))
     models = {output.model.id: output.model for output in plan.outputs}

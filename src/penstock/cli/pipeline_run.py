@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
+from penstock.cli.table_options import chosen_table
 from penstock.cli.tabular import tabular
 from penstock.model import MessageModel
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
@@ -36,6 +37,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     """One for all files, or one for each, in their order; so are the venues and prefixes."""
     venues: list[str]
     prefixes: list[str]
+    quantity_decimals: int | None
+    """Of all files; None: each table's own."""
     modules: tuple[str, ...]
     trading_dates: list[str]
     """None, or one for each file, in their order; so are the streams."""
@@ -109,7 +112,16 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
     reading = FeedOptions(modules=options.modules)
     found: list[FeedSource] = []
     for path, table, venue, prefix, day, stream in zip(files, tables, venues, prefixes, dates, streams, strict=True):
-        conversion = Conversion(table, stream, day, venue=venue, prefix=prefix, modules=options.modules).dated(path)
+        choice = chosen_table(table, venue, prefix, options.quantity_decimals)
+        conversion = Conversion(
+            table,
+            stream,
+            day,
+            venue=venue,
+            prefix=prefix,
+            quantity_decimals=choice.quantity_decimals,
+            modules=options.modules,
+        ).dated(path)
         open_as_told(path, reading).close()
         found.append(FeedSource(path, conversion, reading, cores=cores, is_replacing=options.is_replacing))
     _refuse_same_day(found)

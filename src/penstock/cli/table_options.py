@@ -4,12 +4,27 @@ from typing import Annotated
 
 import typer
 
+from penstock.base.config import convert
+from penstock.convert import TableChoice
+
 ModulesOption = Annotated[
     list[str] | None,
     typer.Option("--module", help="A Python file or module with a feed of your own; may be repeated."),
+]
+DecimalsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--quantity-decimals", help="8 where the venue trades fractions, else 0; the table's own unless told."
+    ),
 ]
 VENUE_HELP = "The venue of the messages, in place of the table's own: XBOS."
 PREFIX_HELP = "The first levels of all topics, in place of the table's own: md.us.bx."
 
 VenueOption = Annotated[str, typer.Option(help=VENUE_HELP)]
 PrefixOption = Annotated[str, typer.Option(help=PREFIX_HELP)]
+
+
+def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None) -> TableChoice:
+    """The table with what the options say; a value that cannot be is an error with its place."""
+    given = {"name": name, "venue": venue, "prefix": prefix, "quantity_decimals": quantity_decimals}
+    return convert(given, TableChoice, where="table")

@@ -102,6 +102,9 @@ cdef Answer level_add(
     cdef uint32_t index = ladder_find(ladder, side, price)
     cdef LevelRow *level
     cdef uint64_t change = 0
+    if is_at(ladder, index, price) and not is_size(ladder.levels[index].size + size):
+        depth[0] = DEPTH_NONE
+        return STATE_INVALID
     unit_touch(state, &owner.unit, unit_of_instrument(instrument))
     if is_at(ladder, index, price):
         change = 0 - level_mix(instrument, side, &ladder.levels[index])

@@ -284,7 +284,7 @@ cdef int read_ladder(
     fresh.counts[LIMIT_LEVELS] += count
     for index in range(count):
         level = &ladder.levels[index]
-        if level.size == 0 or level.reserved or level.price == PRICE_NONE():
+        if not is_size(level.size) or level.reserved or level.price == PRICE_NONE():
             raise wrong(f"a level at {level.price} cannot be", where)
         if index and not is_better(side, level.price, (level - 1).price):
             raise wrong("the levels are not sorted", where)

@@ -144,7 +144,7 @@ cdef int run_verb(Frame *frame, const Op *op) noexcept nogil:
     elif CODE_TRADE <= code <= CODE_TRADE_CORRECT:
         return run_trade(frame, op)
     elif CODE_LOAD_LEVELS <= code <= CODE_LOAD_REFERENCE:
-        load_state(frame, code)
+        load_state(frame, code, <uint32_t>op.x)
     elif code == CODE_BOOK_CLEAR:
         levels_clear(frame.state, frame.instrument)
         orders_clear_instrument(frame.state, frame.instrument)
@@ -337,11 +337,11 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
 # Values of the state
 
 
-cdef void load_state(Frame *frame, uint8_t code) noexcept nogil:
+cdef void load_state(Frame *frame, uint8_t code, uint32_t quantity_decimals) noexcept nogil:
     if code == CODE_LOAD_LEVELS:
         load_levels(frame, LEVELS)
     elif code == CODE_LOAD_DAY:
-        load_day(frame)
+        load_day(frame, quantity_decimals)
     else:
         load_reference(frame)
 
@@ -361,7 +361,7 @@ cdef inline void load_levels(Frame *frame, uint32_t count) noexcept nogil:
             to += 3
 
 
-cdef void load_day(Frame *frame) noexcept nogil:
+cdef void load_day(Frame *frame, uint32_t quantity_decimals) noexcept nogil:
     cdef const StatisticsRow *day = &frame.state.instruments[frame.instrument].statistics
     frame.registers[REGISTER_DAY_OPEN] = day.open
     frame.registers[REGISTER_DAY_HIGH] = day.high
@@ -369,7 +369,7 @@ cdef void load_day(Frame *frame) noexcept nogil:
     frame.registers[REGISTER_DAY_LAST] = day.last
     frame.registers[REGISTER_DAY_PREVIOUS_CLOSE] = day.previous_close
     frame.registers[REGISTER_DAY_VOLUME] = <int64_t>day.volume
-    frame.registers[REGISTER_DAY_TURNOVER] = statistics_turnover(day, 4)
+    frame.registers[REGISTER_DAY_TURNOVER] = statistics_turnover(day, quantity_decimals, 4)
     frame.registers[REGISTER_DAY_TRADE_COUNT] = <int64_t>min(day.trade_count, <uint64_t>0xFFFFFFFE)
 
 

@@ -25,8 +25,10 @@ cdef const TradeRow *trade_find(const State *state, uint32_t instrument, uint64_
 cdef void trades_between(
     const State *state, uint32_t instrument, int64_t from_ns, int64_t until_ns, StatisticsRow *result
 ) noexcept nogil
-# The turnover with so many decimals (0 to 8), or the nearest number of 64 bits.
-cdef int64_t statistics_turnover(const StatisticsRow *row, uint32_t decimals) noexcept nogil
+# The turnover with so many decimals (0 to 8), or the nearest number of 64 bits; sizes have `size_decimals` (0 to 8).
+cdef int64_t statistics_turnover(
+    const StatisticsRow *row, uint32_t size_decimals, uint32_t decimals
+) noexcept nogil
 # A new session: `last` becomes `previous_close`, unless it is of the same trading date; everything else of the statistics
 # and the log begins anew. Ends the images under way.
 cdef void trades_roll_over(State *state, bint is_same_day) noexcept nogil

@@ -77,9 +77,11 @@ cdef void statistics_again(State *state, uint32_t instrument) noexcept nogil:
     digest_add(state, &owner.unit, statistics_mix(instrument, &owner.statistics) - before)
 
 
-cdef int64_t statistics_turnover(const StatisticsRow *row, uint32_t decimals) noexcept nogil:
+cdef int64_t statistics_turnover(
+    const StatisticsRow *row, uint32_t size_decimals, uint32_t decimals
+) noexcept nogil:
     cdef int64_t divisor = 1
-    while decimals < DECIMALS:
+    while decimals < DECIMALS + size_decimals:
         divisor *= 10
         decimals += 1
     return wide_divide(row.turnover_low, row.turnover_high, divisor)
@@ -115,6 +117,8 @@ cdef Answer trade_add(
     cdef uint64_t before
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
         return STATE_INVALID
+    if not is_size(owner.statistics.volume + size):
+        return STATE_INVALID # both are below 2^62: the sum is right, and the turnover stays below 2^125
     if state.counts[LIMIT_TRADES] >= state.limits.counts[LIMIT_TRADES] or not log_make_room(state, owner):
         state.refused[LIMIT_TRADES] += 1
         return STATE_REFUSED
@@ -195,6 +199,8 @@ cdef Answer trade_correct(
     if trade is NULL:
         return STATE_UNKNOWN
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
+        return STATE_INVALID
+    if not is_size(state.instruments[instrument].statistics.volume + size):
         return STATE_INVALID
     if was is not NULL:
         was[0] = trade[0]

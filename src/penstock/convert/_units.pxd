@@ -90,7 +90,7 @@ cdef enum: # the upper bits of a mix's key
 
 
 cdef enum:
-    SIZE_LIMIT_BITS = 62 # sizes below 2^62 only: no sum that matters overflows by one addition
+    SIZE_LIMIT_BITS = 62 # sizes, levels and volumes are below 2^62: a sum is checked after one addition
 
 
 cdef struct Unit:
@@ -150,7 +150,7 @@ cdef struct StatisticsRow:
     int64_t previous_close
     uint64_t last_size
     uint64_t volume
-    uint64_t turnover_low # price × size with 8 decimals, 128 bits
+    uint64_t turnover_low # price × size with 8 decimals and those of sizes, 128 bits
     uint64_t turnover_high
     uint64_t trade_count
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from penstock.base.errors import TableError
 from penstock.convert import _program as c
@@ -17,11 +19,12 @@ from penstock.convert.functions import Site, apply_function, packed
 from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
 from penstock.convert.registers import MISSING, Code, Op, Value, op, pack, signed
-from penstock.convert.statevalues import STATE_VALUES, load_code
+from penstock.convert.statevalues import QUANTITIES, STATE_VALUES, load_code
 from penstock.convert.symbols import SYMBOL_SIZE
 from penstock.convert.targets import VERBS, Target, Verb, field_target, fit
+from penstock.model.library import with_fractions
 
-READ_AS_TEXT = {"number", "decimal", "float"}
+READ_AS_TEXT = {"number", "decimal", "quantity", "float"}
 """Functions that need a text as it is, however short."""
 
 JUMPS = {
@@ -148,6 +151,8 @@ class MessageCompiler:
             if argument not in given:
                 registers.append(c.NONE)
                 continue
+            if target.is_quantity:
+                target = replace(target, decimals=self._shared.document.quantity_decimals)
             site = self._site(f"{where}.{argument}", target.names)
             value = fit(site, self._value(parse_value(given[argument], site.where), site, target), target)
             registers.append(value.register)
@@ -196,7 +201,11 @@ class MessageCompiler:
         declared = self._shared.document.output
         if not isinstance(name, str) or name not in declared:
             raise TableError(f"there is no output {name!r}", where=f"{where}.emit", hint=guess(str(name), declared))
-        output = OutputPlan.begin(name, declared[name], self._shared.topic_kind, self._shared.directory, where)
+        shared = self._shared
+        document = declared[name]
+        if shared.document.quantity_decimals:
+            document = msgspec.structs.replace(document, model=with_fractions(document.model))
+        output = OutputPlan.begin(name, document, shared.topic_kind, shared.directory, where)
         stores: list[Op] = []
         places = {key: f"output.{name}.fields.{key}" for key in declared[name].fields}
         places |= {key: f"{where}.{key}" for key in given}
@@ -261,7 +270,16 @@ class MessageCompiler:
     def _site(self, where: str, names: dict[str, int] | None) -> Site:
         shared = self._shared
         document = shared.document
-        return Site(self._code, where, names, document.map, document.bits, shared.maps, shared.functions)
+        return Site(
+            self._code,
+            where,
+            names,
+            document.map,
+            document.bits,
+            shared.maps,
+            shared.functions,
+            document.quantity_decimals,
+        )
 
     def _value(self, expression: Expression, site: Site, target: Target | None = None) -> Value:
         names = sorted(site.names.items()) if site.names is not None else None
@@ -308,10 +326,14 @@ class MessageCompiler:
             return self._state_value("instrument.event_time", self._site(where, None))
         expression = parse_value(self._shared.document.event_time, "event_time")
         site = self._site(f"event_time (for {where})", None)
+        if expression.head.name == "event_time":
+            raise site.refuse("event_time cannot be taken from itself", hint="name a field of the source message")
         return fit(site, self._value(expression, site), Target())
 
     def _state_value(self, name: str, site: Site) -> Value:
         value = STATE_VALUES[name]
+        if name in QUANTITIES:
+            value = replace(value, decimals=self._shared.document.quantity_decimals)
         group = name.split(".")[0]
         if group in ("order", "trade") and group not in self._given:
             raise site.refuse(f"{name} is not known here", hint=f"it is after a step that finds the {group}")
@@ -320,7 +342,7 @@ class MessageCompiler:
             if not self._has_instrument:
                 raise site.refuse(f"{name} is not known here", hint="the step is about no instrument")
             if code not in self._loaded:
-                self._code.steps.append(op(code))
+                self._code.steps.append(op(code, x=self._shared.document.quantity_decimals))
                 self._loaded.add(code)
         return value
 

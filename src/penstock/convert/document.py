@@ -1,6 +1,6 @@
 """What a converter table's TOML document may say; plan.py gives it its meaning and refuses what contradicts itself."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,7 @@ from penstock.base.config import Config
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Venue = Annotated[str, Meta(max_length=4)]
 Prefix = Annotated[str, Meta(max_length=128)]
+QuantityDecimals = Literal[0, 8]
 Step = dict[str, Any]
 MapValue = str | int | list[str]
 
@@ -25,6 +26,9 @@ class TableChoice(Config, frozen=True):
 
     prefix: Prefix = ""
     """The first levels of every topic; empty keeps the table's own."""
+
+    quantity_decimals: QuantityDecimals | None = None
+    """0 for whole quantities, 8 for fractions; None keeps the table's own."""
 
 
 class InstrumentDocument(Config, frozen=True):
@@ -66,6 +70,10 @@ class TableDocument(Config, frozen=True):
     venue: Venue = ""
     prefix: Prefix = ""
     """Takes the place of {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice replaces them."""
+
+    quantity_decimals: QuantityDecimals = 0
+    """Decimals of all quantities, in the conversion state and in messages: 8 where the venue trades fractions. A
+    TableChoice replaces it as well."""
 
     timezone: str = "UTC"
     event_time: str = "constant(0)"

@@ -39,6 +39,8 @@ class Site:
     bits: Maps
     compiled_maps: list[tuple[dict[int, int], int | None]]
     functions: list[tuple[Callable[..., Any], tuple[str, ...]]]
+    quantity_decimals: int = 0
+    """Of the table's quantities."""
 
     def refuse(self, what: str, hint: str = "") -> TableError:
         return TableError(what, where=self.where, hint=hint)
@@ -181,6 +183,14 @@ def _decimal(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     return site.code.derive(_text(site, value), c.CODE_DECIMAL, size=decimals, **known)
 
 
+def _quantity(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
+    """A text as a quantity with as many decimals as the table's have; none of them is rounded away."""
+    _no_arguments(site, "quantity", arguments)
+    if site.quantity_decimals:
+        return _decimal(site, value, (str(site.quantity_decimals),))
+    return _number(site, value, ())
+
+
 def _float(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     _no_arguments(site, "float", arguments)
     if value.is_text:
@@ -274,6 +284,7 @@ BUILTINS: dict[str, Builtin] = {
     "trim": _trim,
     "number": _number,
     "decimal": _decimal,
+    "quantity": _quantity,
     "float": _float,
     "decimals": _decimals,
     "rescale": _rescale,

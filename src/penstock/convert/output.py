@@ -64,7 +64,7 @@ class OutputPlan:
             self._set(into, ", ".join(arguments), where)
         elif into.storage[0] == "f":
             self._set(into, float(_decimal(arguments, where)), where)
-        elif into.type == "price":
+        elif into.is_decimal:
             self._set(into, _decimal(arguments, where), where)
         else:
             target = field_target(into)

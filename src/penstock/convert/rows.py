@@ -1,4 +1,5 @@
-"""What is read out of a conversion state. Prices are integers with 8 decimals, None where there is none."""
+"""What is read out of a conversion state. Prices are integers with 8 decimals, None where there is none; sizes have the
+decimals of the table's quantities."""
 
 from typing import NamedTuple
 
@@ -51,7 +52,7 @@ class Statistics(NamedTuple):
     last_size: int
     volume: int
     turnover: int
-    """Price × size, with 8 decimals."""
+    """Price × size, with 8 decimals and those of sizes."""
     trade_count: int
 
 

@@ -62,6 +62,14 @@ for _side, _name in enumerate(("bid", "ask")):
                 STATE_VALUES[f"book.{_name}_{_what}"] = _value
 
 
+QUANTITIES = frozenset(
+    name
+    for name in STATE_VALUES
+    if name in ("order.quantity", "order.taken", "trade.quantity", "day.volume") or "_size" in name
+)
+"""They have the table's quantity_decimals."""
+
+
 def load_code(name: str) -> int | None:
     """The operation that fills the register, or None if a verb or the message itself does."""
     group, _, rest = name.partition(".")

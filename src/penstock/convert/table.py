@@ -20,7 +20,7 @@ import msgspec
 from penstock.base.config import load_toml, parse_toml
 from penstock.base.errors import TableError, TopicError
 from penstock.base.extensions import load_entry_points, load_modules
-from penstock.convert.document import TableChoice, TableDocument
+from penstock.convert.document import QuantityDecimals, TableChoice, TableDocument
 from penstock.convert.format import SourceFormat
 from penstock.convert.names import guess
 from penstock.convert.plan import Plan, compile_plan
@@ -62,7 +62,9 @@ class ConverterTable:
         path = beside / chosen.name
         is_file = chosen.name not in shipped_tables() and (path.suffix == ".toml" or path.is_file())
         table = ConverterTable.read(path) if is_file else ConverterTable.load(chosen.name)
-        return table.with_parameters(venue=chosen.venue, prefix=chosen.prefix)
+        return table.with_parameters(
+            venue=chosen.venue, prefix=chosen.prefix, quantity_decimals=chosen.quantity_decimals
+        )
 
     @staticmethod
     def load(name: str) -> ConverterTable:
@@ -86,8 +88,11 @@ class ConverterTable:
         """The table that a TOML text declares."""
         return ConverterTable(parse_toml(text, TableDocument, where=where), where, directory)
 
-    def with_parameters(self, *, venue: str = "", prefix: str = "") -> ConverterTable:
-        """The same table for another venue or below another topic prefix; an empty value keeps the table's own.
+    def with_parameters(
+        self, *, venue: str = "", prefix: str = "", quantity_decimals: QuantityDecimals | None = None
+    ) -> ConverterTable:
+        """The same table for another venue, below another topic prefix, or with other decimals of its quantities; an
+        empty value keeps the table's own.
 
         A parameter that the table does not use is refused: it would change nothing.
         """
@@ -100,7 +105,12 @@ class ConverterTable:
                     f"the table does not use prefix {prefix!r}", where=self.where, hint="no topic of it has {prefix}"
                 )
             _check_prefix(prefix, self.where)
-        changed = msgspec.structs.replace(declared, venue=venue or declared.venue, prefix=prefix or declared.prefix)
+        changed = msgspec.structs.replace(
+            declared,
+            venue=venue or declared.venue,
+            prefix=prefix or declared.prefix,
+            quantity_decimals=declared.quantity_decimals if quantity_decimals is None else quantity_decimals,
+        )
         return ConverterTable(changed, self.where, self._directory)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.convert import _program as c
 from penstock.convert.functions import BUILTINS, Site, apply_function, as_number, packed, rescale
@@ -26,6 +26,8 @@ class Target:
     is_packed: bool = False
     """A text of at most 8 bytes that travels in a number."""
     names: dict[str, int] | None = None
+    is_quantity: bool = False
+    """Nothing is rounded: an integer is a quantity without decimals, more decimals than the target's are refused."""
 
 
 def field_target(model_field: Field) -> Target:
@@ -36,8 +38,15 @@ def field_target(model_field: Field) -> Target:
         return Target(is_float=True, optional=model_field.optional)
     low, high = model_field.bounds
     names = model_field.values or {name: 1 << bit for name, bit in model_field.bits.items()} or None
-    decimals = model_field.decimals if model_field.type == "price" else None
-    return Target(low=low, high=high, decimals=decimals, optional=model_field.optional, names=names)
+    decimals = model_field.decimals if model_field.type in ("price", "quantity") else None
+    return Target(
+        low=low,
+        high=high,
+        decimals=decimals,
+        optional=model_field.optional,
+        names=names,
+        is_quantity=model_field.type == "quantity",
+    )
 
 
 def fit(site: Site, value: Value, target: Target) -> Value:
@@ -63,10 +72,15 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
     if value.kind == c.KIND_UNSIGNED and target.high >= 2**64 - 1:
         return value
     value = as_number(site, value)
-    if target.decimals is not None:
+    if target.is_quantity:
+        value = _fit_quantity(site, value, target.decimals or 0)
+    elif target.decimals is not None:
         value = rescale(site, value, target.decimals)
     elif value.decimals:
-        raise site.refuse(f"the value has {value.decimals} decimals, where it goes has none", hint="rescale(0)?")
+        raise site.refuse(
+            f"the value has {value.decimals} decimals, where it goes has none",
+            hint="rescale(0) rounds it, if that is meant",
+        )
     if value.optional and not target.optional:
         if not value.is_pure:
             raise site.refuse("the value may be missing, where it goes cannot")
@@ -76,6 +90,15 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
             raise site.refuse(f"the value may be beyond {target.low} to {target.high}")
         site.code.check(value, c.CODE_CHECK_RANGE, x=max(target.low, NUMBER_MIN), y=min(target.high, NUMBER_MAX))
     return value
+
+
+def _fit_quantity(site: Site, value: Value, decimals: int) -> Value:
+    if (value.decimals or 0) > decimals:
+        raise site.refuse(
+            f"the quantity has {value.decimals} decimals, where it goes has {decimals}: fractions would be lost",
+            hint="quantity_decimals = 8 in the table, and models that end in _8, keep them",
+        )
+    return rescale(site, replace(value, decimals=value.decimals or 0), decimals)
 
 
 def _fit_size(site: Site, value: Value, size: int) -> Value:
@@ -112,7 +135,9 @@ _ORDER = Target(low=0, high=2**64 - 1)
 _SIDE = Target(low=0, high=1, names={"buy": 0, "sell": 1})
 _PRICE = Target(decimals=PRICE_DECIMALS)
 _PRICE_OPTIONAL = Target(decimals=PRICE_DECIMALS, optional=True)
-_QUANTITY = Target(low=0)
+_QUANTITY = Target(low=0, is_quantity=True)
+"""Has as many decimals as the table's quantities."""
+
 _CONDITIONS = field_target(_TRADE["conditions"])
 _BIT = Target(low=0, high=1)
 
@@ -176,7 +201,7 @@ VERBS = {
     "side_set": Verb(
         c.CODE_SIDE_SET,
         "the only level of a side, where a feed gives the best; a quantity of 0 takes it away",
-        {"side": _SIDE, "price": _PRICE_OPTIONAL, "quantity": Target(low=0, optional=True)},
+        {"side": _SIDE, "price": _PRICE_OPTIONAL, "quantity": replace(_QUANTITY, optional=True)},
     ),
     "book_clear": Verb(c.CODE_BOOK_CLEAR, "all orders and levels of the instrument go"),
     "trade": Verb(

@@ -136,12 +136,13 @@ cdef class Record:
         return True
 
     def scaled(self, str name not None):
-        """The exact integer behind a price: 12.34 with four decimals is 123400. None if it is missing."""
+        """The exact integer behind a price, or a quantity with decimals: 12.34 with four decimals is 123400. None if
+        it is missing."""
         cdef FieldAccessor field = self.layout.accessors_by_name.get(name)
         if field is None:
             raise ModelError(f"the model has no field {name!r}")
         if field.kind != KIND_PRICE:
-            raise ModelError(f"field {name!r} is not a price")
+            raise ModelError(f"field {name!r} is not a price, nor a quantity with decimals")
         if field.since > self.version_read:
             return None
         cdef int64_t value = read_integer(field.storage, self.data + field.offset)
@@ -246,7 +247,7 @@ cdef class FieldAccessor:
         if not self.low <= integer <= self.high:
             if self.kind == KIND_PRICE:
                 low, high = self.low / self.power_exact, self.high / self.power_exact
-                raise self._refusal(value, f"a price from {low} to {high}")
+                raise self._refusal(value, f"{self.expected} from {low} to {high}")
             raise self._refusal(value, f"an integer from {self.low} to {self.high}")
         cdef uint64_t raw = integer & 0xFFFFFFFFFFFFFFFF
         memcpy(place, &raw, self.size)  # little-endian: the low bytes come first
@@ -328,24 +329,24 @@ cdef class FieldAccessor:
         numerator, denominator = value.as_integer_ratio()
         scaled = (2 * numerator * self.power_exact + denominator) // (2 * denominator)
         if scaled / self.power_exact != value:
-            raise self._refusal(value, f"a price with {self.decimals} decimals")
+            raise self._refusal(value, f"{self.expected} with {self.decimals} decimals")
         return scaled
 
     cdef object _scaled_from_decimal(self, value):
         sign, digits, exponent = value.as_tuple()
         if not value.is_finite() or len(digits) > DIGITS_MAX:
-            raise self._refusal(value, f"a price with {self.decimals} decimals")
+            raise self._refusal(value, f"{self.expected} with {self.decimals} decimals")
         coefficient = int("".join(map(str, digits)))
         shift = exponent + self.decimals
         # The shift is checked before it is used: an exponent may be astronomic.
         if coefficient == 0:
             return 0
         if shift > 20:
-            raise self._refusal(value, "a price in range")
+            raise self._refusal(value, f"{self.expected} in range")
         if shift < 0:
             coefficient, rest = divmod(coefficient, 10 ** min(-shift, DIGITS_MAX + 1))
             if rest:
-                raise self._refusal(value, f"a price with {self.decimals} decimals")
+                raise self._refusal(value, f"{self.expected} with {self.decimals} decimals")
         else:
             coefficient *= 10**shift
         return -coefficient if sign else coefficient
@@ -360,13 +361,15 @@ cdef FieldAccessor make_accessor(RecordLayout layout, field):
     accessor.name = field.name
     accessor.__doc__ = field.description
     accessor.layout = layout
-    accessor.kind = KINDS.get(field.type, KIND_INTEGER)
+    accessor.kind = KIND_PRICE if field.is_decimal else KINDS.get(field.type, KIND_INTEGER)
     accessor.storage = storage_of(field.storage)
     accessor.offset = field.offset
     accessor.size = field.size
     accessor.since = field.since
     accessor.optional = field.optional
     accessor.expected = "nanoseconds since 1970 as an integer" if field.type == "timestamp" else "an integer"
+    if accessor.kind == KIND_PRICE:
+        accessor.expected = f"a {field.type}"
     accessor.missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
     accessor.low, accessor.high = field.bounds
     accessor.decimals = field.decimals

@@ -77,7 +77,7 @@ def beyond_spark(model: "MessageModel", records: np.ndarray[Any, Any]) -> NDArra
     names = _names_of(records)
     marks = np.zeros(len(records), np.uint8)
     for field in model.fields:
-        if field.type == "price" and field.name in names:
+        if field.is_decimal and field.name in names:
             mark_beyond(records[field.name], field.missing, marks)
     return marks.view(np.bool_)
 
@@ -102,11 +102,11 @@ def _names_of(records: np.ndarray[Any, Any]) -> tuple[str, ...]:
 
 
 def _nullable(field: Field) -> bool:
-    return field.optional or field.since > 1 or field.type == "price"
+    return field.optional or field.since > 1 or field.is_decimal
 
 
 def _spark_column(field: Field) -> str:
-    if field.type == "price":
+    if field.is_decimal:
         kind = f"DECIMAL({PRICE_DIGITS},{field.decimals})"
     elif field.type in ("text", "enum"):
         kind = "STRING"
@@ -123,7 +123,7 @@ def _spark_column(field: Field) -> str:
 def _arrow_type(field: Field) -> "pa.DataType":
     import pyarrow as pa
 
-    if field.type == "price":
+    if field.is_decimal:
         return pa.decimal128(PRICE_DIGITS, field.decimals)
     if field.type in ("text", "enum"):
         return pa.string()
@@ -135,15 +135,15 @@ def _column(field: Field, values: NDArray[Any]) -> "pa.Array":
     import pyarrow as pa
 
     count = len(values)
-    valid = np.empty((count + 7) // 8, np.uint8) if field.optional or field.type == "price" else None
+    valid = np.empty((count + 7) // 8, np.uint8) if field.optional or field.is_decimal else None
     if field.type == "text":
         return _text_column(values, valid)
     if field.type == "enum":
         offsets = np.empty(4 * (count + 1), np.uint8)
         data, nulls = fill_names(values, _names(tuple(field.values.items())), offsets, valid)
         return pa.Array.from_buffers(pa.string(), count, _buffers(valid, offsets, data), nulls)
-    room = np.empty(count * (16 if field.type == "price" else width_of(field.storage)), np.uint8)
-    if field.type == "price":
+    room = np.empty(count * (16 if field.is_decimal else width_of(field.storage)), np.uint8)
+    if field.is_decimal:
         assert valid is not None
         nulls = fill_prices(values, room, valid)
     elif field.storage[0] == "f":

@@ -8,7 +8,22 @@ from penstock.base.config import Config
 from penstock.base.limits import FIELD_COUNT_MAX, RECORD_SIZE_MAX
 
 FieldType = Literal[
-    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "price", "timestamp", "text", "enum", "flags"
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "f32",
+    "f64",
+    "price",
+    "quantity",
+    "timestamp",
+    "text",
+    "enum",
+    "flags",
 ]
 Conflation = Literal["last", "first", "max", "min", "sum", "never"]
 
@@ -46,3 +61,11 @@ class ModelDocument(Config, frozen=True):
     description: str = ""
     conflate: bool = True
     parts: tuple[PartDocument, ...] = ()
+
+
+class VariantDocument(Config, frozen=True):
+    """A model that differs from another one in its id and in the decimals of its quantities."""
+
+    like: Name
+    id: U16
+    quantity_decimals: Annotated[int, Meta(ge=1, le=18)]

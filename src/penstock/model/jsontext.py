@@ -54,7 +54,7 @@ def decimal_text(scaled: int, decimals: int) -> str:
 
 
 def _json_value(message: "Message", field: "Field") -> Any:
-    if field.type == "price":
+    if field.is_decimal:
         scaled = message.scaled(field.name)
         return None if scaled is None else msgspec.Raw(decimal_text(scaled, field.decimals).encode())
     value = getattr(message, field.name)

@@ -28,11 +28,12 @@ STORAGE = {
     "f32": "f4",
     "f64": "f8",
     "price": "i8",
+    "quantity": "i8",
     "timestamp": "i8",
     "enum": "u1",
 }
 
-KEYS_BY_TYPE = {"price": "decimals", "text": "size", "enum": "values", "flags": "bits"}
+KEYS_BY_TYPE = {"price": "decimals", "quantity": "decimals", "text": "size", "enum": "values", "flags": "bits"}
 """The one key that a type needs; every other type refuses it."""
 
 
@@ -77,9 +78,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return low + (self.missing == low), high - (self.missing == high)
 
     @property
+    def is_decimal(self) -> bool:
+        """Whether its integers stand for decimal numbers: a price, or a quantity of which there are fractions."""
+        return self.type == "price" or (self.type == "quantity" and self.decimals > 0)
+
+    @property
     def type_text(self) -> str:
         """The type as people write it, with what belongs to it: price(4), text(16)."""
-        argument = {"price": self.decimals, "text": self.size}.get(self.type)
+        argument = {"price": self.decimals, "quantity": self.decimals, "text": self.size}.get(self.type)
         return self.type if argument is None else f"{self.type}({argument})"
 
 

@@ -50,7 +50,7 @@ def _fill(field: Field, column: "pa.Array", out: NDArray[Any], missing: Any) -> 
     if field.type in ("text", "enum"):
         out[:] = _looked_up(field, column, missing)
         return
-    if field.type == "price":
+    if field.is_decimal:
         values = _decimals(column)
     else:
         kind = f"i{column.type.bit_width // 8}" if field.storage[0] != "f" else field.storage

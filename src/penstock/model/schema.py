@@ -64,7 +64,7 @@ def _nullable(field: Field) -> bool:
 def _arrow_type(field: Field) -> "pa.DataType":
     import pyarrow as pa
 
-    if field.type == "price":
+    if field.is_decimal:
         return pa.decimal128(19, field.decimals)
     if field.type == "timestamp":
         return pa.timestamp("ns", tz="UTC")
@@ -77,7 +77,7 @@ def _arrow_column(field: Field, values: np.ndarray[Any, Any]) -> "pa.Array":
     import pyarrow as pa
 
     missing = _missing_mask(field, values)
-    if field.type == "price":
+    if field.is_decimal:
         return _decimal_column(field, values, missing)
     if field.type == "text":
         return _text_column(values, missing)

@@ -25,11 +25,14 @@ Content: TypeAlias = MessageBatch | Sequence[PacketMessage]
 
 QUOTE, BOOK, TRADE = shipped("quote"), shipped("book_snapshot"), shipped("trade")
 SPREAD, TOP, DAY = shipped("spread"), shipped("top_of_book"), shipped("day_statistics")
+QUOTE_8, BOOK_8, TRADE_8 = shipped("quote_8"), shipped("book_snapshot_8"), shipped("trade_8")
+TOP_8, DAY_8 = shipped("top_of_book_8"), shipped("day_statistics_8")
+"""Where quantities have decimals."""
 
 PRICE_MISSING = SPREAD.fields_by_name["spread"].missing
 CORRECT, CANCEL = (TRADE.fields_by_name["action"].values[name] for name in ("correct", "cancel"))
 TURNOVER_SCALE = 10**4
-"""The state has turnover with 8 decimals, the model with 4."""
+"""The state has turnover with 8 decimals, besides those of quantities; the model has 4."""
 
 STREAMS_MAX = 256
 """Source streams whose days are apart; those of all others are one."""
@@ -58,13 +61,17 @@ class View(Protocol):
     """Computes one kind of item."""
 
     source: MessageModel
+    made: MessageModel
 
     def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
         """`rows` are records of the source, topics[i] the topic of rows[i], sources[i] where it came from."""
 
 
 class SpreadView:
-    source = QUOTE
+    made = SPREAD
+
+    def __init__(self, source: MessageModel = QUOTE) -> None:
+        self.source = source
 
     def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
         made = _blank(SPREAD, rows)
@@ -79,15 +86,17 @@ class SpreadView:
 
 
 class TopView:
-    source = BOOK
+    def __init__(self, source: MessageModel = BOOK, made: MessageModel = TOP) -> None:
+        self.source = source
+        self.made = made
 
     def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
-        made = _blank(TOP, rows)
+        made = _blank(self.made, rows)
         for side in ("bid", "ask"):
             made[f"{side}_price"] = rows[f"{side}_price_1"]
             made[f"{side}_size"] = rows[f"{side}_size_1"]
         made["update_count"] = numpy.maximum(rows["update_count"], 1)
-        return _derived(topics, "top", TOP, made, sources)
+        return _derived(topics, "top", self.made, made, sources)
 
 
 class _Day:
@@ -112,9 +121,17 @@ class DayView:
     """One update for each instrument that a batch has trades of. Each source stream has its own sessions, and so its
     own days."""
 
-    source = TRADE
-
-    def __init__(self, seed: int, instruments_max: int, trades_max: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        instruments_max: int,
+        trades_max: int,
+        source: MessageModel = TRADE,
+        made: MessageModel = DAY,
+    ) -> None:
+        self.source = source
+        self.made = made
+        self._turnover_scale = TURNOVER_SCALE * 10 ** source.fields_by_name["quantity"].decimals
         self._limits = StateLimits(instruments=instruments_max, trades=trades_max, orders=1, levels=1)
         self._seed = seed
         self._days: dict[tuple[int, int] | None, _Day] = {}
@@ -154,10 +171,10 @@ class DayView:
             else:
                 day.state.add_trade(number, trade_id, price, quantity, event_ns, conditions[index])
         chosen = rows[[index for index, _, _ in last.values()]]
-        made = _blank(DAY, chosen)
+        made = _blank(self.made, chosen)
         for row, (topic, (_, day, _)) in zip(made, last.items(), strict=True):
-            _fill(row, day.state, day.numbers[topic])
-        return _derived(list(last), "day", DAY, made, [source for _, _, source in last.values()])
+            _fill(row, day.state, day.numbers[topic], self._turnover_scale)
+        return _derived(list(last), "day", self.made, made, [source for _, _, source in last.values()])
 
     def _day(self, source: Source | None) -> _Day:
         key = None if source is None else source[:2]
@@ -168,31 +185,35 @@ class DayView:
         return self._days[key]
 
 
-def _fill(row: Any, state: ConversionState, number: int) -> None:
+def _fill(row: Any, state: ConversionState, number: int, turnover_scale: int) -> None:
     day = state.day_statistics(number)
     for name in ("open", "high", "low", "last", "previous_close"):
         price = getattr(day, name)
         row[name] = PRICE_MISSING if price is None else price
     row["volume"], row["trade_count"] = day.volume, day.trade_count
-    row["turnover"] = day.turnover // TURNOVER_SCALE
+    row["turnover"] = day.turnover // turnover_scale
 
 
 class Views:
     """The views that a plant has."""
 
     def __init__(self, names: Sequence[ViewName], *, seed: int, instruments_max: int, trades_max: int) -> None:
-        self.day = DayView(seed, instruments_max, trades_max) if "day" in names else None
-        known: dict[ViewName, View | None] = {"spread": SpreadView(), "top": TopView(), "day": self.day}
+        room = (seed, instruments_max, trades_max)
+        self._days = [DayView(*room), DayView(*room, TRADE_8, DAY_8)] if "day" in names else []
+        known: dict[ViewName, Sequence[View]] = {
+            "spread": [SpreadView(), SpreadView(QUOTE_8)],
+            "top": [TopView(), TopView(BOOK_8, TOP_8)],
+            "day": self._days,
+        }
         self._tags: dict[tuple[int, int], tuple[int, str]] = {}  # the session of each source stream
-        self._views = [view for name in dict.fromkeys(names) if (view := known[name]) is not None]
+        self._views = [view for name in dict.fromkeys(names) for view in known[name]]
 
     def __bool__(self) -> bool:
         return bool(self._views)
 
     @property
     def models(self) -> list[MessageModel]:
-        found = {SpreadView: SPREAD, TopView: TOP, DayView: DAY}
-        return [found[type(view)] for view in self._views]
+        return list(dict.fromkeys(view.made for view in self._views))
 
     def derive(self, content: Content, source_of: SourceOf = lambda *_: None) -> list[Derived]:
         """What these messages change, in their order within each view."""
@@ -207,9 +228,10 @@ class Views:
     def change_session(self, stream: tuple[int, int], event: SessionEvent) -> None:
         """A session of a feed's source stream began or ended. "running" is one that was met in its middle: if another
         one was known before, its begin was missed."""
-        if self.day is not None and self._tags.get(stream) != (event.tag, event.session):
+        if self._days and self._tags.get(stream) != (event.tag, event.session):
             if event.kind == "begin" or (event.kind == "running" and stream in self._tags):
-                self.day.new_day(stream)
+                for day in self._days:
+                    day.new_day(stream)
             if stream in self._tags or len(self._tags) < STREAMS_MAX:
                 self._tags[stream] = event.tag, event.session
 

@@ -33,6 +33,7 @@ class FeedSourceOptions(Config, frozen=True):
     table: str = ""
     venue: str = ""
     prefix: str = ""
+    quantity_decimals: Literal[0, 8] | None = None
     modules: tuple[str, ...] = ()
     date: str = ""
     stream: Annotated[int, msgspec.Meta(ge=0, le=STREAM_MAX)] = 1
@@ -55,13 +56,14 @@ class FeedSourceOptions(Config, frozen=True):
             self.date,
             venue=self.venue,
             prefix=self.prefix,
+            quantity_decimals=self.quantity_decimals,
             modules=absolute_modules(self.modules),
         )
 
     def checked_model(self) -> MessageModel | None:
         """The model of the rows; None: all models, or no conversion at all."""
         if self.rows == "source":
-            for name in ("table", "venue", "prefix", "model", "date", "topics", "condition"):
+            for name in ("table", "venue", "prefix", "quantity_decimals", "model", "date", "topics", "condition"):
                 if getattr(self, name):
                     raise ConfigurationError(
                         "source messages are not converted", where=f"{WHERE}: option {name}", hint="rows=messages is"

@@ -27,6 +27,7 @@ from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockErr
 from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, TableChoice
+from penstock.convert.document import QuantityDecimals
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
@@ -63,6 +64,7 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     trading_date: str = ""
     venue: str = ""
     prefix: str = ""
+    quantity_decimals: QuantityDecimals | None = None
     modules: tuple[str, ...] = ()
     """With converter functions or tables of one's own, besides those that the table names."""
 
@@ -71,7 +73,10 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         load_modules(self.modules)
         path = Path(self.table)
         changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
-        return _load(self.table, self.venue, self.prefix, changed_ns)
+        choice = TableChoice(
+            name=self.table, venue=self.venue, prefix=self.prefix, quantity_decimals=self.quantity_decimals
+        )
+        return _load(choice, changed_ns)
 
     @property
     def needs_date(self) -> bool:
@@ -114,8 +119,8 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @lru_cache(maxsize=16)
-def _load(name: str, venue: str, prefix: str, changed_ns: int) -> tuple[ConverterTable, Plan]:
-    table = ConverterTable.find(TableChoice(name=name, venue=venue, prefix=prefix))
+def _load(choice: TableChoice, changed_ns: int) -> tuple[ConverterTable, Plan]:
+    table = ConverterTable.find(choice)
     return table, table.compile()
 
 

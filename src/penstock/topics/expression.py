@@ -168,10 +168,11 @@ class _Reader:
     def _field_comparison(self, node: exp.Expression, operator: Operator) -> Condition:
         left, right = self._field(_bare(node.this)), self._field(_bare(node.expression))
         kinds = {_comparison_kind(left), _comparison_kind(right)}
-        if kinds == {"number", "float"} and "price" in (left.type, right.type):
+        if kinds == {"number", "float"} and (left.is_decimal or right.is_decimal):
+            exact = left if left.is_decimal else right
             raise FilterExpressionError(
                 f"{left.name!r} is {left.type_text}, {right.name!r} is {right.type_text}",
-                hint="a price is exact, a float is not: they cannot be compared",
+                hint=f"a {exact.type} is exact, a float is not: they cannot be compared",
             )
         if len(kinds) > 1 and kinds != {"number", "float"}:
             raise FilterExpressionError(f"{left.name!r} is {left.type_text}, {right.name!r} is {right.type_text}")

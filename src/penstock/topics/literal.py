@@ -17,7 +17,7 @@ FRACTION_DIGITS_MAX = 18
 
 NUMBER = re.compile(r"-?(\d*)(?:\.(\d*))?([eE][+-]?\d+)?", re.ASCII)
 TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?\s*(Z|UTC|[+-]\d\d:\d\d)?", re.ASCII)
-NUMBER_TYPES = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "price", "timestamp"}
+NUMBER_TYPES = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "price", "quantity", "timestamp"}
 FLOAT_TYPES = {"f32", "f64"}
 
 

@@ -94,7 +94,7 @@ cdef class FieldTable:
             self.places[number].size = field.size
             self.places[number].storage = storage_of(field.storage)
             self.places[number].is_optional = field.optional
-            self.places[number].is_price = field.type == "price"
+            self.places[number].is_price = field.is_decimal
             self.places[number].missing = <int64_t>(<uint64_t>((field.missing or 0) & 0xFFFFFFFFFFFFFFFF))
             self.places[number].power = 10.0 ** field.decimals
             number += 1

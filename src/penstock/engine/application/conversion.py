@@ -18,6 +18,6 @@ def converted_model(model: MessageModel) -> MessageModel:
 
 
 def _converted(field: Field) -> Field:
-    if field.type != "price":
+    if not field.is_decimal:
         return field
     return msgspec.structs.replace(field, type="f64", storage="f8", decimals=0)

@@ -21,6 +21,7 @@ from penstock.model import shipped, shipped_names
 from penstock.spark.pipeline.archive import Archive, Staging, read_frame
 from penstock.spark.pipeline.commits import Commit, FileEntry
 from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
+from penstock.spark.pipeline.derive.fractional import present
 from penstock.spark.pipeline.failures import Failure, attempt, spark_failures
 from penstock.spark.pipeline.placing import FILES, STATES, kept
 from penstock.spark.pipeline.tables import table_schema
@@ -37,6 +38,7 @@ OUTPUT_ROW = pa.schema([("file", pa.string()), ("failure", pa.string())])
 
 def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_final: bool) -> bool:
     catalogue = archive.catalogue
+    derivations = present(derivations, catalogue.schemas)
     is_behind = any(catalogue.derived.get(each.name, 0) < catalogue.appended for each in derivations)
     return bool(derivations) and (is_behind or (is_final and not catalogue.is_final))
 
@@ -50,6 +52,7 @@ def derive(
     on_each: Callable[[str], None] = lambda name: None,
 ) -> Commit | None:
     """None when there is nothing new. `on_each` is told the name of each derivation before it begins."""
+    derivations = present(derivations, archive.catalogue.schemas)
     if not needs_derivation(archive, derivations, is_final=is_final):
         return None
     staging = archive.begin()
@@ -195,6 +198,7 @@ def derive_dates(
     `staged` are files of the commit at hand, `removed` paths that it takes away. Rows of the day before and of the day
     after are read as well: a session may end under the next date.
     """
+    derivations = present(derivations, {*archive.catalogue.schemas, *(file.table for file in staged)})
     made = {table for derivation in derivations for table in derivation.tables}
     files = [file for each in archive.catalogue.files.values() for file in each.values() if file.path not in removed]
     near = {(date.fromisoformat(each) + timedelta(days)).isoformat() for each in dates for days in (-1, 0, 1)}

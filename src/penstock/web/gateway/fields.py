@@ -21,7 +21,7 @@ _KIND = struct.Struct("<I")
 _MESSAGE = struct.Struct("<IQQHHHHI")
 _PUBLISH = struct.Struct("<IIHHH")
 
-_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "timestamp"})
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "quantity", "timestamp"})
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -104,8 +104,8 @@ def record(model: MessageModel | None, name: str, fields: dict[str, Any]) -> Mes
         field = model.fields_by_name.get(key)
         if field is None:
             raise ModelError(f"model {model.name!r} has no field {key[:64]!r}")
-        given[key] = _number(value) if field.type in _INTEGERS else value
-        if isinstance(value, float) and field.type == "price":
+        given[key] = _number(value) if field.type in _INTEGERS and not field.is_decimal else value
+        if isinstance(value, float) and field.is_decimal:
             given[key] = Decimal(repr(value))
     return model.new(**given)
 

@@ -12,14 +12,19 @@ from penstock.spark.pipeline.derive.bars import TimeBars, tick_bars, volume_bars
 from penstock.spark.pipeline.derive.bbo import BestBidOffer
 from penstock.spark.pipeline.derive.books import Books
 from penstock.spark.pipeline.derive.day import Day
+from penstock.spark.pipeline.derive.fractional import UNITS, Fractional
 from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, derived, table_frame
 
-DERIVATIONS: tuple[Derivation, ...] = (
+_WHOLE: tuple[Derivation, ...] = (
     Books(), TimeBars(), volume_bars(), tick_bars(), TradeQuote(), BestBidOffer(), Day(),
 )  # fmt: skip
+_FRACTIONS: tuple[Derivation, ...] = tuple(
+    Fractional(volume_bars(100 * UNITS) if each.name == "bar_volume" else each) for each in _WHOLE
+)
+DERIVATIONS: tuple[Derivation, ...] = (*_WHOLE, *_FRACTIONS)
 """What the pipeline derives unless it is told otherwise."""
 
 __all__ = [
-    "CARRIED", "DERIVATIONS", "BestBidOffer", "Books", "Day", "Derivation", "Output", "Step", "TableWork", "TimeBars",
-    "TradeQuote", "as_of", "derived", "table_frame", "tick_bars", "volume_bars",
+    "CARRIED", "DERIVATIONS", "BestBidOffer", "Books", "Day", "Derivation", "Fractional", "Output", "Step",
+    "TableWork", "TimeBars", "TradeQuote", "as_of", "derived", "table_frame", "tick_bars", "volume_bars",
 ]  # fmt: skip

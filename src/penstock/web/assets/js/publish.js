@@ -158,7 +158,7 @@ function choice(name, values) {
 }
 
 function isNumeric(type) {
-  return type === "price" || /^[iuf]\d+$/.test(type);
+  return type === "price" || type === "quantity" || /^[iuf]\d+$/.test(type);
 }
 
 // What is typed, as the model's JSON has it. Numbers beyond what a double holds exactly stay texts.

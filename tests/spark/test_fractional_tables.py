@@ -1,0 +1,93 @@
+"""Derived tables of venues that trade fractions: the same as those of whole quantities, and exact below one."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark.feedslices import Conversion
+from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.capture import FeedSource
+from penstock.spark.pipeline.derive import DERIVATIONS, Fractional, TimeBars, volume_bars
+from penstock.spark.pipeline.derive.fractional import UNITS
+from penstock.spark.pipeline.runner import run
+from spark.pipeline_kit import DAY, Silent, write_feed
+
+TIME = 1_700_000_000_000_000_000
+TABLES = ("trade", "quote", "top_of_book", "depth", "bar_time", "bar_volume", "bar_tick", "trade_quote", "bbo", "day")
+ENVELOPE = {"model", "captured", "payload"}
+
+
+def rows_of(spark: Any, archive: Archive, table: str) -> list[dict[str, Any]]:
+    files = [str(archive.path / file.path) for file in archive.files(table)]
+    rows = [row.asDict(recursive=True) for row in spark.read.parquet(*files).collect()]
+    rows = [{name: value for name, value in row.items() if name not in ENVELOPE} for row in rows]
+    return sorted(rows, key=lambda row: (row["event_time"], row.get("seq") or row.get("first_seq")))
+
+
+@pytest.mark.spec("DAY-9", "PIPE-5")
+def test_every_derived_table_has_the_same_values_as_that_of_whole_quantities(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "day.itch"
+    write_feed(path, 2_000)
+    whole, fractions = Archive.writing(tmp_path / "whole"), Archive.writing(tmp_path / "fractions")
+    same = tuple(
+        Fractional(volume_bars(10_000 * UNITS)) if each.name == "bar_volume_8" else each for each in DERIVATIONS
+    )
+    with whole as archive:
+        conversion = Conversion("itch", trading_date=DAY.isoformat())
+        run(spark, archive, [FeedSource(path, conversion)], DERIVATIONS, Silent(), cores=2)
+        assert not any(table.endswith("_8") for table in archive.catalogue.schemas), "nothing is made for nobody"
+        expected = {table: rows_of(spark, archive, table) for table in TABLES}
+    with fractions as archive:
+        conversion = Conversion("itch", trading_date=DAY.isoformat(), quantity_decimals=8)
+        run(spark, archive, [FeedSource(path, conversion)], same, Silent(), cores=2)
+        for table in TABLES:
+            got = rows_of(spark, archive, f"{table}_8")
+            assert len(got) > 5, table
+            assert _valued(got) == _valued(expected[table]), table
+        assert "`quantity` DECIMAL(18,8)" in archive.catalogue.schemas["trade_8"]
+        assert "volume DECIMAL(20,8)" in archive.catalogue.schemas["bar_time_8"]
+
+
+def _valued(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An order that depends on values only: a decimal is equal to an integer, but not as a text."""
+    return sorted(rows, key=lambda row: tuple((name, _key(value)) for name, value in sorted(row.items())))
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}={_key(each)}" for name, each in sorted(value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_key, value)) + "]"
+    return f"{Decimal(value):.16f}" if isinstance(value, int | Decimal) else str(value)
+
+
+@pytest.mark.spec("DAY-9")
+def test_fractions_add_up_exactly_in_bars_and_days(spark: Any, tmp_path: Path) -> None:
+    sizes = ["0.0046", "0.00000001", "1.25869", "0.1", "0.2"]
+    lines = [f"trade,{TIME + number},BTCUSDT,61837.6{number},{size},{number}" for number, size in enumerate(sizes)]
+    lines.append(f"quote,{TIME + 9},BTCUSDT,61685.99,1.25869,61686.00,2.44807")
+    path = tmp_path / "ticks.csv"
+    path.write_text("\n".join(lines) + "\n")
+    with Archive.writing(tmp_path / "archive") as archive:
+        conversion = Conversion("csv-ticks", quantity_decimals=8)
+        report = run(spark, archive, [FeedSource(path, conversion)], DERIVATIONS, Silent(), cores=1)
+        assert report.account.is_balanced
+        assert report.account.quarantined == {}
+        total = sum(map(Decimal, sizes))
+        turnover = sum(Decimal(f"61837.6{number}") * Decimal(size) for number, size in enumerate(sizes))
+        (bar,) = rows_of(spark, archive, "bar_time_8")
+        (day,) = rows_of(spark, archive, "day_8")
+        for row in (bar, day):
+            assert (row["volume"], row["turnover"], row["trade_count"]) == (total, turnover, 5)
+            assert row["vwap"] == (turnover / total).quantize(Decimal("0.00000001"))
+        (bbo,) = rows_of(spark, archive, "bbo_8")
+        assert (bbo["bid_size"], bbo["ask_size"]) == (Decimal("1.25869"), Decimal("2.44807"))
+        trades = rows_of(spark, archive, "trade_8")
+        assert [row["quantity"] for row in trades] == [Decimal(size) for size in sizes]
+
+
+def test_a_fractional_derivation_is_named_after_the_one_it_runs() -> None:
+    made = Fractional(TimeBars())
+    assert (made.name, made.tables, made.needs) == ("bar_time_8", ("bar_time_8",), ("trade_8",))
