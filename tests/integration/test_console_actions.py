@@ -274,7 +274,7 @@ def test_a_role_that_was_taken_away_is_gone_for_those_who_are_logged_in(tmp_path
             admin.set_policy(policy_text().replace('roles = ["administrator"]', 'roles = ["auditor"]'))
         refused = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "I used to"})
         assert (refused.status, refused.code) == (403, "forbidden")
-        assert [line["outcome"] for line in written(console)] == ["asked", "refused"]
+        assert written(console) == [], "an attempt without the role is only logged"
         assert boss.get("/api/session").document["roles"] == ["auditor"]
 
 

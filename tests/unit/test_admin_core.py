@@ -491,6 +491,22 @@ def test_a_revocation_changes_the_keys_for_everybody_else() -> None:
     assert plant.core.renew(plant.caller("bob"), "s2", plant.now_ns).streams[0].keys[-1].key_id == 2
 
 
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_a_newcomer_gets_no_keys_of_the_past() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.core.feeds.rotate("itch", ["alice"], plant.now_ns)
+    plant.beat("a", key_ids=(1, 2))
+    plant.wait(2)
+    assert [each.state for each in plant.core.feeds.keys("itch")] == ["old", "active"]
+    (newcomer,) = plant.subscribe("bob", "md.us.eq.>", name="s2").streams
+    assert [each.key_id for each in newcomer.keys] == [2]
+    (holder,) = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams
+    assert [each.key_id for each in holder.keys] == [1, 2], "whoever held a key still opens what is on its way"
+    assert [each.key_id for each in plant.register(sealed=True).keys] == [1, 2]
+
+
 @pytest.mark.spec("ADM-7")
 def test_who_cancelled_and_is_revoked_later_still_costs_a_key() -> None:
     plant = Plant()

@@ -202,8 +202,9 @@ class Feeds:
         return next((each.key for each in self.keys(feed) if each.state == "active"), None)
 
     def hand_out(self, client: str, feed: str) -> list[StreamKey]:
-        """The feed's keys, for a client that may hold them or is its adapter; it is written down who has them."""
-        keys = self.keys(feed)
+        """The feed's keys, for a client that may hold them or is its adapter; it is written down who has them. A client
+        that did not hold a key which is out of use does not get it: it may have had no right at that time."""
+        keys = [each for each in self.keys(feed) if each.state != "old" or client in each.holders]
         for each in keys:
             if client not in each.holders:
                 self._put_key(msgspec.structs.replace(each, holders=(*each.holders, client)))

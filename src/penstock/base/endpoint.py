@@ -1,10 +1,11 @@
 """The page every node shows to its operator: /metrics for Prometheus, /health for whoever must know if it lives, and
 /status, in the node's own words, where it has them.
 
-It runs in a thread of its own on the loopback address unless told otherwise, reads nothing but the request line and
-headers (which the standard library bounds), and answers GET only.
+It runs in a thread of its own, on a loopback address only, because it has neither TLS nor a token. It reads nothing but
+the request line and headers (which the standard library bounds), and answers GET only.
 """
 
+import ipaddress
 import sys
 import threading
 import traceback
@@ -46,6 +47,12 @@ class Endpoint:
         class Handler(_Handler):
             endpoint = self
 
+        if not _is_loopback(host):
+            raise ConfigurationError(
+                f"a page at {host} could be read by everybody who reaches it: it has neither TLS nor a token",
+                where="metrics_host",
+                hint="serve it at 127.0.0.1, behind a proxy that has both",
+            )
         try:
             self._server = _Server((host, port), Handler)
         except OSError as error:
@@ -90,6 +97,13 @@ class Endpoint:
             return 200, "application/json", msgspec.json.encode(self._status())
         pages = "/metrics and /health" if self._status is None else "/metrics, /health and /status"
         return 404, "text/plain; charset=utf-8", f"there are {pages}\n".encode()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Server(ThreadingHTTPServer):
