@@ -25,7 +25,7 @@ def decode(chunks: list[bytes]) -> tuple[int, int, list[Unit]]:
     for at, chunk in enumerate(chunks):
         magic, version, flags, reserved, size, checksum = struct.unpack_from("<4sBBHII", chunk)
         number, instruments, digest = struct.unpack_from("<IIQ", chunk, 16)
-        assert (magic, version, reserved, number) == (b"PSIM", 1, 0, at)
+        assert (magic, version, reserved, number) == (b"PSIM", 2, 0, at)
         assert flags == (1 if at == 0 else 0) | (2 if at == len(chunks) - 1 else 0)
         assert size == len(chunk) - 32
         assert checksum == crc32c(chunk[:12] + chunk[16:])
@@ -41,15 +41,16 @@ def decode(chunks: list[bytes]) -> tuple[int, int, list[Unit]]:
 
 def decode_unit(number: int, data: bytes) -> Any:
     if number == 0:
-        return struct.unpack("<16sqQ", data)
+        return struct.unpack("<16sqQqqQ", data)
     if number <= 1024:
         return list(struct.iter_unpack("<QqQII", data))
     if number % 2 == 0:
         return list(struct.iter_unpack("<QqQqII", data))
     reference = struct.unpack_from("<16s4sIQIBBH8sqq", data)
     statistics = struct.unpack_from("<5qQQQqQ", data, 64)
-    position = struct.unpack_from("<qQ", data, 144)
-    bids, asks = struct.unpack_from("<II", data, 160)
-    levels = list(struct.iter_unpack("<qQII", data[168:]))
+    extended = struct.unpack_from("<3qQQqQ", data, 144)
+    position = struct.unpack_from("<qQ", data, 200)
+    bids, asks = struct.unpack_from("<II", data, 216)
+    levels = list(struct.iter_unpack("<qQII", data[224:]))
     assert len(levels) == bids + asks
-    return reference, statistics, position, levels[:bids], levels[bids:]
+    return reference, statistics, extended, position, levels[:bids], levels[bids:]

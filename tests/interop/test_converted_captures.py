@@ -82,7 +82,8 @@ def test_iex_deep(samples: Path, facts: dict[str, Any]) -> None:
     }
     assert last_quotes(kept).items() <= wanted.items()
     for symbol, day in known["per_symbol_trades"].items():
-        assert converter.state.statistics(symbol).volume == day["volume"]
+        statistics = converter.state.statistics(symbol)
+        assert statistics.volume + statistics.extended_volume == day["volume"]
 
 
 def test_iex_tops(samples: Path, facts: dict[str, Any]) -> None:
@@ -97,7 +98,9 @@ def test_iex_tops(samples: Path, facts: dict[str, Any]) -> None:
     assert sum(int(each["size"].sum()) for each in rows) == known["traded_shares"]
     broken = converter.counters.by_cause("source_messages")["trade_break"]
     unknown = converter.counters.by_cause("source_messages_unmatched").get("unknown_trade", 0)
-    assert sum(each.trade_count for each in statistics) == known["trades"] - (broken - unknown)
+    assert sum(each.trade_count + each.extended_trade_count for each in statistics) == known["trades"] - (
+        broken - unknown
+    )
 
 
 @pytest.mark.parametrize(

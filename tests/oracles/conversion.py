@@ -6,17 +6,18 @@ Shares nothing with the product but the numbers of docs/protocol/state-image.md.
 from dataclasses import dataclass, field, replace
 
 OK, UNKNOWN, DUPLICATE, SHORT, REFUSED, INVALID = range(6)
-NOT_LAST, NOT_HIGH_LOW, NOT_VOLUME = 256, 512, 1024
+EXTENDED_HOURS, NOT_LAST, NOT_HIGH_LOW, NOT_VOLUME = 2, 256, 512, 1024
 
 MASK = 2**64 - 1
 FIRST, SECOND, LAST = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3
 PRICE_NONE = 2**63  # as a word
 LOCATE_NONE = MASK
-SESSION, ORDER, REFERENCE, STATISTICS, POSITION, LEVEL, TRADE = range(1, 8)
+SESSION, ORDER, REFERENCE, STATISTICS, POSITION, LEVEL, TRADE, EXTENDED = range(1, 9)
 
 
 SIZE_LIMIT = 2**62
 VOLUME = 6
+EXTENDED_VOLUME = 12
 """Its place among the statistics."""
 
 
@@ -74,6 +75,23 @@ class Instrument:
     previous_close: int | None = None
     trades: list[Trade] = field(default_factory=list)
     whole_levels: list[dict[int, tuple[int, int]]] = field(default_factory=lambda: [{}, {}])
+
+
+def values_of(trades: list[Trade]):
+    """open, high, low, last, last size, volume, turnover, count."""
+    lasts = [trade for trade in trades if not trade.conditions & NOT_LAST]
+    ranged = [trade.price for trade in trades if not trade.conditions & NOT_HIGH_LOW]
+    counted = [trade for trade in trades if not trade.conditions & NOT_VOLUME]
+    return (
+        lasts[0].price if lasts else None,
+        max(ranged, default=None),
+        min(ranged, default=None),
+        lasts[-1].price if lasts else None,
+        lasts[-1].size if lasts else 0,
+        sum(trade.size for trade in counted),
+        sum(trade.price * trade.size for trade in counted),
+        len(counted),
+    )
 
 
 @dataclass
@@ -161,10 +179,15 @@ class OracleState:
     # Trades
 
     def add_trade(self, instrument: int, trade_id: int, price: int, size: int, event_ns: int, conditions: int) -> int:
-        if size == 0 or self.statistics(instrument)[VOLUME] + size >= SIZE_LIMIT:
+        if size == 0 or self.volume(instrument) + size >= SIZE_LIMIT:
             return INVALID
         self.instruments[instrument].trades.append(Trade(trade_id, price, size, event_ns, conditions))
         return OK
+
+    def volume(self, instrument: int) -> int:
+        """Of regular and extended hours together."""
+        values = self.statistics(instrument)
+        return values[VOLUME] + values[EXTENDED_VOLUME]
 
     def find_trade(self, instrument: int, trade_id: int) -> int | None:
         trades = self.instruments[instrument].trades
@@ -183,30 +206,21 @@ class OracleState:
         at = self.find_trade(instrument, trade_id)
         if at is None:
             return UNKNOWN
-        if size == 0 or self.statistics(instrument)[VOLUME] + size >= SIZE_LIMIT:
+        if size == 0 or self.volume(instrument) + size >= SIZE_LIMIT:
             return INVALID
         trades = self.instruments[instrument].trades
         trades[at] = replace(trades[at], price=price, size=size, conditions=conditions)
         return OK
 
     def statistics(self, instrument: int):
-        """open, high, low, last, previous close, last size, volume, turnover, count."""
+        """open, high, low, last, previous close, last size, volume, turnover, count of regular hours; high, low, last,
+        volume, turnover, count of extended hours."""
         owner = self.instruments[instrument]
         trades = [trade for trade in owner.trades if not trade.is_broken]
-        lasts = [trade for trade in trades if not trade.conditions & NOT_LAST]
-        ranged = [trade.price for trade in trades if not trade.conditions & NOT_HIGH_LOW]
-        counted = [trade for trade in trades if not trade.conditions & NOT_VOLUME]
-        return (
-            lasts[0].price if lasts else None,
-            max(ranged, default=None),
-            min(ranged, default=None),
-            lasts[-1].price if lasts else None,
-            owner.previous_close,
-            lasts[-1].size if lasts else 0,
-            sum(trade.size for trade in counted),
-            sum(trade.price * trade.size for trade in counted),
-            len(counted),
-        )
+        regular = values_of([trade for trade in trades if not trade.conditions & EXTENDED_HOURS])
+        extended = values_of([trade for trade in trades if trade.conditions & EXTENDED_HOURS])
+        _, high, low, last, _, *counted = extended
+        return (*regular[:4], owner.previous_close, *regular[4:], high, low, last, *counted)
 
     def new_day(self) -> None:
         self.clear_book()
@@ -221,7 +235,7 @@ class OracleState:
 
     def digest(self) -> int:
         name, day_ns, phase = self.session
-        total = mix(SESSION, 0, [*words_of(name, 16), day_ns, phase])
+        total = mix(SESSION, 0, [*words_of(name, 16), day_ns, phase, 0, 0, 0])
         for reference, order in self.orders.items():
             place = order.instrument * 2 + order.side
             total += mix(ORDER, 0, [reference, order.price, order.shares, place | order.participant << 32])
@@ -231,8 +245,11 @@ class OracleState:
 
     def instrument_digest(self, number: int) -> int:
         each = self.instruments[number]
-        *prices, last_size, volume, turnover, count = self.statistics(number)
-        prices = [PRICE_NONE if price is None else price for price in prices]
+        values = self.statistics(number)
+        prices = [PRICE_NONE if price is None else price for price in values[:5]]
+        last_size, volume, turnover, count = values[5:9]
+        late_prices = [PRICE_NONE if price is None else price for price in values[9:12]]
+        late_volume, late_turnover, late_count = values[12:]
         limits = [PRICE_NONE if price is None else price for price in each.limits]
         venue = int.from_bytes(each.venue.encode().ljust(4, b"\0"), "little")
         total = mix(
@@ -248,6 +265,8 @@ class OracleState:
             ],
         )
         total += mix(STATISTICS, number, [*prices, last_size, volume, turnover, turnover >> 64, count])
+        late = [*late_prices, late_volume, late_turnover, late_turnover >> 64, late_count]
+        total += mix(EXTENDED, number, late)
         total += mix(POSITION, number, list(each.position))
         for side in (0, 1):
             for price, size, orders in self.levels(number, side):

@@ -47,21 +47,37 @@ class Instrument:
 
     def day(self) -> dict[str, Any]:
         alive = [trade for trade in self.trades if not trade["broken"]]
-        marked = shipped("trade").fields_by_name["conditions"].bits
-        last = [each["price"] for each in alive if not each["conditions"] >> marked["not_last"] & 1]
-        ranged = [each["price"] for each in alive if not each["conditions"] >> marked["not_high_low"] & 1]
-        counted = [each for each in alive if not each["conditions"] >> marked["not_volume"] & 1]
-        turnover = sum(each["price"] * each["quantity"] for each in counted)
-        return {
-            "open": last[0] if last else None,
-            "last": last[-1] if last else None,
-            "high": max(ranged, default=None),
-            "low": min(ranged, default=None),
-            "previous_close": None,
-            "volume": sum(each["quantity"] for each in counted),
-            "turnover": min(turnover // 10**4, 2**63 - 1),
-            "trade_count": len(counted),
-        }
+        extended = _come_to([each for each in alive if each["conditions"] & EXTENDED_HOURS])
+        regular = _come_to([each for each in alive if not each["conditions"] & EXTENDED_HOURS])
+        return {**regular, "previous_close": None, **{f"extended_{name}": value for name, value in extended.items()}}
+
+    def shown(self) -> tuple[int, str]:
+        """State and reason: an operational halt suspends what no regulatory halt or pause stops already."""
+        states = shipped("status").fields_by_name["state"].values
+        if self.restrictions & OPERATIONAL_HALT and self.state not in (states["halted"], states["paused"]):
+            return states["suspended"], ""
+        return self.state, self.reason
+
+
+CONDITIONS = {name: 1 << bit for name, bit in shipped("trade").fields_by_name["conditions"].bits.items()}
+EXTENDED_HOURS = CONDITIONS["extended_hours"]
+OPERATIONAL_HALT = 1 << shipped("status").fields_by_name["restrictions"].bits["operational_halt"]
+
+
+def _come_to(trades: list[dict[str, Any]]) -> dict[str, Any]:
+    last = [each["price"] for each in trades if not each["conditions"] & CONDITIONS["not_last"]]
+    ranged = [each["price"] for each in trades if not each["conditions"] & CONDITIONS["not_high_low"]]
+    counted = [each for each in trades if not each["conditions"] & CONDITIONS["not_volume"]]
+    turnover = sum(each["price"] * each["quantity"] for each in counted)
+    return {
+        "open": last[0] if last else None,
+        "last": last[-1] if last else None,
+        "high": max(ranged, default=None),
+        "low": min(ranged, default=None),
+        "volume": sum(each["quantity"] for each in counted),
+        "turnover": min(turnover // 10**4, 2**63 - 1),
+        "trade_count": len(counted),
+    }
 
 
 class OracleConverter:
@@ -76,6 +92,8 @@ class OracleConverter:
         self.by_symbol: dict[str, Instrument] = {}
         self.orders: dict[int, dict[str, Any]] = {}
         self.malformed = self.unmatched = 0
+        self.hours = 0
+        """What the feed says of the session: 1 regular, 2 extended hours."""
 
     def convert(self, sequence: int, data: bytes, receive_ns: int = 0) -> list[tuple[str, int, int, int, bytes]]:
         try:
@@ -149,6 +167,7 @@ class _Run:
         self.trade: dict[str, Any] = {}
         self.changed = False
         self.defines = False
+        self.altered = False
 
     # Steps
 
@@ -225,8 +244,8 @@ class _Run:
             raise Malformed
         return value
 
-    def do_phase(self, code: Any) -> None:
-        pass
+    def do_phase(self, code: Any, hours: int = 0) -> None:
+        self.owner.hours = hours or self.owner.hours
 
     def do_define(self, round_lot: int) -> None:
         pass
@@ -237,7 +256,9 @@ class _Run:
 
     def do_restriction(self, rule: int, on: int) -> None:
         assert self.instrument is not None
-        self.instrument.restrictions = self.instrument.restrictions & ~rule | (rule if on else 0)
+        before = self.instrument.restrictions
+        self.instrument.restrictions = before & ~rule | (rule if on else 0)
+        self.altered = before != self.instrument.restrictions
 
     def do_limits(self, upper: int | None = None, lower: int | None = None) -> None:
         assert self.instrument is not None
@@ -316,12 +337,17 @@ class _Run:
         keep = {price: [quantity, 0]} if quantity and price is not None else {}
         self.instrument.levels[name] = keep  # type: ignore[assignment]
 
-    def do_trade(self, trade: int, price: int, quantity: int, conditions: int = 0) -> None:
+    def do_trade(self, trade: int, price: int, quantity: int, conditions: int = 0, by_hours: int = 0) -> None:
         assert self.instrument is not None
-        if quantity == 0 or price is None or max(quantity, self.instrument.day()["volume"] + quantity) >= 2**62:
+        is_cross = conditions & (CONDITIONS["opening"] | CONDITIONS["closing"])
+        if by_hours and self.owner.hours == 2 and not is_cross:
+            conditions |= EXTENDED_HOURS
+        day = self.instrument.day()
+        if quantity == 0 or price is None or day["volume"] + day["extended_volume"] + quantity >= 2**62:
             raise Malformed
         made = {"id": trade, "price": price, "quantity": quantity, "conditions": conditions, "broken": False}
         self.instrument.trades.append(made)
+        self.trade = made
 
     def do_trade_break(self, trade: int) -> None:
         assert self.instrument is not None
@@ -375,8 +401,8 @@ class _Run:
         if found is None:
             return bool(self.value(term, {}))
         value, literal = self.value(found[1], {}), found[3]
-        if isinstance(value, bytes):
-            value, wanted = _text(value), literal
+        if isinstance(value, bytes | str):
+            value, wanted = _text(value), self.owner.document.venue if literal == "venue" else literal
         elif found[1] == "instrument.state" and not literal.isdigit():
             wanted = shipped("status").fields_by_name["state"].values[literal]  # type: ignore[assignment]
         else:
@@ -402,7 +428,7 @@ class _Run:
         given = 8
         if head in self.message.fields and "decimal(" not in str(text):
             given = self.message.fields[head].decimals or 0
-        elif head == "day.turnover":
+        elif head in ("day.turnover", "day.extended_turnover"):
             given = 4
         result = int(value) * 10 ** (decimals - given)
         if not -(2**63) < result < 2**63:
@@ -446,6 +472,10 @@ class _Run:
             return self.instrument.day()[rest]
         if head == "book.changed":
             return self.changed
+        if head == "instrument.changed":
+            return self.altered
+        if head in ("instrument.state", "instrument.reason"):
+            return self.instrument.shown()[head == "instrument.reason"]
         if group == "book":
             side, what, *depth = rest.split("_")
             best = self.instrument.best({"bid": "buy", "ask": "sell"}[side], int(depth[0]) if depth else 1)
@@ -480,6 +510,7 @@ VERB_NAMES = {
     "side": {"buy": 0, "sell": 1},
     "state": shipped("status").fields_by_name["state"].values,
     "conditions": {name: 1 << bit for name, bit in shipped("trade").fields_by_name["conditions"].bits.items()},
+    "hours": {"regular": 1, "extended": 2},
     "rule": {name: 1 << bit for name, bit in shipped("status").fields_by_name["restrictions"].bits.items()},
 }
 

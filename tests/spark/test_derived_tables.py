@@ -193,12 +193,26 @@ def day_of_converter(tables: dict[str, pa.Table]) -> dict[str, list[Any]]:
     """What the converter said last of each symbol."""
     last = {row["symbol"]: row for row in tables["day_statistics"].to_pylist()}
     names = ("open", "high", "low", "last", "volume", "turnover", "trade_count")
-    return {symbol: [row[name] for name in names] for symbol, row in last.items() if row["trade_count"]}
+    names += tuple(f"extended_{name}" for name in names[1:])
+    return {
+        symbol: [row[name] for name in names]
+        for symbol, row in last.items()
+        if row["trade_count"] or row["extended_trade_count"]
+    }
 
 
 def day_of_spark(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     names = ("open", "high", "low", "close", "volume", "turnover", "trade_count")
-    made = {row["symbol"]: {**row, "turnover": row["turnover"].quantize(Decimal("1e-4"), ROUND_DOWN)} for row in rows}
+    names += tuple(f"extended_{name}" for name in names[1:])
+    cut_off = Decimal("1e-4")
+    made = {
+        row["symbol"]: {
+            **row,
+            "turnover": row["turnover"].quantize(cut_off, ROUND_DOWN),
+            "extended_turnover": row["extended_turnover"].quantize(cut_off, ROUND_DOWN),
+        }
+        for row in rows
+    }
     assert len(made) == len(rows)
     return {symbol: [row[name] for name in names] for symbol, row in made.items()}
 

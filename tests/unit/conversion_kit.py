@@ -23,7 +23,7 @@ shares = st.integers(0, 6)
 with_orders = st.integers(0, BY_LEVEL - 1)
 sides = st.integers(0, 1)
 trade_ids = st.integers(1, 8)
-conditions = st.sampled_from([0, 0, 0, 256, 512, 1024, 256 | 1024, 1])
+conditions = st.sampled_from([0, 0, 0, 256, 512, 1024, 256 | 1024, 1, 2, 2 | 256, 2 | 512, 2 | 1024])
 instruments = st.integers(0, INSTRUMENTS - 1)
 
 order_changes = [

@@ -37,7 +37,7 @@ def sealed(chunk: bytes) -> bytes:
 
 
 def of_body(body: bytes, instruments: int, digest: int) -> bytes:
-    return sealed(struct.pack("<4sBBHIIIIQ", b"PSIM", 1, 3, 0, len(body), 0, 0, instruments, digest) + body)
+    return sealed(struct.pack("<4sBBHIIIIQ", b"PSIM", 2, 3, 0, len(body), 0, 0, instruments, digest) + body)
 
 
 def assert_refused(chunks: list[bytes], match: str | None = None, state: ConversionState | None = None) -> None:

@@ -101,10 +101,11 @@ class TradingCalendar:
         self._weekdays = frozenset(WEEKDAYS.index(each) for each in document.weekdays)
 
     @staticmethod
-    def load(name: str) -> TradingCalendar:
-        """A calendar by the name of a shipped one, or by the path of a TOML file (it ends in .toml)."""
+    def load(name: str, beside: Path = Path()) -> TradingCalendar:
+        """A calendar by the name of a shipped one, or by the path of a TOML file (it ends in .toml), which counts from
+        the directory `beside`."""
         if name.endswith(".toml"):
-            return TradingCalendar(load_toml(Path(name), CalendarDocument))
+            return TradingCalendar(load_toml(beside / name, CalendarDocument))
         known = shipped_calendars()
         if name not in known:
             raise ConfigurationError(

@@ -211,6 +211,7 @@ cdef class ConverterKernel:
         self.frame.registers[REGISTER_SEQUENCE] = <int64_t>self.frame.source_sequence
         self.frame.registers[REGISTER_RECEIVE] = MISSING()
         self.frame.registers[REGISTER_CHANGED] = 1
+        self.frame.registers[REGISTER_ALTERED] = 1
         try:
             for instrument in range(self.frame.state.counts[LIMIT_INSTRUMENTS]):
                 if self.frame.state.instruments[instrument].reference.locate == LOCATE_NONE():
@@ -319,6 +320,7 @@ cdef inline void convert_message(ConverterKernel self, const uint8_t *data, cons
     frame.registers[REGISTER_SEQUENCE] = <int64_t>row.sequence
     frame.registers[REGISTER_RECEIVE] = row.receive_ns if row.receive_ns else MISSING()
     frame.registers[REGISTER_CHANGED] = 0
+    frame.registers[REGISTER_ALTERED] = 0
     route = route_message(self, frame)
     if route < 0:
         fault = FAULT_TYPE

@@ -18,7 +18,7 @@ cdef struct TopicPlace:
 
 
 cdef struct Frame:
-    int64_t registers[160]
+    int64_t registers[168]
     Text texts[32]
     Text columns[64]
     uint32_t column_count

@@ -10,7 +10,7 @@ from penstock.convert._units cimport Image, State, Unit
 
 cpdef enum:
     IMAGE_MAGIC = 0x4D495350 # the bytes "PSIM"
-    IMAGE_VERSION = 1
+    IMAGE_VERSION = 2
     IMAGE_FIRST = 1 # flags
     IMAGE_LAST = 2
     CHUNK_MAGIC_AT = 0

@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 
 from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
 from penstock.convert._units cimport (
+    EXTENDED_SIZE,
     IMAGES_MAX,
     Instrument,
     LEVEL_SIZE,
@@ -192,7 +193,7 @@ cdef uint64_t unit_size(const State *state, const Image *image, uint32_t number)
         return <uint64_t>log_count(state, image, index) * TRADE_SIZE
     instrument = &state.instruments[index]
     return (
-        REFERENCE_SIZE + STATISTICS_SIZE + POSITION_SIZE + 8
+        REFERENCE_SIZE + STATISTICS_SIZE + EXTENDED_SIZE + POSITION_SIZE + 8
         + (<uint64_t>instrument.sides[SIDE_BID].count + instrument.sides[SIDE_ASK].count) * LEVEL_SIZE
     )
 
@@ -225,6 +226,8 @@ cdef void instrument_write(const Instrument *instrument, uint8_t *out) noexcept 
     out += REFERENCE_SIZE
     memcpy(out, &instrument.statistics, STATISTICS_SIZE)
     out += STATISTICS_SIZE
+    memcpy(out, &instrument.extended, EXTENDED_SIZE)
+    out += EXTENDED_SIZE
     memcpy(out, &instrument.position, POSITION_SIZE)
     out += POSITION_SIZE
     for side in range(2):

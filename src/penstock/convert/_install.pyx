@@ -32,6 +32,7 @@ from penstock.convert._image cimport (
 from penstock.convert._instruments cimport instrument_enter
 from penstock.convert._orders cimport shard_find, shard_put
 from penstock.convert._units cimport (
+    EXTENDED_SIZE,
     Instrument,
     LEVEL_SIZE,
     LIMIT_INSTRUMENTS,
@@ -57,6 +58,7 @@ from penstock.convert._units cimport (
     UNIT_SESSION,
     UNIT_SHARDS,
     is_size,
+    extended_mix,
     level_mix,
     pool_take,
     position_mix,
@@ -80,7 +82,7 @@ from penstock.base.errors import StateImageError
 crc32c_initialise()
 
 cdef enum:
-    INSTRUMENT_SIZE = REFERENCE_SIZE + STATISTICS_SIZE + POSITION_SIZE + 8
+    INSTRUMENT_SIZE = REFERENCE_SIZE + STATISTICS_SIZE + EXTENDED_SIZE + POSITION_SIZE + 8
 
 
 cdef class Body:
@@ -244,7 +246,8 @@ cdef int read_instrument(State *fresh, uint32_t number, const uint8_t *data, uin
         raise wrong(f"{size} bytes are no instrument", where)
     memcpy(&made.reference, data, REFERENCE_SIZE)
     memcpy(&made.statistics, data + REFERENCE_SIZE, STATISTICS_SIZE)
-    memcpy(&made.position, data + REFERENCE_SIZE + STATISTICS_SIZE, POSITION_SIZE)
+    memcpy(&made.extended, data + REFERENCE_SIZE + STATISTICS_SIZE, EXTENDED_SIZE)
+    memcpy(&made.position, data + REFERENCE_SIZE + STATISTICS_SIZE + EXTENDED_SIZE, POSITION_SIZE)
     for side in range(2):
         counts[side] = u32_at(data + INSTRUMENT_SIZE - 8 + 4 * side)
     if size != INSTRUMENT_SIZE + LEVEL_SIZE * (counts[0] + counts[1]) or made.reference.reserved:
@@ -253,7 +256,7 @@ cdef int read_instrument(State *fresh, uint32_t number, const uint8_t *data, uin
         raise wrong(f"there is no room for more than {fresh.limits.counts[LIMIT_LEVELS]} levels", where)
     made.unit.digest = (
         reference_mix(number, &made.reference) + statistics_mix(number, &made.statistics)
-        + position_mix(number, &made.position)
+        + extended_mix(number, &made.extended) + position_mix(number, &made.position)
     )
     data += INSTRUMENT_SIZE
     for side in range(2):
@@ -374,6 +377,7 @@ cdef void move_kept(State *fresh, State *state, const uint8_t *has) noexcept nog
             target.unit = source.unit
             target.reference = source.reference
             target.statistics = source.statistics
+            target.extended = source.extended
             target.position = source.position
             for side in range(2):
                 target.sides[side] = source.sides[side]

@@ -6,7 +6,7 @@ instrument. Symbols are 16 bytes, zero padded; all zero is an instrument whose s
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.convert._units cimport Answer, PositionRow, ReferenceRow, State
+from penstock.convert._units cimport Answer, PositionRow, ReferenceRow, SessionRow, State
 
 cdef int32_t instrument_by_symbol(const State *state, const uint8_t *symbol) noexcept nogil
 cdef int32_t instrument_by_locate(const State *state, uint64_t locate) noexcept nogil
@@ -30,6 +30,7 @@ cdef void instrument_set_position(
 # A new session: keys belong to no instrument until the feed says so again, and round lots, flags, trading states,
 # restrictions, price limits and positions are not known. Symbols, venues and numbers stay.
 cdef void instruments_forget(State *state) noexcept nogil
-cdef void session_set(State *state, const uint8_t *name, int64_t day_ns, uint64_t phase) noexcept nogil
+# Read the row at state.session, alter a copy, put it back.
+cdef void session_set(State *state, const SessionRow *row) noexcept nogil
 # For images: the row is new, and is found by what it says; STATE_DUPLICATE when its symbol or key is taken.
 cdef Answer instrument_enter(State *state, uint32_t instrument) noexcept nogil

@@ -14,9 +14,11 @@ from penstock.convert._units cimport (
     STATE_DUPLICATE,
     STATE_OK,
     SYMBOL_SIZE,
+    SessionRow,
     StatisticsRow,
     UNIT_SESSION,
     digest_add,
+    extended_mix,
     mix_fold,
     position_mix,
     reference_mix,
@@ -127,12 +129,15 @@ cdef int32_t instrument_make(State *state, const uint8_t *symbol, uint64_t locat
     made.statistics.low = PRICE_NONE()
     made.statistics.last = PRICE_NONE()
     made.statistics.previous_close = PRICE_NONE()
+    made.extended.high = PRICE_NONE()
+    made.extended.low = PRICE_NONE()
+    made.extended.last = PRICE_NONE()
     state.counts[LIMIT_INSTRUMENTS] += 1
     instrument_enter(state, number)
     digest_add(
         state, &made.unit,
         reference_mix(number, &made.reference) + statistics_mix(number, &made.statistics)
-        + position_mix(number, &made.position),
+        + extended_mix(number, &made.extended) + position_mix(number, &made.position),
     )
     return <int32_t>number
 
@@ -259,11 +264,8 @@ cdef void instruments_forget(State *state) noexcept nogil:
             instrument_set_position(state, number, 0, 0)
 
 
-cdef void session_set(State *state, const uint8_t *name, int64_t day_ns, uint64_t phase) noexcept nogil:
-    """The session's name (16 bytes, zero padded), its midnight, and the feed's code of where the day is."""
+cdef void session_set(State *state, const SessionRow *row) noexcept nogil:
     cdef uint64_t before = session_mix(&state.session)
     unit_touch(state, &state.session_unit, UNIT_SESSION)
-    memcpy(state.session.name, name, 16)
-    state.session.day_ns = day_ns
-    state.session.phase = phase
+    state.session = row[0]
     digest_add(state, &state.session_unit, session_mix(&state.session) - before)

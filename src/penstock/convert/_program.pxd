@@ -107,9 +107,16 @@ cpdef enum: # Register
     REGISTER_LOWER_LIMIT
     REGISTER_EVENT_TIME
     REGISTER_PHASE
+    REGISTER_ALTERED        # 1: the verb before changed what is known of the instrument
+    REGISTER_EXTENDED_HIGH
+    REGISTER_EXTENDED_LOW
+    REGISTER_EXTENDED_LAST
+    REGISTER_EXTENDED_VOLUME
+    REGISTER_EXTENDED_TURNOVER
+    REGISTER_EXTENDED_TRADE_COUNT
     REGISTER_BOOK           # ten levels of three each for the bid, then for the offer: price, size, orders
-    REGISTER_FREE = 90
-    REGISTERS = 160
+    REGISTER_FREE = 96
+    REGISTERS = 168
 
 
 cpdef enum:

@@ -41,6 +41,7 @@ from penstock.convert._orders cimport (
 from penstock.convert._trades cimport trade_add, trade_break, trade_correct, trades_between, trades_roll_over
 from penstock.convert._units cimport (
     Answer,
+    Instrument,
     LIMIT_COUNT,
     LIMIT_INSTRUMENTS,
     LIMIT_LEVELS,
@@ -58,6 +59,8 @@ from penstock.convert._units cimport (
     STATE_OK,
     STATE_UNKNOWN,
     SYMBOL_SIZE,
+    ExtendedRow,
+    SessionRow,
     StatisticsRow,
     TradeRow,
     VENUE_SIZE,
@@ -121,11 +124,21 @@ cdef object changed(Answer answer, const OrderChange *change):
     )
 
 
-cdef object statistics_of(const StatisticsRow *row):
-    return Statistics(
+cdef object wide(uint64_t low, uint64_t high):
+    return <object>low + (int(<int64_t>high) << 64)
+
+
+cdef object statistics_of(const StatisticsRow *row, const ExtendedRow *extended):
+    cdef tuple regular = (  # typed: Cython does not finish inferring a tuple of const members
         price_or_none(row.open), price_or_none(row.high), price_or_none(row.low), price_or_none(row.last),
-        price_or_none(row.previous_close), row.last_size, row.volume,
-        <object>row.turnover_low + (int(<int64_t>row.turnover_high) << 64), row.trade_count,
+        price_or_none(row.previous_close), row.last_size, row.volume, wide(row.turnover_low, row.turnover_high),
+        row.trade_count,
+    )
+    if extended is NULL:
+        return Statistics(*regular)
+    return Statistics(
+        *regular, price_or_none(extended.high), price_or_none(extended.low), price_or_none(extended.last),
+        extended.volume, wide(extended.turnover_low, extended.turnover_high), extended.trade_count,
     )
 
 
@@ -233,10 +246,20 @@ cdef class StateKernel:
     def set_position(self, instrument: int, int64_t event_ns, uint64_t source_sequence) -> None:
         instrument_set_position(self.state, self.checked(instrument), event_ns, source_sequence)
 
-    def set_session(self, str name, int64_t day_ns = 0, uint64_t phase = 0) -> None:
-        cdef uint8_t[16] data
-        padded(name, data, 16)
-        session_set(self.state, data, day_ns, phase)
+    def set_session(
+        self, str name, int64_t day_ns = 0, uint64_t phase = 0, int64_t open_ns = 0, int64_t close_ns = 0,
+        uint64_t hours = 0
+    ) -> None:
+        """The session's name, its midnight, the feed's code of where the day is, and the regular session: by the
+        calendar, and as the feed says (an Hours)."""
+        cdef SessionRow row
+        padded(name, row.name, 16)
+        row.day_ns = day_ns
+        row.phase = phase
+        row.open_ns = open_ns
+        row.close_ns = close_ns
+        row.hours = hours
+        session_set(self.state, &row)
 
     # Orders and levels
 
@@ -320,13 +343,14 @@ cdef class StateKernel:
         return trade_correct(self.state, self.checked(instrument), trade_id, price, size, conditions, NULL)
 
     def day_statistics(self, instrument: int):
-        return statistics_of(&self.state.instruments[self.checked(instrument)].statistics)
+        cdef const Instrument *owner = &self.state.instruments[self.checked(instrument)]
+        return statistics_of(&owner.statistics, &owner.extended)
 
     def statistics_between(self, instrument: int, int64_t from_ns, int64_t until_ns):
-        """What the trades of a span of time come to."""
+        """What the trades of a span of time come to, those of regular and of extended hours alike."""
         cdef StatisticsRow row
         trades_between(self.state, self.checked(instrument), from_ns, until_ns, &row)
-        return statistics_of(&row)
+        return statistics_of(&row, NULL)
 
     def new_day(self, *, bint is_same_day = False) -> None:
         """Begin a session: see state_new_day() in _state.pxd."""

@@ -5,7 +5,7 @@ before the first step (_values.pyx), so that is the case only for what contradic
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from penstock.convert._book cimport DEPTH_NONE, book_level, level_set, levels_clear
 from penstock.convert._emit cimport begin_output, forward, pass_over_output, store, store_text
@@ -27,9 +27,12 @@ from penstock.convert._orders cimport (
     orders_clear_instrument,
 )
 from penstock.convert._program cimport *
-from penstock.convert._trades cimport statistics_turnover, trade_add, trade_break, trade_correct
+from penstock.convert._trades cimport trade_add, trade_break, trade_correct, turnover_scaled
 from penstock.convert._units cimport (
     Answer,
+    ExtendedRow,
+    HOURS_EXTENDED,
+    HOURS_UNKNOWN,
     LevelRow,
     ReferenceRow,
     STATE_DUPLICATE,
@@ -38,13 +41,21 @@ from penstock.convert._units cimport (
     STATE_REFUSED,
     STATE_SHORT,
     STATE_UNKNOWN,
+    SessionRow,
     StatisticsRow,
+    TRADE_CLOSING,
+    TRADE_EXTENDED_HOURS,
+    TRADE_OPENING,
     TradeRow,
 )
 from penstock.convert._values cimport run_values
 
 cdef enum:
     FLAG_QUOTE_PENDING = 1 # of an instrument: the best changed within an event that is not complete yet
+    STATE_HALTED = 4 # the same numbers as in `state` and `restrictions` of the status model
+    STATE_PAUSED = 5
+    STATE_SUSPENDED = 10
+    RESTRICTION_OPERATIONAL_HALT = 16
 
 
 cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) noexcept nogil:
@@ -150,9 +161,7 @@ cdef int run_verb(Frame *frame, const Op *op) noexcept nogil:
         orders_clear_instrument(frame.state, frame.instrument)
         frame.registers[REGISTER_CHANGED] = 1
     elif code == CODE_PHASE:
-        session_set(
-            frame.state, frame.state.session.name, frame.state.session.day_ns, <uint64_t>registers[op.a]
-        )
+        set_phase(frame, <uint64_t>registers[op.a], <uint64_t>argument(frame, op.b, HOURS_UNKNOWN))
     elif code == CODE_FORWARD:
         return forward(frame, op)
     else:
@@ -171,6 +180,14 @@ cdef inline int fault_of(Frame *frame, Answer answer, int unknown) noexcept nogi
     if answer == STATE_DUPLICATE:
         return FAULT_DUPLICATE_ORDER
     return FAULT_LIMIT if answer == STATE_REFUSED else FAULT_VALUE
+
+
+cdef void set_phase(Frame *frame, uint64_t code, uint64_t hours) noexcept nogil:
+    cdef SessionRow row = frame.state.session
+    row.phase = code
+    if hours != HOURS_UNKNOWN:
+        row.hours = hours
+    session_set(frame.state, &row)
 
 
 # Instruments
@@ -220,6 +237,9 @@ cdef void describe_instrument(Frame *frame, const Op *op) noexcept nogil:
     elif op.code == CODE_LIMITS:
         row.upper_limit = argument(frame, op.a, MISSING())
         row.lower_limit = argument(frame, op.b, MISSING())
+    frame.registers[REGISTER_ALTERED] = (
+        memcmp(&row, &frame.state.instruments[frame.instrument].reference, sizeof(ReferenceRow)) != 0
+    )
     instrument_refer(frame.state, frame.instrument, &row)
 
 
@@ -307,7 +327,7 @@ cdef int set_side(Frame *frame, uint8_t side, int64_t price, int64_t quantity) n
 
 
 cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
-    """a: trade id, b: price, c: quantity, d: conditions, e: event time."""
+    """a: trade id, b: price, c: quantity, d: conditions, e: event time, f: whether hours tell the condition."""
     cdef const int64_t *registers = frame.registers
     cdef uint64_t trade_id = <uint64_t>registers[op.a]
     cdef TradeRow was
@@ -315,10 +335,15 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
     cdef int fault
     memset(&was, 0, sizeof(was))
     if op.code == CODE_TRADE:
+        was.price = registers[op.b]
+        was.size = <uint64_t>registers[op.c]
+        was.conditions = <uint32_t>argument(frame, op.d, 0)
+        if argument(frame, op.f, 0) and is_extended(frame, was.conditions, registers[op.e]):
+            was.conditions |= TRADE_EXTENDED_HOURS
         answer = trade_add(
-            frame.state, frame.instrument, trade_id, registers[op.b], <uint64_t>registers[op.c], registers[op.e],
-            <uint32_t>argument(frame, op.d, 0),
+            frame.state, frame.instrument, trade_id, was.price, was.size, registers[op.e], was.conditions
         )
+        give_trade(frame, &was)
         return fault_of(frame, answer, FAULT_TRADE)
     if op.code == CODE_TRADE_BREAK:
         answer = trade_break(frame.state, frame.instrument, trade_id, &was)
@@ -328,10 +353,25 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
             <uint32_t>argument(frame, op.d, 0), &was,
         )
     fault = fault_of(frame, answer, FAULT_TRADE)
-    frame.registers[REGISTER_TRADE_PRICE] = was.price
-    frame.registers[REGISTER_TRADE_QUANTITY] = <int64_t>was.size
-    frame.registers[REGISTER_TRADE_CONDITIONS] = was.conditions
+    give_trade(frame, &was)
     return fault
+
+
+cdef inline void give_trade(Frame *frame, const TradeRow *trade) noexcept nogil:
+    frame.registers[REGISTER_TRADE_PRICE] = trade.price
+    frame.registers[REGISTER_TRADE_QUANTITY] = <int64_t>trade.size
+    frame.registers[REGISTER_TRADE_CONDITIONS] = trade.conditions
+
+
+cdef bint is_extended(const Frame *frame, uint32_t conditions, int64_t event_ns) noexcept nogil:
+    """Whether a trade is outside the regular session: as the feed says, else by the calendar. Opening and closing
+    crosses belong to the regular session, whenever they are printed."""
+    cdef const SessionRow *session = &frame.state.session
+    if conditions & (TRADE_OPENING | TRADE_CLOSING):
+        return False
+    if session.hours != HOURS_UNKNOWN:
+        return session.hours == HOURS_EXTENDED
+    return session.close_ns != 0 and not session.open_ns <= event_ns < session.close_ns
 
 
 # Values of the state
@@ -363,21 +403,35 @@ cdef inline void load_levels(Frame *frame, uint32_t count) noexcept nogil:
 
 cdef void load_day(Frame *frame, uint32_t quantity_decimals) noexcept nogil:
     cdef const StatisticsRow *day = &frame.state.instruments[frame.instrument].statistics
+    cdef const ExtendedRow *extended = &frame.state.instruments[frame.instrument].extended
     frame.registers[REGISTER_DAY_OPEN] = day.open
     frame.registers[REGISTER_DAY_HIGH] = day.high
     frame.registers[REGISTER_DAY_LOW] = day.low
     frame.registers[REGISTER_DAY_LAST] = day.last
     frame.registers[REGISTER_DAY_PREVIOUS_CLOSE] = day.previous_close
     frame.registers[REGISTER_DAY_VOLUME] = <int64_t>day.volume
-    frame.registers[REGISTER_DAY_TURNOVER] = statistics_turnover(day, quantity_decimals, 4)
+    frame.registers[REGISTER_DAY_TURNOVER] = turnover_scaled(day.turnover_low, day.turnover_high, quantity_decimals, 4)
     frame.registers[REGISTER_DAY_TRADE_COUNT] = <int64_t>min(day.trade_count, <uint64_t>0xFFFFFFFE)
+    frame.registers[REGISTER_EXTENDED_HIGH] = extended.high
+    frame.registers[REGISTER_EXTENDED_LOW] = extended.low
+    frame.registers[REGISTER_EXTENDED_LAST] = extended.last
+    frame.registers[REGISTER_EXTENDED_VOLUME] = <int64_t>extended.volume
+    frame.registers[REGISTER_EXTENDED_TURNOVER] = turnover_scaled(
+        extended.turnover_low, extended.turnover_high, quantity_decimals, 4
+    )
+    frame.registers[REGISTER_EXTENDED_TRADE_COUNT] = <int64_t>min(extended.trade_count, <uint64_t>0xFFFFFFFE)
 
 
 cdef void load_reference(Frame *frame) noexcept nogil:
     cdef const ReferenceRow *row = &frame.state.instruments[frame.instrument].reference
     frame.registers[REGISTER_ROUND_LOT] = row.round_lot
-    frame.registers[REGISTER_STATE] = row.status
-    memcpy(&frame.registers[REGISTER_REASON], row.reason, 8)
+    if row.restrictions & RESTRICTION_OPERATIONAL_HALT and row.status != STATE_HALTED and row.status != STATE_PAUSED:
+        # the venue's own halt and the regulatory state are kept apart: neither's end ends the other
+        frame.registers[REGISTER_STATE] = STATE_SUSPENDED
+        frame.registers[REGISTER_REASON] = 0
+    else:
+        frame.registers[REGISTER_STATE] = row.status
+        memcpy(&frame.registers[REGISTER_REASON], row.reason, 8)
     frame.registers[REGISTER_RESTRICTIONS] = row.restrictions
     frame.registers[REGISTER_UPPER_LIMIT] = row.upper_limit
     frame.registers[REGISTER_LOWER_LIMIT] = row.lower_limit

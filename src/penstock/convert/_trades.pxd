@@ -1,12 +1,13 @@
 """The day's trades of an instrument, and what follows from them: open, high, low, last, volume, turnover, count.
 
 A trade that is broken or corrected is taken back exactly: all values are computed again from the day's log, as if it
-had never been. Marks in `conditions` (TradeMark) say which of the values a trade leaves alone.
+had never been. A trade of extended hours (TRADE_EXTENDED_HOURS) counts in the extended values only. Other marks in
+`conditions` say which of the values of its hours a trade leaves alone.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from penstock.convert._units cimport Answer, State, StatisticsRow, TradeRow
+from penstock.convert._units cimport Answer, ExtendedRow, State, StatisticsRow, TradeRow
 
 cdef Answer trade_add(
     State *state, uint32_t instrument, uint64_t trade_id, int64_t price, uint64_t size, int64_t event_ns,
@@ -25,10 +26,8 @@ cdef const TradeRow *trade_find(const State *state, uint32_t instrument, uint64_
 cdef void trades_between(
     const State *state, uint32_t instrument, int64_t from_ns, int64_t until_ns, StatisticsRow *result
 ) noexcept nogil
-# The turnover with so many decimals (0 to 8), or the nearest number of 64 bits; sizes have `size_decimals` (0 to 8).
-cdef int64_t statistics_turnover(
-    const StatisticsRow *row, uint32_t size_decimals, uint32_t decimals
-) noexcept nogil
+# A turnover with so many decimals (0 to 8), or the nearest number of 64 bits; sizes have `size_decimals` (0 to 8).
+cdef int64_t turnover_scaled(uint64_t low, uint64_t high, uint32_t size_decimals, uint32_t decimals) noexcept nogil
 # A new session: `last` becomes `previous_close`, unless it is of the same trading date; everything else of the statistics
 # and the log begins anew. Ends the images under way.
 cdef void trades_roll_over(State *state, bint is_same_day) noexcept nogil

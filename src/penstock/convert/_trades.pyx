@@ -14,10 +14,12 @@ from penstock.convert._units cimport (
     STATE_REFUSED,
     STATE_UNKNOWN,
     TRADE_BROKEN,
+    TRADE_EXTENDED_HOURS,
     TRADE_NOT_HIGH_LOW,
     TRADE_NOT_LAST,
     TRADE_NOT_VOLUME,
     digest_add,
+    extended_mix,
     is_size,
     pool_give,
     pool_grow,
@@ -46,6 +48,20 @@ cdef void statistics_begin(StatisticsRow *row, int64_t previous_close) noexcept 
     row.previous_close = previous_close
 
 
+cdef void extended_begin(ExtendedRow *row) noexcept nogil:
+    memset(row, 0, sizeof(ExtendedRow))
+    row.high = PRICE_NONE()
+    row.low = PRICE_NONE()
+    row.last = PRICE_NONE()
+
+
+cdef inline void range_count(int64_t *high, int64_t *low, int64_t price) noexcept nogil:
+    if high[0] == PRICE_NONE() or price > high[0]:
+        high[0] = price
+    if low[0] == PRICE_NONE() or price < low[0]:
+        low[0] = price
+
+
 cdef void statistics_count(StatisticsRow *row, const TradeRow *trade) noexcept nogil:
     """Let a trade count that came after all others."""
     if trade.conditions & TRADE_BROKEN:
@@ -56,35 +72,52 @@ cdef void statistics_count(StatisticsRow *row, const TradeRow *trade) noexcept n
         row.last = trade.price
         row.last_size = trade.size
     if not trade.conditions & TRADE_NOT_HIGH_LOW:
-        if row.high == PRICE_NONE() or trade.price > row.high:
-            row.high = trade.price
-        if row.low == PRICE_NONE() or trade.price < row.low:
-            row.low = trade.price
+        range_count(&row.high, &row.low, trade.price)
     if not trade.conditions & TRADE_NOT_VOLUME:
         row.volume += trade.size
         row.trade_count += 1
         wide_add(&row.turnover_low, &row.turnover_high, trade.price, trade.size)
 
 
+cdef void extended_count(ExtendedRow *row, const TradeRow *trade) noexcept nogil:
+    """The same for a trade of extended hours."""
+    if trade.conditions & TRADE_BROKEN:
+        return
+    if not trade.conditions & TRADE_NOT_LAST:
+        row.last = trade.price
+    if not trade.conditions & TRADE_NOT_HIGH_LOW:
+        range_count(&row.high, &row.low, trade.price)
+    if not trade.conditions & TRADE_NOT_VOLUME:
+        row.volume += trade.size
+        row.trade_count += 1
+        wide_add(&row.turnover_low, &row.turnover_high, trade.price, trade.size)
+
+
+cdef inline uint64_t values_mix(uint32_t instrument, const Instrument *owner) noexcept nogil:
+    return statistics_mix(instrument, &owner.statistics) + extended_mix(instrument, &owner.extended)
+
+
 cdef void statistics_again(State *state, uint32_t instrument) noexcept nogil:
     """Compute the day's values from the log; the caller has touched the unit."""
     cdef Instrument *owner = &state.instruments[instrument]
-    cdef uint64_t before = statistics_mix(instrument, &owner.statistics)
+    cdef uint64_t before = values_mix(instrument, owner)
     cdef uint32_t ordinal
     statistics_begin(&owner.statistics, owner.statistics.previous_close)
+    extended_begin(&owner.extended)
     for ordinal in range(owner.trade_count):
-        statistics_count(&owner.statistics, &owner.trades[ordinal])
-    digest_add(state, &owner.unit, statistics_mix(instrument, &owner.statistics) - before)
+        if owner.trades[ordinal].conditions & TRADE_EXTENDED_HOURS:
+            extended_count(&owner.extended, &owner.trades[ordinal])
+        else:
+            statistics_count(&owner.statistics, &owner.trades[ordinal])
+    digest_add(state, &owner.unit, values_mix(instrument, owner) - before)
 
 
-cdef int64_t statistics_turnover(
-    const StatisticsRow *row, uint32_t size_decimals, uint32_t decimals
-) noexcept nogil:
+cdef int64_t turnover_scaled(uint64_t low, uint64_t high, uint32_t size_decimals, uint32_t decimals) noexcept nogil:
     cdef int64_t divisor = 1
     while decimals < DECIMALS + size_decimals:
         divisor *= 10
         decimals += 1
-    return wide_divide(row.turnover_low, row.turnover_high, divisor)
+    return wide_divide(low, high, divisor)
 
 
 # The log
@@ -117,7 +150,7 @@ cdef Answer trade_add(
     cdef uint64_t before
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
         return STATE_INVALID
-    if not is_size(owner.statistics.volume + size):
+    if not is_size(owner.statistics.volume + owner.extended.volume + size):
         return STATE_INVALID # both are below 2^62: the sum is right, and the turnover stays below 2^125
     if state.counts[LIMIT_TRADES] >= state.limits.counts[LIMIT_TRADES] or not log_make_room(state, owner):
         state.refused[LIMIT_TRADES] += 1
@@ -136,6 +169,11 @@ cdef Answer trade_add(
     digest_add(state, &owner.log_unit, trade_mix(instrument, owner.trade_count, trade))
     owner.trade_count += 1
     state.counts[LIMIT_TRADES] += 1
+    if conditions & TRADE_EXTENDED_HOURS:
+        before = extended_mix(instrument, &owner.extended)
+        extended_count(&owner.extended, trade)
+        digest_add(state, &owner.unit, extended_mix(instrument, &owner.extended) - before)
+        return STATE_OK
     before = statistics_mix(instrument, &owner.statistics)
     statistics_count(&owner.statistics, trade)
     digest_add(state, &owner.unit, statistics_mix(instrument, &owner.statistics) - before)
@@ -200,7 +238,9 @@ cdef Answer trade_correct(
         return STATE_UNKNOWN
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
         return STATE_INVALID
-    if not is_size(state.instruments[instrument].statistics.volume + size):
+    if not is_size(
+        state.instruments[instrument].statistics.volume + state.instruments[instrument].extended.volume + size
+    ):
         return STATE_INVALID
     if was is not NULL:
         was[0] = trade[0]
@@ -241,10 +281,11 @@ cdef void trades_roll_over(State *state, bint is_same_day) noexcept nogil:
         owner.is_log_ascending = True
         state.digest -= owner.log_unit.digest
         owner.log_unit.digest = 0
-        before = statistics_mix(instrument, &owner.statistics)
+        before = values_mix(instrument, owner)
         close = owner.statistics.previous_close
         if not is_same_day and owner.statistics.last != PRICE_NONE():
             close = owner.statistics.last
         statistics_begin(&owner.statistics, close)
-        digest_add(state, &owner.unit, statistics_mix(instrument, &owner.statistics) - before)
+        extended_begin(&owner.extended)
+        digest_add(state, &owner.unit, values_mix(instrument, owner) - before)
     state.counts[LIMIT_TRADES] = 0

@@ -54,6 +54,9 @@ cpdef enum:
 
 
 cpdef enum: # the same bits as in `conditions` of the trade model
+    TRADE_EXTENDED_HOURS = 2
+    TRADE_OPENING = 16
+    TRADE_CLOSING = 32
     TRADE_NOT_LAST = 256
     TRADE_NOT_HIGH_LOW = 512
     TRADE_NOT_VOLUME = 1024
@@ -67,12 +70,13 @@ cpdef enum:
     SYMBOL_SIZE = 16
     VENUE_SIZE = 4
     REASON_SIZE = 8
-    SESSION_SIZE = 32
+    SESSION_SIZE = 56
     ORDER_SIZE = 32
     LEVEL_SIZE = 24
     TRADE_SIZE = 40
     REFERENCE_SIZE = 64
     STATISTICS_SIZE = 80
+    EXTENDED_SIZE = 56
     POSITION_SIZE = 16
     UNIT_SESSION = 0
     UNIT_SHARDS = 1         # 1,024 of them
@@ -87,6 +91,13 @@ cdef enum: # the upper bits of a mix's key
     ROW_POSITION = 5
     ROW_LEVEL = 6
     ROW_TRADE = 7
+    ROW_EXTENDED = 8
+
+
+cpdef enum: # Hours
+    HOURS_UNKNOWN = 0   # the calendar tells, if there is one
+    HOURS_REGULAR = 1
+    HOURS_EXTENDED = 2
 
 
 cdef enum:
@@ -102,6 +113,9 @@ cdef struct SessionRow:
     uint8_t name[16]
     int64_t day_ns  # midnight that the feed's times of day count from
     uint64_t phase  # the feed's own code of where the day is
+    int64_t open_ns # the regular session by the calendar; both 0 where there is none
+    int64_t close_ns
+    uint64_t hours  # an Hours: what the feed says
 
 
 cdef struct OrderRow:
@@ -155,6 +169,16 @@ cdef struct StatisticsRow:
     uint64_t trade_count
 
 
+cdef struct ExtendedRow: # what the trades of extended hours come to
+    int64_t high
+    int64_t low
+    int64_t last
+    uint64_t volume
+    uint64_t turnover_low
+    uint64_t turnover_high
+    uint64_t trade_count
+
+
 cdef struct PositionRow:
     int64_t event_ns
     uint64_t source_sequence
@@ -166,7 +190,7 @@ cdef struct Ladder: # one side of a book, the best level last
     uint32_t room
 
 
-cdef struct Instrument: # four cache lines; what changes with every order is in the first
+cdef struct Instrument: # five cache lines; what changes with every order is in the first
     Unit unit
     Unit log_unit
     Ladder sides[2]
@@ -177,7 +201,8 @@ cdef struct Instrument: # four cache lines; what changes with every order is in 
     uint32_t trade_count
     uint32_t trade_room
     uint64_t is_log_ascending # each trade id is above the one before, so it can be found by halving
-    uint64_t reserved
+    ExtendedRow extended
+    uint64_t reserved[2]
 
 
 cdef struct Shard:
@@ -272,12 +297,16 @@ cdef inline uint64_t statistics_mix(uint32_t instrument, const StatisticsRow *ro
     return mix_row(row_key(ROW_STATISTICS, instrument), row, 10)
 
 
+cdef inline uint64_t extended_mix(uint32_t instrument, const ExtendedRow *row) noexcept nogil:
+    return mix_row(row_key(ROW_EXTENDED, instrument), row, 7)
+
+
 cdef inline uint64_t position_mix(uint32_t instrument, const PositionRow *row) noexcept nogil:
     return mix_row(row_key(ROW_POSITION, instrument), row, 2)
 
 
 cdef inline uint64_t session_mix(const SessionRow *row) noexcept nogil:
-    return mix_row(row_key(ROW_SESSION, 0), row, 4)
+    return mix_row(row_key(ROW_SESSION, 0), row, 7)
 
 
 cdef inline void digest_add(State *state, Unit *unit, uint64_t change) noexcept nogil:

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 assert sizeof(SessionRow) == SESSION_SIZE and sizeof(OrderRow) == ORDER_SIZE and sizeof(LevelRow) == LEVEL_SIZE
 assert sizeof(TradeRow) == TRADE_SIZE and sizeof(ReferenceRow) == REFERENCE_SIZE
 assert sizeof(StatisticsRow) == STATISTICS_SIZE and sizeof(PositionRow) == POSITION_SIZE
-assert sizeof(Instrument) == 256
+assert sizeof(ExtendedRow) == EXTENDED_SIZE and sizeof(Instrument) == 320
 
 
 cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except NULL:

@@ -128,6 +128,8 @@ class MessageCompiler:
         text = comparison.literal
         if value.names is not None and text in value.names:
             return value.names[text]
+        if value.kind == c.KIND_PACKED and text == "venue":
+            text = self._shared.document.venue
         if value.kind == c.KIND_PACKED and text != "-1":
             if len(text.encode()) > 8:
                 raise site.refuse(f"{text!r} has more than 8 bytes")
@@ -157,7 +159,8 @@ class MessageCompiler:
             value = fit(site, self._value(parse_value(given[argument], site.where), site, target), target)
             registers.append(value.register)
         if verb.has_event_time:
-            registers = [*registers, *(c.NONE,) * (4 - len(registers)), self._event_time(where).register]
+            first, rest = registers[:4], registers[4:]
+            registers = [*first, *(c.NONE,) * (4 - len(first)), self._event_time(where).register, *rest]
         self._code.steps.append(op(verb.code, *registers))
         self._has_instrument = self._has_instrument or verb.finds_instrument
         self._given.add(verb.gives)

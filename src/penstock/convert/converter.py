@@ -62,7 +62,7 @@ class Converter(ConverterKernel):
         made.state = state
         made.counters = _counters(made)
         if trading_date is not None:
-            state.set_session("", plan.midnight_ns(trading_date))
+            made._set_session("", trading_date)
         made._enter_references()
         return made
 
@@ -99,9 +99,18 @@ class Converter(ConverterKernel):
                 hint="pass the trading date of the session",
             )
         self.state.new_day(is_same_day=trading_date is not None and trading_date == before)
-        self.state.set_session(_short_name(name), 0 if trading_date is None else self.plan.midnight_ns(trading_date))
+        self._set_session(_short_name(name), trading_date)
         self._enter_references()
         self.skip_to(0)
+
+    def _set_session(self, name: str, trading_date: date | None) -> None:
+        hours = None if trading_date is None else self.plan.calendar.hours(trading_date)
+        self.state.set_session(
+            name,
+            0 if trading_date is None else self.plan.midnight_ns(trading_date),
+            open_ns=0 if hours is None else hours.open_ns,
+            close_ns=0 if hours is None else hours.close_ns,
+        )
 
     def _enter_references(self) -> None:
         """Instruments whose keys the reference file knows."""

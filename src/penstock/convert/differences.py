@@ -11,6 +11,7 @@ from penstock.convert._state import StateKernel
 from penstock.convert.rows import INSTRUMENT_DTYPE, LEVEL_DTYPE, ORDER_DTYPE, PRICE_NONE, SESSION_DTYPE, TRADE_DTYPE
 
 PRICES = {"price", "open", "high", "low", "last", "previous_close", "upper_limit", "lower_limit"}
+PRICES |= {"extended_high", "extended_low", "extended_last"}
 
 Rows = dict[str, dict[str, str]]
 """Values by name, by what they are values of."""
@@ -91,10 +92,11 @@ def order_values(state: StateKernel, row: numpy.void) -> dict[str, str]:
 def instrument_values(name: str, data: bytes) -> Rows:
     head = numpy.frombuffer(data[: INSTRUMENT_DTYPE.itemsize], INSTRUMENT_DTYPE)[0]
     found = values(head)
-    turnover = int(head["turnover_low"]) + (int(head["turnover_high"]) << 64)
-    for field in ("turnover_low", "turnover_high", "bid_count", "ask_count"):
-        del found[field]
-    rows = {name: found | {"turnover": decimal(turnover)}}
+    for turnover in ("turnover", "extended_turnover"):
+        found[turnover] = decimal(int(head[f"{turnover}_low"]) + (int(head[f"{turnover}_high"]) << 64))
+        del found[f"{turnover}_low"], found[f"{turnover}_high"]
+    del found["bid_count"], found["ask_count"]
+    rows = {name: found}
     levels = numpy.frombuffer(data[INSTRUMENT_DTYPE.itemsize :], LEVEL_DTYPE)
     for side, part in (("bid", levels[: head["bid_count"]]), ("ask", levels[head["bid_count"] :])):
         for row in part[::-1]:

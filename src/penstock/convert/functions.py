@@ -12,7 +12,7 @@ messages must come to the same results.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, Literal, TypeVar
 
@@ -257,11 +257,29 @@ def _map(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     given = _table_of(site, "map", arguments, site.maps)
     if value.kind == c.KIND_TEXT:
         value = packed(site, value)
-    numbers = {
-        _key(site, key, value): resolve(site.names, to, site.where) for key, to in given.items() if key != "otherwise"
-    }
-    otherwise = resolve(site.names, given["otherwise"], site.where) if "otherwise" in given else None
-    return _look_up(site, value, numbers, otherwise)
+    is_text = site.names is None and any(isinstance(to, str) and not _is_number(to) for to in given.values())
+
+    def number_of(to: Any) -> int:
+        return _packed_text(site, to) if is_text else resolve(site.names, to, site.where)
+
+    numbers = {_key(site, key, value): number_of(to) for key, to in given.items() if key != "otherwise"}
+    otherwise = number_of(given["otherwise"]) if "otherwise" in given else None
+    found = _look_up(site, value, numbers, otherwise)
+    return replace(found, kind=c.KIND_PACKED, size_max=8) if is_text else found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text, 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _packed_text(site: Site, to: Any) -> int:
+    if not isinstance(to, str) or len(to.encode()) > 8:
+        raise site.refuse(f"{to!r} is no text of at most 8 bytes, as other values of the map are")
+    return pack(to.encode())
 
 
 def _bits(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import TableError
 from penstock.convert import _program as c
 from penstock.convert._program import Program
@@ -39,6 +40,9 @@ class Plan:
     topics: tuple[str, ...]
     symbology: Symbology
     timezone: ZoneInfo
+    calendar: TradingCalendar
+    """Of the venue: it dates sessions, and tells regular from extended hours where the feed does not."""
+
     identity: str
     """Names everything that decides what the plan makes of source messages: the table with its parameters, format,
     models, symbols and functions. Plans of equal identity convert alike."""
@@ -47,6 +51,11 @@ class Plan:
     def number(self) -> int:
         """The identity in 64 bits, as adapters tell it to each other."""
         return int(self.identity[:16], 16)
+
+    def with_calendar(self, calendar: TradingCalendar) -> Plan:
+        """The same plan for a venue that keeps another calendar; it has another identity."""
+        document = msgspec.json.encode(calendar.document)
+        return replace(self, calendar=calendar, identity=sha256(self.identity.encode() + document).hexdigest())
 
     def midnight_ns(self, trading_date: date) -> int:
         """Midnight of the trading date where the venue is, in nanoseconds since 1970 UTC."""
@@ -98,6 +107,8 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         type_place=(at, (place.size or 0) if place is not None else 0),
     )
     symbology = Symbology.of(document.symbols, directory, where)
+    timezone = _timezone(document.timezone, where)
+    calendar = TradingCalendar.of_venue(document.venue, document.timezone)
     return Plan(
         name=document.name,
         venue=document.venue,
@@ -106,13 +117,17 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         outputs=tuple(shared.outputs),
         topics=tuple(shared.topics),
         symbology=symbology,
-        timezone=_timezone(document.timezone, where),
-        identity=_identity(document, source, shared, symbology),
+        timezone=timezone,
+        calendar=calendar,
+        identity=_identity(document, source, shared, symbology, calendar),
     )
 
 
-def _identity(document: TableDocument, source: SourceFormat, shared: Shared, symbology: Symbology) -> str:
+def _identity(
+    document: TableDocument, source: SourceFormat, shared: Shared, symbology: Symbology, calendar: TradingCalendar
+) -> str:
     parts = [
+        msgspec.json.encode(calendar.document),
         msgspec.json.encode(document),
         repr([source.name, source.layout, source.byte_order, source.separator]).encode(),
         repr([source.messages, source.type_field]).encode(),

@@ -18,7 +18,9 @@ TRADE_DTYPE = numpy.dtype(
         ("reserved", "<u4"),
     ]
 )  # fmt: skip
-SESSION_DTYPE = numpy.dtype([("name", "S16"), ("day_ns", "<i8"), ("phase", "<u8")])
+SESSION_DTYPE = numpy.dtype(
+    [("name", "S16"), ("day_ns", "<i8"), ("phase", "<u8"), ("open_ns", "<i8"), ("close_ns", "<i8"), ("hours", "<u8")]
+)
 INSTRUMENT_DTYPE = numpy.dtype(
     [
         ("symbol", "S16"), ("venue", "S4"), ("round_lot", "<u4"), ("locate", "<u8"), ("flags", "<u4"),
@@ -27,6 +29,8 @@ INSTRUMENT_DTYPE = numpy.dtype(
         ("open", "<i8"), ("high", "<i8"), ("low", "<i8"), ("last", "<i8"), ("previous_close", "<i8"),
         ("last_size", "<u8"), ("volume", "<u8"), ("turnover_low", "<u8"), ("turnover_high", "<i8"),
         ("trade_count", "<u8"),
+        ("extended_high", "<i8"), ("extended_low", "<i8"), ("extended_last", "<i8"), ("extended_volume", "<u8"),
+        ("extended_turnover_low", "<u8"), ("extended_turnover_high", "<i8"), ("extended_trade_count", "<u8"),
         ("event_ns", "<i8"), ("source_sequence", "<u8"),
         ("bid_count", "<u4"), ("ask_count", "<u4"),
     ]
@@ -42,7 +46,7 @@ class Level(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What the day's trades come to."""
+    """What the day's trades come to: those of the regular session, and beside them those of extended hours."""
 
     open: int | None
     high: int | None
@@ -54,6 +58,12 @@ class Statistics(NamedTuple):
     turnover: int
     """Price × size, with 8 decimals and those of sizes."""
     trade_count: int
+    extended_high: int | None = None
+    extended_low: int | None = None
+    extended_last: int | None = None
+    extended_volume: int = 0
+    extended_turnover: int = 0
+    extended_trade_count: int = 0
 
 
 class OrderChanged(NamedTuple):

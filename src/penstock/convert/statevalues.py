@@ -38,6 +38,13 @@ STATE_VALUES: dict[str, Value] = {
     "day.volume": _number(c.REGISTER_DAY_VOLUME),
     "day.turnover": Value(c.KIND_NUMBER, c.REGISTER_DAY_TURNOVER, decimals=4, is_pure=False),
     "day.trade_count": _number(c.REGISTER_DAY_TRADE_COUNT, 0, 2**32 - 2),
+    "day.extended_high": _price(c.REGISTER_EXTENDED_HIGH),
+    "day.extended_low": _price(c.REGISTER_EXTENDED_LOW),
+    "day.extended_last": _price(c.REGISTER_EXTENDED_LAST),
+    "day.extended_volume": _number(c.REGISTER_EXTENDED_VOLUME),
+    "day.extended_turnover": Value(c.KIND_NUMBER, c.REGISTER_EXTENDED_TURNOVER, decimals=4, is_pure=False),
+    "day.extended_trade_count": _number(c.REGISTER_EXTENDED_TRADE_COUNT, 0, 2**32 - 2),
+    "instrument.changed": _number(c.REGISTER_ALTERED, 0, 1),
     "instrument.round_lot": _number(c.REGISTER_ROUND_LOT, 0, 2**32 - 1),
     "instrument.state": _number(c.REGISTER_STATE, 0, 255, names=_STATES),
     "instrument.reason": Value(c.KIND_PACKED, c.REGISTER_REASON, size_max=8, is_pure=False),
@@ -65,7 +72,8 @@ for _side, _name in enumerate(("bid", "ask")):
 QUANTITIES = frozenset(
     name
     for name in STATE_VALUES
-    if name in ("order.quantity", "order.taken", "trade.quantity", "day.volume") or "_size" in name
+    if name in ("order.quantity", "order.taken", "trade.quantity", "day.volume", "day.extended_volume")
+    or "_size" in name
 )
 """They have the table's quantity_decimals."""
 
@@ -73,6 +81,8 @@ QUANTITIES = frozenset(
 def load_code(name: str) -> int | None:
     """The operation that fills the register, or None if a verb or the message itself does."""
     group, _, rest = name.partition(".")
+    if name == "instrument.changed":
+        return None
     if group == "book" and rest != "changed":
         return c.CODE_LOAD_LEVELS if rest[-1].isdigit() else c.CODE_LOAD_BEST
     return {"day": c.CODE_LOAD_DAY, "instrument": c.CODE_LOAD_REFERENCE, "session": c.CODE_LOAD_REFERENCE}.get(group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from penstock.convert import _program as c
+from penstock.convert._units import HOURS_EXTENDED, HOURS_REGULAR
 from penstock.convert.functions import BUILTINS, Site, apply_function, as_number, packed, rescale
 from penstock.convert.registers import NUMBER_MAX, NUMBER_MIN, Value
 from penstock.model import Field, shipped
@@ -207,8 +208,9 @@ VERBS = {
     "trade": Verb(
         c.CODE_TRADE,
         "a trade enters the day's statistics, as far as its conditions let it",
-        _TRADE_ARGUMENTS,
-        frozenset({"conditions"}),
+        {**_TRADE_ARGUMENTS, "by_hours": _BIT},
+        frozenset({"conditions", "by_hours"}),
+        gives="trade",
         has_event_time=True,
     ),
     "trade_break": Verb(
@@ -242,7 +244,11 @@ VERBS = {
     "phase": Verb(
         c.CODE_PHASE,
         "the feed's own code of where the day is",
-        {"code": Target(low=0, high=2**63 - 1)},
+        {
+            "code": Target(low=0, high=2**63 - 1),
+            "hours": Target(low=0, high=2, names={"regular": HOURS_REGULAR, "extended": HOURS_EXTENDED}),
+        },
+        frozenset({"hours"}),
         needs_instrument=False,
     ),
 }

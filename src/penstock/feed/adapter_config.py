@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from penstock.base.calendar import TradingCalendar
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import load_entry_points, load_modules
@@ -223,6 +224,8 @@ class AdapterConfig(Config, frozen=True):
         """Load the modules, compile the table and find the framings, so that nothing of these is missing later."""
         load_modules(self.modules, beside)
         plan = ConverterTable.find(self.table, beside).compile()
+        if self.calendar:
+            plan = plan.with_calendar(TradingCalendar.load(self.calendar, beside))
         for stream in self.streams:
             stream.check_framing()
         return plan

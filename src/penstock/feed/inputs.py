@@ -74,7 +74,7 @@ class Sources:
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
         plan = config.load()
-        dates = SessionDates.of_plan(plan, config.trading_day(), config.calendar)
+        dates = SessionDates.of_plan(plan, config.trading_day())
         self.dates: dict[int, SessionDates] = {}
         """Of each source stream with sessions of the venue; contributions have one session that never ends."""
         interval = config.sync.checkpoint_interval

@@ -23,11 +23,8 @@ class SessionDates:
         self.configured = configured
 
     @staticmethod
-    def of_plan(plan: Plan, configured: date | None = None, calendar: str = "") -> "SessionDates":
-        """With the calendar of this name or path; without one, that of the venue of the converter table."""
-        if calendar:
-            return SessionDates(TradingCalendar.load(calendar), configured)
-        return SessionDates(TradingCalendar.of_venue(plan.venue, plan.timezone.key), configured)
+    def of_plan(plan: Plan, configured: date | None = None) -> "SessionDates":
+        return SessionDates(plan.calendar, configured)
 
     def date_of(
         self, current: date | None, *, is_first: bool, is_reset: bool = False, receive_ns: int = 0

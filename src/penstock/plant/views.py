@@ -37,6 +37,8 @@ TURNOVER_SCALE = 10**4
 STREAMS_MAX = 256
 """Source streams whose days are apart; those of all others are one."""
 
+PRICES = ("open", "high", "low", "last", "previous_close", "extended_high", "extended_low", "extended_last")
+
 _IDENTITY = ("symbol", "venue", "event_time", "receive_time", "source_seq")
 
 
@@ -187,11 +189,13 @@ class DayView:
 
 def _fill(row: Any, state: ConversionState, number: int, turnover_scale: int) -> None:
     day = state.day_statistics(number)
-    for name in ("open", "high", "low", "last", "previous_close"):
+    for name in PRICES:
         price = getattr(day, name)
         row[name] = PRICE_MISSING if price is None else price
-    row["volume"], row["trade_count"] = day.volume, day.trade_count
-    row["turnover"] = day.turnover // turnover_scale
+    for hours in ("", "extended_"):
+        for name in ("volume", "trade_count"):
+            row[f"{hours}{name}"] = getattr(day, f"{hours}{name}")
+        row[f"{hours}turnover"] = getattr(day, f"{hours}turnover") // turnover_scale
 
 
 class Views:

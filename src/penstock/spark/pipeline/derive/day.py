@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, end_time BIGINT, first_seq BIGINT,
-    last_seq BIGINT, {t.STATISTICS}"""
+    last_seq BIGINT, {t.STATISTICS}, {t.EXTENDED}"""
 
 
 class Day(msgspec.Struct, frozen=True):
@@ -40,7 +40,8 @@ def days(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     trades = t.with_alterations(rows, ()).withColumn("now", t.as_altered(f.col("alterations"))).where("now is not null")
-    made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *t.statistics("now"))
+    values = (*t.statistics("now", regular_only=True), *t.extended_statistics("now"))
+    made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *values)
     # All rows of a day are under one date, also if some instruments trade on after midnight in UTC.
     begun = f.min("event_time").over(Window.partitionBy("stream", "session"))
     return made.withColumn("event_time", begun).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))

@@ -35,7 +35,8 @@ COLUMNS = {
 }
 """Columns of derived tables that are quantities, or products of one with a price; and what they are with fractions."""
 
-QUANTITIES = frozenset({"volume", "quantity", "bid_size", "ask_size", "size"})
+TURNOVERS = frozenset({"turnover", "extended_turnover"})
+QUANTITIES = frozenset({"volume", "extended_volume", "quantity", "bid_size", "ask_size", "size"})
 
 
 class Fractional(msgspec.Struct, frozen=True):
@@ -120,7 +121,7 @@ def _decimal(name: str, array: pa.Array) -> pa.Array:
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         return pa.StructArray.from_arrays([_decimal(each, array.field(each)) for each in names], names)
-    if name == "turnover":  # a price times units: the same integer, of which eight more digits are decimals
+    if name in TURNOVERS:  # a price times units: the same integer, of which eight more digits are decimals
         return pa.Array.from_buffers(TURNOVER_TYPE, len(array), array.buffers(), offset=array.offset)
     return _of_units(array) if name in QUANTITIES else array
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.convert._units import TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
+from penstock.convert._units import TRADE_EXTENDED_HOURS, TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ BLOCK_BITS = 16
 
 STATISTICS = """open DECIMAL(18,8), high DECIMAL(18,8), low DECIMAL(18,8), close DECIMAL(18,8), volume BIGINT,
     turnover DECIMAL(38,8), vwap DECIMAL(18,8), trade_count BIGINT"""
+EXTENDED = """extended_high DECIMAL(18,8), extended_low DECIMAL(18,8), extended_close DECIMAL(18,8),
+    extended_volume BIGINT, extended_turnover DECIMAL(38,8), extended_trade_count BIGINT"""
 
 
 def place(rows: "DataFrame") -> "Column":
@@ -149,19 +151,21 @@ def one() -> "Column":
     return counts_for(TRADE_NOT_VOLUME).cast("bigint")
 
 
-def statistics(now: str) -> "list[Column]":
+def statistics(now: str, *, regular_only: bool = False) -> "list[Column]":
     """The columns of STATISTICS: what the trades of a group come to. The marks say what a trade leaves alone.
 
-    `now` names the column of as_altered()'s values.
+    `now` names the column of as_altered()'s values. Trades of extended hours are left out of `regular_only`.
     """
     from pyspark.sql import functions as f
 
+    outside = TRADE_EXTENDED_HOURS if regular_only else 0
+
     def of(column: str, mark: int) -> "Column":
-        return f.when(counts_for(mark, f"{now}.conditions"), f.col(column))
+        return f.when(counts_for(mark | outside, f"{now}.conditions"), f.col(column))
 
     price, at = of(f"{now}.price", TRADE_NOT_LAST), of("place", TRADE_NOT_LAST)
     quantity = of(f"{now}.quantity", TRADE_NOT_VOLUME)
-    turnover = f.sum((f.col(f"{now}.price") * quantity.cast("decimal(19,0)")).cast("decimal(28,8)"))
+    turnover = _turnover(now, quantity)
     shares = f.sum(quantity)
     return [
         f.min_by(price, at).alias("open"),
@@ -173,6 +177,32 @@ def statistics(now: str) -> "list[Column]":
         f.when(shares > 0, turnover / shares.cast("decimal(19,0)")).cast("decimal(18,8)").alias("vwap"),
         f.count(quantity).alias("trade_count"),
     ]
+
+
+def extended_statistics(now: str) -> "list[Column]":
+    """The columns of EXTENDED: what the trades of extended hours come to."""
+    from pyspark.sql import functions as f
+
+    def of(column: str, mark: int) -> "Column":
+        is_extended = ~counts_for(TRADE_EXTENDED_HOURS, f"{now}.conditions")
+        return f.when(is_extended & counts_for(mark, f"{now}.conditions"), f.col(column))
+
+    price, at = of(f"{now}.price", TRADE_NOT_LAST), of("place", TRADE_NOT_LAST)
+    quantity = of(f"{now}.quantity", TRADE_NOT_VOLUME)
+    return [
+        f.max(of(f"{now}.price", TRADE_NOT_HIGH_LOW)).alias("extended_high"),
+        f.min(of(f"{now}.price", TRADE_NOT_HIGH_LOW)).alias("extended_low"),
+        f.max_by(price, at).alias("extended_close"),
+        f.coalesce(f.sum(quantity), f.lit(0)).alias("extended_volume"),
+        f.coalesce(_turnover(now, quantity), f.lit(0)).cast("decimal(38,8)").alias("extended_turnover"),
+        f.count(quantity).alias("extended_trade_count"),
+    ]
+
+
+def _turnover(now: str, quantity: "Column") -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.sum((f.col(f"{now}.price") * quantity.cast("decimal(19,0)")).cast("decimal(28,8)"))
 
 
 def extent(now: str) -> "list[Column]":
