@@ -507,6 +507,45 @@ def test_a_newcomer_gets_no_keys_of_the_past() -> None:
     assert [each.key_id for each in plant.register(sealed=True).keys] == [1, 2]
 
 
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_a_newcomer_reads_at_most_the_lifetime_of_a_key_of_the_past() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    recorded = plant.core.feeds.active_key("itch")
+    assert recorded is not None
+    plant.wait(plant.limits.key_lifetime_s - 1)
+    assert [each.key for each in plant.core.feeds.keys("itch")] == [recorded], "replaced before its time"
+    plant.wait(1)
+    (change,) = [each for each in plant.events("alice") if isinstance(each, KeysChanged)]
+    assert ([each.key_id for each in change.keys], change.active_key_id) == ([2], 1)
+    plant.beat("a", key_ids=(1, 2))
+    plant.wait(plant.limits.key_grace_s)
+    (newcomer,) = plant.subscribe("bob", "md.us.eq.>", name="s2").streams
+    assert recorded not in newcomer.keys
+    assert [each.key_id for each in newcomer.keys] == [2]
+    for _ in range(20):  # the replacement of a key is not replaced before its own time
+        plant.wait(plant.limits.key_lifetime_s / 25)
+    assert [each.key.key_id for each in plant.core.feeds.keys("itch")] == [1, 2]
+
+
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_a_client_without_a_subscription_gets_no_further_keys() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
+    plant.wait(plant.limits.key_lifetime_s)
+    assert plant.core.feeds.keys("itch")[-1].holders == ("bob", "feed")
+    assert not [each for each in plant.events("alice") if isinstance(each, KeysChanged)]
+
+
+def test_a_key_lifetime_that_is_shorter_than_a_rotation_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="key_lifetime_s is 11, not longer than"):
+        AdminLimits(key_lifetime_s=11.0)
+
+
 @pytest.mark.spec("ADM-7")
 def test_who_cancelled_and_is_revoked_later_still_costs_a_key() -> None:
     plant = Plant()

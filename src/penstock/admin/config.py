@@ -69,6 +69,10 @@ class AdminLimits(Config, frozen=True):
     """How long an adapter that cannot reach a server goes on sealing with the stream key it has; as long as tokens are
     good there. Longer than two heartbeats."""
 
+    key_lifetime_s: Seconds = 300.0
+    """Age at which a stream key is replaced. A new subscriber gets the key in use, and can read recorded packets as far
+    back as that key was in use. Longer than key_grace_s and key_rotation_s together."""
+
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
     """Stream keys of a feed that are handed out, old ones included."""
 
@@ -90,6 +94,13 @@ class AdminLimits(Config, frozen=True):
                 f"key_lease_s is {self.key_lease_s:g}, not longer than two heartbeats ({2 * self.heartbeat_s:g} s)",
                 where="limits",
                 hint="one lost heartbeat would stop sealed feeds; raise key_lease_s or lower heartbeat_s",
+            )
+        if self.key_lifetime_s <= self.key_grace_s + self.key_rotation_s:
+            raise ConfigurationError(
+                f"key_lifetime_s is {self.key_lifetime_s:g}, not longer than key_grace_s and key_rotation_s together "
+                f"({self.key_grace_s + self.key_rotation_s:g} s)",
+                where="limits",
+                hint="a key would be replaced before adapters use it; raise key_lifetime_s",
             )
 
 

@@ -358,6 +358,7 @@ class StreamAdministration:
     def tick(self, now_ns: int) -> None:
         """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
         self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
+        self.feeds.rotate_aged(now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
         for key in self.authentication.tick(now_ns):

@@ -222,6 +222,23 @@ class Feeds:
                 rotated.append(feed)
         return rotated
 
+    def rotate_aged(self, now_ns: int) -> list[str]:
+        """New keys for feeds whose key is older than `key_lifetime_s`; returns the feeds. A later subscriber gets the
+        key in use, so the lifetime bounds how far back that subscriber can read. Holders without a subscription get no
+        new key."""
+        lifetime_ns = self._limits.key_lifetime_s * NS_PER_SECOND
+        subscribed = {each.client for each in self._state.subscriptions.values()}
+        rotated = []
+        for feed in self.names():
+            if not self.keys(feed) or not self.is_sealed(feed):
+                continue
+            newest = self._next_key(feed)
+            if newest.state == "active" and now_ns - newest.created_ns >= lifetime_ns:
+                kept = [each for each in newest.holders if each in subscribed and self.may_hold(each, feed, now_ns)]
+                self.rotate(feed, kept, now_ns)
+                rotated.append(feed)
+        return rotated
+
     def _next_key(self, feed: str) -> FeedKey:
         """The key that is used from now on, or as soon as the adapters have it."""
         return next(each for each in reversed(self.keys(feed)) if each.state != "old")
