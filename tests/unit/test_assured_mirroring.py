@@ -189,7 +189,9 @@ def test_no_revocation_is_forgotten_for_want_of_room(
         assert not checked(each, "another", each.state.refused_through_ns)
         assert checked(each, "another", each.state.refused_through_ns + 1)
     gate.renew(Verification(token_keys=[KEYS[0]], generation=1, generation_since_ns=0, revoked=[], events_after=0))
-    assert checked(gate, "another", FAR_NS + 1), "the server knows all that is revoked"
+    assert gate.state is not None
+    assert not checked(gate, "another", gate.state.refused_through_ns), "the answer may be older than the revocations"
+    assert checked(gate, "another", gate.state.refused_through_ns + 1)
 
 
 def test_what_waits_to_be_used_is_bounded_and_its_bearers_are_put_out(monkeypatch: pytest.MonkeyPatch) -> None:

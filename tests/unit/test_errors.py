@@ -8,6 +8,8 @@ CODES = {
     "archive-corrupt": "ArchiveCorruptError",
     "archive-full": "ArchiveFullError",
     "archive-locked": "ArchiveLockedError",
+    "archive-schema": "ArchiveSchemaError",
+    "archive-unsettled": "ArchiveUnsettledError",
     "authentication": "AuthenticationError",
     "config": "ConfigurationError",
     "config-unknown-key": "UnknownKeyError",

@@ -45,7 +45,15 @@ def options(**given: Any) -> RunOptions:
         "modules": (),
     }
     rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping"), False)
-    rest |= {"sources": [], "archive": Path(), "is_deriving": True, "master": None, "secret": "", "ca": ""}
+    rest |= {
+        "quantity_decimals": None,
+        "sources": [],
+        "archive": Path(),
+        "is_deriving": True,
+        "master": None,
+        "secret": "",
+        "ca": "",
+    }
     return RunOptions(**{**lists, **rest, **given})
 
 

@@ -30,7 +30,10 @@ def _made(choice: str | TableChoice, tmp_path: Path) -> list[tuple[str, str, byt
 
 @pytest.mark.spec("DAY-10")
 def test_a_venue_and_a_prefix_take_the_place_of_the_tables_own(tmp_path: Path) -> None:
-    nasdaq, bx = _made("itch", tmp_path), _made(BX, tmp_path)
+    nasdaq, bx = (
+        [each for each in _made(table, tmp_path) if not each[0].endswith(".status")]  # halts of other markets differ
+        for table in ("itch", BX)
+    )
     assert len(bx) == len(nasdaq) > 100
     assert {venue for _, venue, _ in nasdaq} == {"XNAS"}
     assert {venue for _, venue, _ in bx} == {"XBOS"}

@@ -15,6 +15,7 @@ from penstock.assured.node import RouterNodeConfig
 from penstock.assured.witnessing import WitnessConfig
 from penstock.base.clock import random_bytes
 from penstock.base.errors import ConfigurationError
+from penstock.base.files import make_directory
 from penstock.net.secret import write_private
 from penstock.net.stream import is_loopback
 
@@ -67,7 +68,7 @@ def _make_secret(path: Path) -> None:
     """Several processes may do so at once: one of them is first, and the file appears with its content."""
     if path.exists():
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     new = path.with_name(f"{path.name}.{random_bytes(6).hex()}.new")
     write_private(new, random_bytes(SECRET_SIZE).hex().encode())
     try:

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
 from penstock.security.authentication import scope_of
@@ -64,7 +65,7 @@ class AuthenticationState:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             replace_private(self._path, msgspec.json.encode(list(self._scopes.values())))
         except (OSError, ConfigurationError) as error:
             log.error("authentication_not_kept", path=str(self._path), error=str(error))
