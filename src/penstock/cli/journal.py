@@ -25,6 +25,7 @@ from penstock.journal.server import JournalServer
 from penstock.journal.verify import SegmentReport, inspect, missing_segments
 from penstock.net.agent import run_agent
 from penstock.net.secret import Secret, read_secret
+from penstock.security.journal_access import JournalAccess, JournalLogin, admin_access
 
 COLUMNS = ("first", "last", "bytes", "from (UTC)", "to", "state")
 DEFAULT_PORT = 7_410
@@ -34,6 +35,8 @@ app = typer.Typer(help="Look into journals, check them, serve them.", no_args_is
 
 Show: TypeAlias = Callable[[Record], None]
 JournalPath = Annotated[Path, typer.Argument(metavar="PATH", help="The journal's directory.")]
+ConnectOption = Annotated[str, typer.Option(metavar="URL", help="The administration server, for tokens.")]
+CredentialsOption = Annotated[str, typer.Option(metavar="FILE", help="Of --connect: the file that says who you are.")]
 SecretFile = Annotated[Path | None, typer.Option(help="A file with the secret that both sides share.")]
 
 
@@ -92,6 +95,8 @@ def cat(
     json: Annotated[bool, typer.Option("--json", help="One JSON object per record, for programs.")] = False,
     secret_file: SecretFile = None,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates that TLS connections are checked with.")] = None,
+    connect: ConnectOption = "",
+    credentials: CredentialsOption = "",
 ) -> None:
     """Show records; those that are Penstock packets with their messages and fields."""
     if from_ is not None and from_time is not None:
@@ -106,8 +111,16 @@ def cat(
     if place.startswith(REMOTE):
         host, port = _parse_address(place.removeprefix(REMOTE))
         tls = None if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        access = admin_access(connect, credentials)
         records = follow_remote(
-            host, port, from_sequence=from_, from_time_ns=time_ns, is_live=follow, secret=_secret(secret_file), tls=tls
+            host,
+            port,
+            from_sequence=from_,
+            from_time_ns=time_ns,
+            is_live=follow,
+            secret=_secret(secret_file),
+            tls=tls,
+            log_in=None if access is None else JournalLogin(access),
         )
         asyncio.run(_show_remote(records, count, show))
         return
@@ -127,9 +140,31 @@ def serve(
     ),
     secret_file: SecretFile = None,
     certificate: Annotated[Path | None, typer.Option(help="This server's certificate and key for TLS, PEM.")] = None,
+    connect: Annotated[
+        str,
+        typer.Option(metavar="URL", help="The administration server: followers need its tokens, also on this host."),
+    ] = "",
+    credentials: CredentialsOption = "",
+    name: Annotated[
+        str, typer.Option(help="The journal's name; with --connect, followers need a grant for journal.NAME.")
+    ] = "",
 ) -> None:
     """Serve a journal to followers on other machines until Ctrl-C."""
-    server = JournalServer(path, host=host, port=port, secret=_secret(secret_file), tls=_server_tls(certificate))
+    access = admin_access(connect, credentials)
+    if access is not None and not name:
+        raise ConfigurationError(
+            "--connect needs --name", hint="a grant to receive journal.NAME allows reading the journal"
+        )
+    guard = None if access is None else JournalAccess(access, name)
+    server = JournalServer(
+        path,
+        host=host,
+        port=port,
+        node=name or "journal",
+        secret=_secret(secret_file),
+        tls=_server_tls(certificate),
+        check_token=None if guard is None else guard.check,
+    )
 
     async def main(stop: asyncio.Event) -> None:
         async with server:
@@ -137,7 +172,9 @@ def serve(
             sys.stdout.flush()
             await stop.wait()
 
-    raise typer.Exit(run_agent(main, name="journal"))
+    with guard or contextlib.nullcontext():
+        status = run_agent(main, name="journal")
+    raise typer.Exit(status)
 
 
 def _row(report: SegmentReport) -> tuple[str, ...]:

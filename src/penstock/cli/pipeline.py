@@ -78,6 +78,10 @@ def run(
     ] = None,
     secret_file: Annotated[str, typer.Option(help="A file with the secret of the journals' server.")] = "",
     ca_file: Annotated[str, typer.Option(help="Certificates that TLS connections are checked with.")] = "",
+    connect: Annotated[
+        str, typer.Option(metavar="URL", help="The administration server, if the journals' server needs its tokens.")
+    ] = "",
+    credentials: Annotated[str, typer.Option(metavar="FILE", help="Of --connect: your credentials.")] = "",
 ) -> None:
     """Archive captures and recorded feeds as tables, and what is derived from them.
 
@@ -106,6 +110,8 @@ def run(
             master=master,
             secret=secret_file,
             ca=ca_file,
+            admin=connect,
+            credentials=credentials,
         )
     )
 

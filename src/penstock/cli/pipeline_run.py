@@ -49,6 +49,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     master: str | None
     secret: str
     ca: str
+    admin: str = ""
+    credentials: str = ""
     models: list[MessageModel] = []
     is_replacing: bool = False
 
@@ -81,7 +83,7 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
     journals: list[Source] = []
     files = []
     for text in options.sources:
-        place = place_of(text, options.secret, options.ca)
+        place = place_of(text, options.secret, options.ca, options.admin, options.credentials)
         if place is None:
             files.append(Path(text))
             continue

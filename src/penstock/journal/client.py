@@ -10,7 +10,8 @@ leaves the loop early closes the generator (contextlib.aclosing), and with it th
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeAlias
 
 from penstock.base.backoff import Backoff
 from penstock.base.clock import SystemRandomness
@@ -19,7 +20,12 @@ from penstock.base.errors import (
     ConnectionLostError,
     JournalError,
     JournalGoneError,
+    NotEntitledError,
+    PenstockError,
     RemoteProtocolError,
+    RevokedError,
+    TokenError,
+    TokenExpiredError,
     UnreachableError,
 )
 from penstock.base.log import logger
@@ -30,15 +36,25 @@ from penstock.journal.messages import (
     Extent,
     Follow,
     Gone,
+    JournalMessage,
+    Login,
     Measure,
     Records,
+    Refused,
     Unavailable,
     decode_records,
 )
 from penstock.journal.reader import NOTHING, Record, RecordBatch
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import connect_control
+from penstock.net.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
+
+LogIn: TypeAlias = Callable[[str], str]
+"""Gets a token for the journal of that name from the administration server. It may block: a thread calls it."""
+
+_REFUSALS: dict[str, type[PenstockError]] = {
+    kind.code: kind for kind in (NotEntitledError, RevokedError, TokenError, TokenExpiredError)
+}
 
 log = logger("journal.client")
 
@@ -54,6 +70,7 @@ async def follow_remote(
     node: str = "follower",
     secret: Secret | None = None,
     tls: ssl.SSLContext | None = None,
+    log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> AsyncGenerator[Record, None]:
     """The records from a place, one by one; see follow_remote_batches()."""
@@ -67,6 +84,7 @@ async def follow_remote(
         node=node,
         secret=secret,
         tls=tls,
+        log_in=log_in,
         config=config,
     )
     async with contextlib.aclosing(batches):
@@ -86,11 +104,13 @@ async def follow_remote_batches(
     node: str = "follower",
     secret: Secret | None = None,
     tls: ssl.SSLContext | None = None,
+    log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> AsyncGenerator[RecordBatch, None]:
     """The records from a place, as they come; without `is_live` it ends with the newest one.
 
-    After the first connection, one that is lost is tried again for `patience_seconds`.
+    After the first connection, one that is lost is tried again for `patience_seconds`. `log_in` gives each connection
+    a token, for a server that asks for tokens; a connection whose token has expired is made again with a new token.
     """
     wish = Follow(from_sequence, from_time_ns)
     counters = Counters("journal.client")
@@ -98,11 +118,13 @@ async def follow_remote_batches(
     give_up_at = loop.time()  # whoever was never there is not waited for
     backoff = Backoff(SystemRandomness())
     while True:
+        is_served = False
         try:
             connection = await connect_control(
                 PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
             )
             async with connection:
+                await _show_token(connection, log_in)
                 await connection.send(wish)
                 async for message in connection:
                     batch = _taken(message, wish.from_sequence)
@@ -111,10 +133,12 @@ async def follow_remote_batches(
                         yield batch
                     elif not is_live:
                         return
-                    give_up_at = loop.time() + patience_seconds
+                    is_served = True
                     backoff.succeeded()
             raise ConnectionLostError("the server said goodbye", where=f"{host}:{port}")
         except (ConnectionLostError, UnreachableError) as error:
+            if is_served:  # patience begins with the loss: a quiet journal sends nothing for hours
+                give_up_at = loop.time() + patience_seconds
             if loop.time() >= give_up_at:
                 raise
             log.warning("connecting_again", host=host, port=port, error=str(error))
@@ -130,6 +154,7 @@ async def measure_remote(
     node: str = "follower",
     secret: Secret | None = None,
     tls: ssl.SSLContext | None = None,
+    log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> Extent:
     """Which records a journal on another machine has."""
@@ -138,6 +163,7 @@ async def measure_remote(
         PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
     )
     async with connection:
+        await _show_token(connection, log_in)
         await connection.send(Measure(from_time_ns))
         answer = await connection.receive()
     match answer:
@@ -145,10 +171,22 @@ async def measure_remote(
             return answer
         case Unavailable():
             raise JournalError(f"the server cannot read its journal: {answer.what} [{answer.code}]")
+        case Refused():
+            raise _refusal(answer)
         case _:
             raise RemoteProtocolError(
                 f"a server does not answer {type(answer).__name__} when it is asked for its extent"
             )
+
+
+async def _show_token(connection: ControlConnection[JournalMessage], log_in: LogIn | None) -> None:
+    """Log in; the server's name is that of its journal."""
+    if log_in is not None:
+        await connection.send(Login(await asyncio.to_thread(log_in, connection.peer.node)))
+
+
+def _refusal(refused: Refused) -> PenstockError:
+    return _REFUSALS.get(refused.code, RemoteProtocolError)(refused.what, hint=refused.hint)
 
 
 def _taken(message: object, expected: int | None) -> RecordBatch:
@@ -164,5 +202,7 @@ def _taken(message: object, expected: int | None) -> RecordBatch:
             raise JournalGoneError(message.what, first_sequence=message.first_sequence)
         case Unavailable():
             raise JournalError(f"the server cannot read its journal: {message.what} [{message.code}]")
+        case Refused():
+            raise _refusal(message)
         case _:
             raise RemoteProtocolError(f"a server does not say {type(message).__name__}")

@@ -1,6 +1,9 @@
 """What a follower and a journal's server say to each other, in control messages (docs/protocol/journal.md).
 
 follower                       server
+  │ Login ───────────────────────► │      first, if the server asks for tokens
+  │ ◄────────────────────── Refused│      instead of an answer: the token is missing or not good enough
+  │                                │
   │ Follow ──────────────────────► │      from a sequence number, a time, or the oldest record
   │ ◄────────────────────── Records│      again and again, each time those that follow
   │ ◄───────────────────── CaughtUp│      once there is nothing more, and then whenever that comes true again
@@ -22,7 +25,7 @@ from penstock.journal._log import RECORD_DTYPE
 from penstock.journal.format import SEQUENCE_MAX
 from penstock.journal.reader import RecordBatch
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Text, Version
+from penstock.net.control import ControlProtocol, Text, Token, Version
 
 BATCH_BYTES = 256 * 1024
 """Bytes of records in one message; one record that is longer goes alone."""
@@ -31,6 +34,20 @@ BATCH_ROWS = 8_192
 
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=SEQUENCE_MAX)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Login(msgspec.Struct, tag="login", frozen=True):
+    """Shows a token of the administration server. It is the first message, if there is one."""
+
+    token: Token
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """The token does not allow reading this journal. The server ends the connection."""
+
+    code: Text
+    what: Text
+    hint: Text = ""
 
 
 class Follow(msgspec.Struct, tag="follow", frozen=True):
@@ -93,11 +110,11 @@ class Unavailable(msgspec.Struct, tag="unavailable", frozen=True):
     what: Text
 
 
-FollowerMessage: TypeAlias = Follow | Measure
-ServerMessage: TypeAlias = Records | CaughtUp | Gone | Unavailable | Extent
+FollowerMessage: TypeAlias = Login | Follow | Measure
+ServerMessage: TypeAlias = Records | CaughtUp | Gone | Unavailable | Extent | Refused
 JournalMessage: TypeAlias = FollowerMessage | ServerMessage
 
-PROTOCOL: ControlProtocol[JournalMessage] = ControlProtocol("journal", Version(1, 1), JournalMessage)
+PROTOCOL: ControlProtocol[JournalMessage] = ControlProtocol("journal", Version(1, 2), JournalMessage)
 
 CONNECTION = ControlConfig(message_size_max=JOURNAL_PAYLOAD_SIZE_MAX + 65_536, inbox_messages_max=8)
 

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import itertools
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
-from penstock.base.counters import Counters
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import JournalGoneError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.journal.config import FollowConfig
@@ -25,7 +27,9 @@ from penstock.journal.messages import (
     Follow,
     Gone,
     JournalMessage,
+    Login,
     Measure,
+    Refused,
     Unavailable,
     cut_batch,
     encode_records,
@@ -36,12 +40,21 @@ from penstock.net.control_driver import ControlConnection, ControlServer
 from penstock.net.secret import Secret
 
 TEXT_MAX = 256
+TOKEN_CHECK_SECONDS = 1.0
+"""Period of the checks of a token while its follower is served: the longest time that a known revocation takes."""
+
+CheckToken: TypeAlias = Callable[[str], None]
+"""Raises a PenstockError that says why the bearer of a token may not read the journal (now)."""
 
 log = logger("journal.server")
 
 
 class JournalServer(ControlServer):
-    """Off the loopback address it needs `tls` and `secret`, and refuses to start without."""
+    """Off the loopback address it needs `tls` and `secret`, and refuses to start without.
+
+    With `check_token` every follower has to log in with a token, also on the loopback address. The token is checked at
+    the login and every TOKEN_CHECK_SECONDS after that; a token that is no longer good ends the connection.
+    """
 
     def __init__(
         self,
@@ -55,13 +68,16 @@ class JournalServer(ControlServer):
         follow: FollowConfig | None = None,
         config: ControlConfig = CONNECTION,
         counters: Counters | None = None,
+        check_token: CheckToken | None = None,
     ) -> None:
         self._path = path
+        self._check_token = check_token
+        self._login_seconds = config.handshake_ms / 1_000
         self._follow = follow or FollowConfig()
         JournalReader.open(path).close()  # better refused now than to the first follower
         super().__init__(
             PROTOCOL,
-            self._converse_with,
+            self._admit,
             node=node,
             host=host,
             port=port,
@@ -71,8 +87,35 @@ class JournalServer(ControlServer):
             counters=counters or Counters("journal.server"),
         )
 
-    async def _converse_with(self, connection: ControlConnection[JournalMessage]) -> None:
-        wish = await connection.receive()
+    async def _admit(self, connection: ControlConnection[JournalMessage]) -> None:
+        """Have a follower log in, if tokens are asked for, and serve it while its token is good."""
+        if self._check_token is None:
+            first = await connection.receive()
+            await self._converse_with(connection, await connection.receive() if isinstance(first, Login) else first)
+            return
+        try:
+            async with asyncio.timeout(self._login_seconds):
+                login = await connection.receive()
+        except TimeoutError:
+            login = Login("")
+        if login is None:
+            return
+        token = login.token if isinstance(login, Login) else ""
+        try:
+            self._check_token(token)
+        except PenstockError as error:
+            self.counters.add("requests_refused", cause=Cause.AUTHENTICATION)
+            log.warning("follower_refused", address=connection.address, code=error.code, error=str(error))
+            await connection.send(Refused(error.code, error.what[:TEXT_MAX], error.hint[:TEXT_MAX]))
+            return
+        watching = asyncio.get_running_loop().create_task(_watch_token(connection, self._check_token, token))
+        try:
+            await self._converse_with(connection, await connection.receive())
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _converse_with(self, connection: ControlConnection[JournalMessage], wish: JournalMessage | None) -> None:
         while isinstance(wish, Measure):
             await connection.send(await asyncio.to_thread(self._measured, wish))
             wish = await connection.receive()
@@ -123,6 +166,18 @@ class JournalServer(ControlServer):
         for start, end in itertools.pairwise(cuts):
             await connection.send(encode_records(batch, start, end))
             self.counters.add("records_served", end - start)
+
+
+async def _watch_token(connection: ControlConnection[JournalMessage], check: CheckToken, token: str) -> None:
+    """End the connection when its token is no longer good; a follower that gets a new token connects again."""
+    while True:
+        await asyncio.sleep(TOKEN_CHECK_SECONDS)
+        try:
+            check(token)
+        except PenstockError as error:
+            log.warning("follower_ended", address=connection.address, code=error.code, error=str(error))
+            await connection.close(str(error)[:TEXT_MAX])
+            return
 
 
 async def _refuse_more(connection: ControlConnection[JournalMessage]) -> None:

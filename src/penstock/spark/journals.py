@@ -10,6 +10,7 @@ It is plain data, and goes with the tasks to wherever they run. The files it nam
 from __future__ import annotations
 
 import asyncio
+import functools
 import glob
 import ssl
 from collections import OrderedDict
@@ -26,9 +27,11 @@ from penstock.journal.client import follow_remote_batches, measure_remote
 from penstock.journal.extent import measure
 from penstock.journal.messages import Extent
 from penstock.net.secret import read_secret
+from penstock.security.journal_access import JournalLogin, admin_access
 
 REMOTE = "tcp://"
 READERS_MAX = 8
+LOGINS_MAX = 8
 READ_CONFIG = FollowConfig(chunk_bytes=4 * 1024 * 1024)
 
 _readers: OrderedDict[str, JournalReader] = OrderedDict()
@@ -44,6 +47,10 @@ class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file with the secret that the server shares; only for TCP."""
     ca: str = ""
     """Certificates that a TLS connection is checked with; without, there is no TLS."""
+    admin: str = ""
+    """The administration server whose tokens the journal's server asks for; only for TCP."""
+    credentials: str = ""
+    """The file with the credentials at the administration server."""
 
     @property
     def is_remote(self) -> bool:
@@ -107,7 +114,19 @@ class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
             tls = ssl.create_default_context(cafile=self.ca) if self.ca else None
         except OSError as error:
             raise ConfigurationError(f"cannot be read: {error.strerror or error}", where=self.ca) from None
-        return {"secret": read_secret(Path(self.secret)) if self.secret else None, "tls": tls, "node": "spark"}
+        return {
+            "secret": read_secret(Path(self.secret)) if self.secret else None,
+            "tls": tls,
+            "node": "spark",
+            "log_in": _log_in(self.admin, self.credentials),
+        }
+
+
+@functools.lru_cache(maxsize=LOGINS_MAX)
+def _log_in(url: str, credentials: str) -> JournalLogin | None:
+    """Of this process: the tasks that run in it share one subscription, because a client has a limited number."""
+    access = admin_access(url, credentials)
+    return None if access is None else JournalLogin(access)
 
 
 def parse_address(where: str) -> tuple[str, int]:
@@ -122,7 +141,9 @@ def parse_address(where: str) -> tuple[str, int]:
     return host, port
 
 
-def find_journals(patterns: tuple[str, ...], connect: tuple[str, ...], secret: str, ca: str) -> list[JournalPlace]:
+def find_journals(
+    patterns: tuple[str, ...], connect: tuple[str, ...], secret: str, ca: str, admin: str = "", credentials: str = ""
+) -> list[JournalPlace]:
     """The journals in these directories (with * and the like) and at these addresses; an error if there is none."""
     found: dict[str, JournalPlace] = {}
     for pattern in patterns:
@@ -135,7 +156,7 @@ def find_journals(patterns: tuple[str, ...], connect: tuple[str, ...], secret: s
     for address in connect:
         where = address if address.startswith(REMOTE) else REMOTE + address
         parse_address(where)
-        found[where] = JournalPlace(where, secret, ca)
+        found[where] = JournalPlace(where, secret, ca, admin, credentials)
     if not found:
         raise ConfigurationError("no journal is named", hint="option journal (directories) or connect (host:port)")
     return list(found.values())

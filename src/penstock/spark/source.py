@@ -75,6 +75,8 @@ class SourceOptions(Config, frozen=True, rename={"from_": "from"}):
     connect: tuple[str, ...] = ()
     secret: str = ""
     ca: str = ""
+    admin: str = ""
+    credentials: str = ""
     topics: tuple[str, ...] = ()
     model: str = ""
     columns: tuple[str, ...] = ()
@@ -88,7 +90,8 @@ class SourceOptions(Config, frozen=True, rename={"from_": "from"}):
     max_records: Annotated[int, msgspec.Meta(ge=1)] = RECORDS_MAX
 
     def places(self) -> list[JournalPlace]:
-        return find_journals(self.journal + self.path, self.connect, self.secret, self.ca)
+        access = self.secret, self.ca, self.admin, self.credentials
+        return find_journals(self.journal + self.path, self.connect, *access)
 
 
 class PenstockSource(DataSource):

@@ -273,10 +273,10 @@ class JournalSource:
         return slices
 
 
-def place_of(text: str, secret: str = "", ca: str = "") -> JournalPlace | None:
+def place_of(text: str, secret: str = "", ca: str = "", admin: str = "", credentials: str = "") -> JournalPlace | None:
     """A directory or an address as the place of a journal; None for a file."""
     if text.startswith(REMOTE):
-        return JournalPlace(text, secret, ca)
+        return JournalPlace(text, secret, ca, admin, credentials)
     path = Path(text)
     if path.is_dir():
         return JournalPlace(str(path.absolute()))
