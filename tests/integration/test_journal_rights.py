@@ -278,7 +278,7 @@ def test_the_options_of_spark_and_of_the_pipeline_name_the_credentials(scene: Sc
         modules=(),
         trading_dates=[],
         streams=[],
-        quantity_decimals=[],
+        quantity_decimals=None,
         is_following=False,
         is_skipping=False,
         is_deriving=False,
