@@ -30,6 +30,7 @@ from penstock.tree.application import open_publisher, open_stream
 from penstock.tree.config import StreamConfig
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+from unit.itch_messages import head
 from unit.test_convert_itch import add, directory
 from waiting import wait_until
 
@@ -160,8 +161,9 @@ def test_a_new_session_withdraws_the_values_of_the_one_before_everywhere(
             changed: list[Any] = []
             plant.until(lambda: _gather(changes, changed) and AAPL in {each.topic for each in changed}, "changes")
             plant.until(lambda: all((AAPL, 100.0) in each.told for each in stories.values()), "quotes of the first day")
-            exchange.end()
+            exchange.send(head(b"S", 0) + b"C")  # end of messages
             plant.until(lambda: not len(quotes), "the records to be withdrawn")
+            exchange.end()  # the same once more
             assert quotes.get(AAPL) is None
             changed.clear()
             plant.until(lambda: _gather(changes, changed) and AAPL in {each.topic for each in changed}, "withdrawals")

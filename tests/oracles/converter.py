@@ -93,7 +93,7 @@ class OracleConverter:
         self.orders: dict[int, dict[str, Any]] = {}
         self.malformed = self.unmatched = 0
         self.hours = 0
-        """What the feed says of the session: 1 regular, 2 extended hours."""
+        """What the feed says of the session: 1 regular, 2 extended hours, 3 no more messages."""
 
     def convert(self, sequence: int, data: bytes, receive_ns: int = 0) -> list[tuple[str, int, int, int, bytes]]:
         try:
@@ -340,7 +340,7 @@ class _Run:
     def do_trade(self, trade: int, price: int, quantity: int, conditions: int = 0, by_hours: int = 0) -> None:
         assert self.instrument is not None
         is_cross = conditions & (CONDITIONS["opening"] | CONDITIONS["closing"])
-        if by_hours and self.owner.hours == 2 and not is_cross:
+        if by_hours and self.owner.hours in (2, 3) and not is_cross:
             conditions |= EXTENDED_HOURS
         day = self.instrument.day()
         if quantity == 0 or price is None or day["volume"] + day["extended_volume"] + quantity >= 2**62:
@@ -510,7 +510,7 @@ VERB_NAMES = {
     "side": {"buy": 0, "sell": 1},
     "state": shipped("status").fields_by_name["state"].values,
     "conditions": {name: 1 << bit for name, bit in shipped("trade").fields_by_name["conditions"].bits.items()},
-    "hours": {"regular": 1, "extended": 2},
+    "hours": {"regular": 1, "extended": 2, "ended": 3},
     "rule": {name: 1 << bit for name, bit in shipped("status").fields_by_name["restrictions"].bits.items()},
 }
 

@@ -100,6 +100,8 @@ class ToyConversion:
         self.next_message_sequence = 1
         self.term = self.flags = 0
         self.checkpoint_interval = checkpoint_interval
+        self.is_over = False
+        self.trading_date: date | None = None
         self._checkpoints: list[Position] = []
 
     def convert(self, batch: SourceBatch) -> ToyConverted:
@@ -133,10 +135,7 @@ class ToyConversion:
     def checkpoint_now(self) -> Position:
         return ToyCheckpoint(self.next_source_sequence, self.next_message_sequence, self.state.digest)
 
-    @property
-    def trading_date(self) -> date | None:
-        return None
-
     def new_session(self, name: str, trading_date: date | None) -> None:
         self.state.units.clear()
+        self.trading_date = trading_date
         self.next_source_sequence = 0

@@ -8,17 +8,32 @@ from penstock.base.core import Tick
 from penstock.convert import Converter, ConverterTable
 from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
 from penstock.feed.conversion import Conversion
-from penstock.feed.events import Announce, PersistTerm, PublishConverted, SessionBegan, SourceDatagram, TermPersisted
+from penstock.feed.events import (
+    Announce,
+    LaneAdvanced,
+    PersistTerm,
+    PublishConverted,
+    SessionBegan,
+    SourceDatagram,
+    TermPersisted,
+    TimeOfDay,
+)
 from penstock.feed.formats import DatagramFormat, MoldUDP64
 from penstock.feed.formats.iextp import TOPS_1_6, IexStream, IexTp, encode_segment
 from penstock.feed.formats.mold import encode_packet
 from penstock.feed.lines.sessions import after_reset, is_later_of_same, session_name
-from penstock.wire import decode_origin
+from penstock.middleware import Merger, SessionEvent, StreamKey
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.sourcestream import END_INDEX
+from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_origin, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from sim.toy_conversion import ToyConversion
 from unit.feed_kit import STREAM, Table, source
+from unit.merge_kit import deliver
 
 MS = 1_000_000
+DAY_NS = 1_769_785_200_000_000_000
+"""2026-01-30, 15:00 in UTC."""
 
 
 class Lined:
@@ -121,6 +136,45 @@ def test_an_adapter_that_did_not_see_the_source_count_anew_calls_the_session_as_
     assert table[1].core.is_synchronised(STREAM)
     tags = {origin.flags >> SESSION_TAG_SHIFT for origin, _ in table[1].sent if origin.source_sequence > 50}
     assert tags == {session_tag("day 1#2")}
+
+
+@pytest.mark.spec("DAY-3", "SYNC-1")
+@pytest.mark.parametrize("is_by_calendar", [True, False])
+def test_active_and_backup_announce_the_same_end_and_a_consumer_hears_of_one(is_by_calendar: bool) -> None:
+    table = Table(2)
+    table.wait(1_000)
+    for index in (0, 1):
+        table[index].handle(SessionBegan(STREAM, "day 2", 1, receive_ns=DAY_NS))
+    table.settle()
+    table.feed(1, 20)
+    table.wait(200)
+    assert table[1].core.is_synchronised(STREAM)
+    before = [len(table[index].sent) for index in (0, 1)]
+    for index in (0, 1):
+        if is_by_calendar:
+            end_ns = table[index].core.day_end_ns(STREAM)
+            assert end_ns is not None
+            table[index].handle(TimeOfDay(STREAM, end_ns))
+            table[index].handle(TimeOfDay(STREAM, end_ns + 1))
+        else:
+            table[index].converter.is_over = True
+            table[index].handle(LaneAdvanced(STREAM))
+            table[index].handle(LaneAdvanced(STREAM))
+    ((one, body),), ((other, same_body),) = (table[index].sent[before[index] :] for index in (0, 1))
+    assert (one, body) == (other, same_body)
+    assert one.message_index == END_INDEX
+    merger = Merger()
+    told: list[Any] = []
+    for incarnation, adapter in enumerate(table.adapters.values(), 1):
+        told += merger.handle(deliver(StreamKey(incarnation, 1), [packet(*each) for each in adapter.sent]), 0)
+    sessions = [(each.kind, each.session) for each in told if isinstance(each, SessionEvent)]
+    assert sessions[-1] == ("end", "day 2")
+    assert len([kind for kind, _ in sessions if kind == "end"]) == 1
+
+
+def packet(origin: Origin, body: bytes) -> PacketMessage:
+    topic = DISCONTINUITY_TOPIC if origin.flags & OriginFlag.DISCONTINUITY else "md.toy.S"
+    return PacketMessage(topic, body, extensions={Extension.ORIGIN: encode_origin(origin)})
 
 
 def test_names_of_sessions() -> None:

@@ -15,18 +15,21 @@ from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConf
 from penstock.feed.events import (
     AdapterEvent,
     Announce,
+    LaneAdvanced,
     PersistTerm,
     PublishConverted,
     SessionBegan,
+    SessionOver,
     SourceDatagram,
     SourceMessages,
     TermPersisted,
+    TimeOfDay,
 )
 from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
 from penstock.feed.lines.events import SessionStarted, SourceReady
 from penstock.feed.recorded import RecordedConversion
 from penstock.feed.sessiondates import SessionDates
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.sourcestream import END, DiscontinuityNote
 from sim.toy_conversion import ToyConversion
 from unit.itch_messages import add, directory, head, number, trade
 
@@ -196,6 +199,88 @@ def test_a_feed_that_keeps_its_session_is_rolled_by_the_calendar() -> None:
     assert plant.core.roll_ns(STREAM) == at("2026-02-02T21:00")
     plant.hear(encode_packet("S", 5, [trade(8, 4_210_000, 2, 1, b"MSFT")]), at("2026-02-02T20:00"))
     assert len(plant.rows) == 4
+
+
+def system_event(code: bytes) -> bytes:
+    return head(b"S", 0) + code
+
+
+def ends_of(plant: Plant) -> list[tuple[str, str]]:
+    return [(note.session, note.trading_date) for note in plant.notes if note.reason == END]
+
+
+@pytest.mark.spec("DAY-3")
+def test_the_end_of_messages_ends_the_session() -> None:
+    """ITCH says it with the system event C; the end of MoldUDP64 behind it is not announced again."""
+    plant = Plant(SessionDates(CALENDAR))
+    messages = [directory(), trade(100, 1_600_000, 1), *(system_event(code) for code in (b"M", b"E"))]
+    plant.hear(encode_packet("S", 1, messages), at("2026-01-30T15:00"))
+    plant.wait(10)
+    assert ends_of(plant) == []
+    plant.hear(encode_packet("S", 5, [system_event(b"C")]), at("2026-01-30T20:05"))
+    assert ends_of(plant) == [("S", "2026-01-30")]
+    assert plant.core.is_ended(STREAM)
+    plant.hear(encode_end("S", 6), at("2026-01-30T20:06"))
+    plant.handle(TimeOfDay(STREAM, at("2026-01-30T22:00")))
+    plant.wait(10)
+    assert len(ends_of(plant)) == 1
+    plant.day("T", [directory(), system_event(b"C")], at("2026-02-02T15:00"))
+    assert ends_of(plant) == [("S", "2026-01-30"), ("T", "2026-02-02")]
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_driver_that_converts_by_itself_learns_of_the_end_of_messages() -> None:
+    plant = Plant(SessionDates(CALENDAR))
+    plant.hear(encode_packet("S", 1, [directory()]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    plant.converter.convert(SourceBatch.from_messages([system_event(b"C")], 2, at("2026-01-30T20:05")))
+    plant.handle(LaneAdvanced(STREAM))
+    plant.handle(LaneAdvanced(STREAM))
+    assert ends_of(plant) == [("S", "2026-01-30")]
+
+
+@pytest.mark.spec("DAY-3")
+@pytest.mark.parametrize("table", ["iex-tops", "iex-deep"])
+def test_iex_ends_its_session_with_its_messages(table: str) -> None:
+    converter = Converter(ConverterTable.load(table).compile(), STREAM)
+    for sequence, code in enumerate((b"O", b"S", b"R", b"M", b"E"), 1):
+        converter.convert(SourceBatch.from_messages([b"S" + code + bytes(8)], sequence))
+        assert not converter.is_over
+    converter.convert(SourceBatch.from_messages([b"S" + b"C" + bytes(8)], 6))
+    assert converter.is_over
+    converter.new_session("next", None)
+    assert not converter.is_over
+
+
+@pytest.mark.spec("DAY-3")
+def test_the_calendar_ends_a_session_that_does_not_end_itself() -> None:
+    plant = Plant(SessionDates(CALENDAR))
+    assert plant.core.day_end_ns(STREAM) is None
+    plant.hear(encode_packet("S", 1, [directory(), trade(100, 1_600_000, 1)]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    end_ns = plant.core.day_end_ns(STREAM)
+    assert end_ns == at("2026-01-30T21:00:01")
+    plant.handle(TimeOfDay(STREAM, end_ns - 1))
+    assert ends_of(plant) == []
+    for wall_ns in (end_ns, end_ns + 1):
+        plant.handle(TimeOfDay(STREAM, wall_ns))
+    plant.handle(SessionOver(STREAM))
+    assert ends_of(plant) == [("S", "2026-01-30")]
+    assert plant.core.day_end_ns(STREAM) is None
+    plant.hear(encode_packet("S", 3, [directory(), trade(100, 1_600_000, 1)]), at("2026-02-02T15:00"))
+    plant.wait(10)
+    assert plant.notes[-1] == DiscontinuityNote("session", [], "S#2", "2026-02-02")
+    assert plant.core.day_end_ns(STREAM) == at("2026-02-02T21:00:01")
+
+
+@pytest.mark.spec("DAY-3")
+def test_the_day_of_a_replay_does_not_end_by_the_clock() -> None:
+    plant = Plant(SessionDates(CALENDAR, date(2019, 1, 30)))
+    plant.hear(encode_packet("S", 1, [directory()]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    assert plant.core.day_end_ns(STREAM) is None
+    plant.handle(TimeOfDay(STREAM, at("2026-02-02T15:00")))
+    assert ends_of(plant) == []
 
 
 @pytest.mark.spec("DAY-2")

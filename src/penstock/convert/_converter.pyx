@@ -13,7 +13,7 @@ from penstock.convert._program cimport *
 from penstock.convert._source cimport SourceBatch, SourceRow
 from penstock.convert._state cimport StateKernel
 from penstock.convert._steps cimport run_steps
-from penstock.convert._units cimport LIMIT_INSTRUMENTS, LOCATE_NONE
+from penstock.convert._units cimport HOURS_ENDED, LIMIT_INSTRUMENTS, LOCATE_NONE
 from penstock.convert._values cimport run_values, split_columns
 from penstock.wire._codec cimport (
     EXTENSION_HEADER_SIZE,
@@ -109,6 +109,11 @@ cdef class ConverterKernel:
     @flags.setter
     def flags(self, int flags):
         store_u16(self.frame.origin + ORIGIN_FLAGS_AT, <uint16_t>flags)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the feed has said that nothing more comes in this session."""
+        return self.kernel_state.state.session.hours == HOURS_ENDED
 
     @property
     def checkpoint_interval(self) -> int:

@@ -31,7 +31,7 @@ from penstock.convert._trades cimport trade_add, trade_break, trade_correct, tur
 from penstock.convert._units cimport (
     Answer,
     ExtendedRow,
-    HOURS_EXTENDED,
+    HOURS_REGULAR,
     HOURS_UNKNOWN,
     LevelRow,
     ReferenceRow,
@@ -370,7 +370,7 @@ cdef bint is_extended(const Frame *frame, uint32_t conditions, int64_t event_ns)
     if conditions & (TRADE_OPENING | TRADE_CLOSING):
         return False
     if session.hours != HOURS_UNKNOWN:
-        return session.hours == HOURS_EXTENDED
+        return session.hours != HOURS_REGULAR
     return session.close_ns != 0 and not session.open_ns <= event_ns < session.close_ns
 
 

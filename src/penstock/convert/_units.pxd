@@ -98,6 +98,7 @@ cpdef enum: # Hours
     HOURS_UNKNOWN = 0   # the calendar tells, if there is one
     HOURS_REGULAR = 1
     HOURS_EXTENDED = 2
+    HOURS_ENDED = 3     # nothing more comes in this session
 
 
 cdef enum:

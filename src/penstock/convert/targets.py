@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from penstock.convert import _program as c
-from penstock.convert._units import HOURS_EXTENDED, HOURS_REGULAR
+from penstock.convert._units import HOURS_ENDED, HOURS_EXTENDED, HOURS_REGULAR
 from penstock.convert.functions import BUILTINS, Site, apply_function, as_number, packed, rescale
 from penstock.convert.registers import NUMBER_MAX, NUMBER_MIN, Value
 from penstock.model import Field, shipped
@@ -246,7 +246,11 @@ VERBS = {
         "the feed's own code of where the day is",
         {
             "code": Target(low=0, high=2**63 - 1),
-            "hours": Target(low=0, high=2, names={"regular": HOURS_REGULAR, "extended": HOURS_EXTENDED}),
+            "hours": Target(
+                low=0,
+                high=3,
+                names={"regular": HOURS_REGULAR, "extended": HOURS_EXTENDED, "ended": HOURS_ENDED},
+            ),
         },
         frozenset({"hours"}),
         needs_instrument=False,

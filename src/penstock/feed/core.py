@@ -80,6 +80,11 @@ class FeedAdapter:
         driver may not convert by itself."""
         return self.synchroniser.roll_ns(stream_id)
 
+    def day_end_ns(self, stream_id: int) -> int | None:
+        """When the driver of a live source stream hands in TimeOfDay, in nanoseconds since 1970: the session has then
+        ended by the calendar. None for not at all."""
+        return self.synchroniser.day_end_ns(stream_id)
+
     def is_ended(self, stream_id: int) -> bool:
         """Whether the session of a source stream is over and no other one has begun: its values are stale."""
         return self.synchroniser.is_ended(stream_id)

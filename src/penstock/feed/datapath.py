@@ -26,6 +26,7 @@ from penstock.feed.events import (
     RequestSource,
     SourceDatagram,
     SourceDatagrams,
+    TimeOfDay,
 )
 from penstock.feed.inputs import LinedSource, RepairSocket
 from penstock.feed.outbound import Outbound
@@ -55,10 +56,13 @@ class DataPath:
         tell: Callable[[list[AdapterInstruction]], None],
         on_failure: Callable[[Exception], None],
         *,
+        live_ids: Sequence[int],
         spin: bool,
         cpu: int,
     ) -> None:
+        """The trading days of the source streams `live_ids` end by this host's clock."""
         self.core = core
+        self._live_ids = live_ids
         self.outbound = outbound
         self._sources = list(sources)
         self._by_id: Mapping[int, LinedSource] = {source.stream_id: source for source in sources}
@@ -131,6 +135,7 @@ class DataPath:
         deadline_ns = self.core.next_deadline_ns()
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.core.handle(Tick(), now_ns))
+        self._end_days()
         self.outbound.tick(now_ns)
         rolls_ns = self._rolls_ns()
         for source, lane, roll_ns in zip(self._sources, self._lanes, rolls_ns, strict=True):
@@ -173,6 +178,14 @@ class DataPath:
         for index in range(lane.rest, len(batch)):
             data, line = bytes(batch.datagram(index)), batch.socket(index)
             self.handle(SourceDatagram(source.stream_id, line, data, batch.arrival_ns(index)))
+
+    def _end_days(self) -> None:
+        """Tell the core the time where the trading day of a source stream has passed."""
+        wall_ns = time.time_ns()
+        for stream_id in self._live_ids:
+            end_ns = self.core.day_end_ns(stream_id)
+            if end_ns is not None and wall_ns >= end_ns:
+                self.handle(TimeOfDay(stream_id, wall_ns))
 
     def _rolls_ns(self) -> list[int | None]:
         """For each lined stream, how long its trading day still lasts by the calendar; the lane leaves what comes after

@@ -99,6 +99,7 @@ class LiveAdapter:
             self._socket,
             lambda instructions: self._life.call(self._carry_out, instructions),
             lambda error: self._life.call(self._life.fail, error),
+            live_ids=self._sources.live_ids,
             spin=config.spin,
             cpu=config.cpu,
         )

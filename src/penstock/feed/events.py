@@ -1,6 +1,6 @@
 """The grammar of a feed adapter: what its cores are told (events) and what they answer (instructions).
 
-    Synchroniser:  SourceMessages, SourceBroken, SessionBegan, SessionOver, LaneAdvanced, PeerConnected,
+    Synchroniser:  SourceMessages, SourceBroken, SessionBegan, SessionOver, TimeOfDay, LaneAdvanced, PeerConnected,
                    PeerDisconnected, PeerSaid, TermPersisted, HealthMeasured, Promote, ReturnToService, Tick
                        ->  PublishConverted, Announce, SendPeer, PersistTerm, RoleChanged, SynchronisationChanged,
                            Paused, ServiceChanged
@@ -85,6 +85,13 @@ class SessionOver(msgspec.Struct, frozen=True):
     stream_id: int
 
 
+class TimeOfDay(msgspec.Struct, frozen=True):
+    """The wall clock, for source streams whose receive times are of that clock; a recording has its own."""
+
+    stream_id: int
+    wall_ns: int
+
+
 class LaneAdvanced(msgspec.Struct, frozen=True):
     """The driver converted and published by itself, as it may while is_flowing(); the converter knows how far."""
 
@@ -131,6 +138,7 @@ SyncEvent: TypeAlias = (
     | SourceBroken
     | SessionBegan
     | SessionOver
+    | TimeOfDay
     | LaneAdvanced
     | PeerConnected
     | PeerDisconnected

@@ -70,6 +70,7 @@ class Sources:
     """All source streams of an adapter."""
 
     def __init__(self, config: AdapterConfig, metrics: Metrics) -> None:
+        self._config = config
         self.lined: list[LinedSource] = []
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
@@ -98,6 +99,11 @@ class Sources:
             raise
         self.models = list(dict.fromkeys(output.model for output in plan.outputs))
         """Of what the table makes, each version once."""
+
+    @property
+    def live_ids(self) -> list[int]:
+        """Source streams whose receive times are of this host's clock, and that have sessions of the venue."""
+        return [each.id for each in self._config.streams if each.framing not in ("file", "contribution")]
 
     @property
     def arbiters(self) -> dict[int, LineArbiter]:

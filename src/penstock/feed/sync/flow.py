@@ -8,7 +8,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.calendar import every_day
-from penstock.base.clock import NS_PER_MS
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.conversion import Conversion, Position
@@ -19,6 +19,10 @@ from penstock.feed.sync.held import HeldMessages
 from penstock.middleware.batch import Packable
 from penstock.wire import OriginFlag
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+
+DAY_END_GRACE_NS = NS_PER_SECOND
+"""From the end of the trading day to the end of its session: messages that were received before are still on their way
+through the lines."""
 
 LOST_MAX = 256
 """Lost ranges that are remembered for an announcement; the newest."""
@@ -114,7 +118,7 @@ class StreamFlow:
 
     def take(self, batch: SourceBatch) -> list[SyncInstruction]:
         if self.is_straight():
-            return self._convert(batch)
+            return self._convert(batch) + self._announce_end()
         self.held.add(batch)
         if self.mode is Mode.FLOWING:
             return self.drain()
@@ -182,12 +186,20 @@ class StreamFlow:
         return -1 if self.session is None else new_day_index(batch, self.roll_ns, self.position)
 
     def end_session(self) -> list[SyncInstruction]:
-        """The source says that the session is over."""
+        """The source or the calendar says that the session is over. Of several ends of a session, the first counts."""
         self._is_ending = self.session is not None and not self.is_ended
         return self._announce_end()
 
+    @property
+    def day_end_ns(self) -> int | None:
+        """When the session is over by the calendar; None while that is not known, or if the session has ended."""
+        is_open = self.session is not None and not self.is_ended and not self._is_ending
+        return None if self.roll_ns is None or not is_open else self.roll_ns + DAY_END_GRACE_NS
+
     def _announce_end(self) -> list[SyncInstruction]:
-        """Say that the session is over, when everything before its end has been converted."""
+        """Announce that the session is over, when everything before its end has been converted."""
+        if self.converter.is_over and self.session is not None and not self.is_ended:
+            self._is_ending = True
         if not self._is_ending or self.mode is not Mode.FLOWING or len(self.held):
             return []
         self._is_ending, self.is_ended = False, True
@@ -233,9 +245,10 @@ class StreamFlow:
             self._checkpoints.pop(next(iter(self._checkpoints)))
         del self._fresh[: -self._config.checkpoints_max]
 
-    def advanced(self) -> None:
+    def advanced(self) -> list[SyncInstruction]:
         """The driver converted by itself."""
         self._collect()
+        return self._announce_end()
 
     def fresh_checkpoints(self) -> list[Position]:
         """Those taken since the last call."""

@@ -42,6 +42,7 @@ from penstock.feed.events import (
     SyncEvent,
     SyncInstruction,
     TermPersisted,
+    TimeOfDay,
 )
 from penstock.feed.lines.sessions import after_reset
 from penstock.feed.sessiondates import SessionDates
@@ -126,6 +127,11 @@ class Synchroniser:
         flow = self._streams[stream_id].flow
         return flow.is_straight() and flow.is_sending and not self._membership.is_asked_to_take_over
 
+    def day_end_ns(self, stream_id: int) -> int | None:
+        """When TimeOfDay ends the session of a source stream by the calendar, in nanoseconds since 1970; None for not
+        at all."""
+        return self._streams[stream_id].flow.day_end_ns
+
     def is_ended(self, stream_id: int) -> bool:
         """Whether the session of a source stream is over and no other one has begun."""
         return self._streams[stream_id].flow.is_ended
@@ -162,14 +168,17 @@ class Synchroniser:
                 at = flow.new_day_at(batch)
                 return flow.take(batch) if at < 0 else self._roll_day(flow, batch, at)
             case LaneAdvanced(stream_id):
-                self._streams[stream_id].flow.advanced()
-                return []
+                return self._streams[stream_id].flow.advanced()
             case SourceBroken():
                 return self._break(event, now_ns)
             case SessionBegan():
                 return self._begin_session(event)
             case SessionOver(stream_id):
                 return self._streams[stream_id].flow.end_session()
+            case TimeOfDay(stream_id, wall_ns):
+                flow = self._streams[stream_id].flow
+                is_over = flow.day_end_ns is not None and wall_ns >= flow.day_end_ns
+                return flow.end_session() if is_over else []
             case PeerSaid(index, message):
                 return self._hear(index, message, now_ns)
             case PeerConnected(index):
