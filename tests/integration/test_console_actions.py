@@ -20,7 +20,7 @@ from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk, give_order, place_of
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
-from penstock.security import Credentials
+from penstock.security import Credentials, Policy
 from penstock.security.client import AdminClient
 from penstock.security.proof import ScryptCost, SecretVerifier
 from penstock.web.actions import ActionLine, ActionLog
@@ -115,6 +115,24 @@ def test_who_has_another_secret_now_loses_its_session_while_a_page_is_open(tmp_p
             admin.set_policy(policy)
         wait_until(lambda: session.is_over, "the session to end")
         assert close_code(page) is not None
+
+
+@pytest.mark.spec("AUTH-6")
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_who_is_removed_from_the_policy_loses_its_session(tmp_path: Path, has_socket: bool) -> None:
+    with running_console(tmp_path, limits=ConsoleLimits(roles_s=0.1)) as console:
+        browser = console.browser("bob")
+        page = browser.socket("/ws/watch") if has_socket else None
+        service = console.console._service
+        assert service is not None
+        ((_, session),) = service.sessions.all()
+        policy = re.sub(r"\[clients\.bob\]\n(?:[^\[\n].*\n|\n)*", "", policy_text()).replace('"bob", ', "")
+        assert "bob" not in Policy.parse(policy).clients
+        with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as admin:
+            admin.set_policy(policy)
+        wait_until(lambda: session.is_over, "the session to end")
+        assert browser.get("/api/session").status == 401
+        assert page is None or close_code(page) is not None
 
 
 @pytest.mark.spec("AUTH-6")

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from certificates import make_certificate
 from command_here import run_here
 from integration.command_kit import running
 from integration.live_kit import write_toml
@@ -15,6 +16,7 @@ from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import MEMORY_NAME
 from penstock.assured.witnessing import WitnessConfig, WitnessStatus
 from penstock.base.errors import ConfigurationError
+from penstock.net.secret import write_private
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 
@@ -70,6 +72,17 @@ control.port = {port}
 """
 
 
+REACHED = """
+name = "pair"
+
+[[witness]]
+name = "tower"
+routers = ["east", "west"]
+control.port = 0
+metrics_host = "0.0.0.0"
+"""
+
+
 def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
     path = tmp_path / "plant.toml"
     path.write_text(PLANT.format(port=7462))
@@ -81,6 +94,32 @@ def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
     path.write_text(PLANT.format(port=7461))
     with pytest.raises(ConfigurationError, match="tower and mast are both at"):
         check_files(Plant.load(path))
+
+
+def test_a_page_that_other_machines_reach_is_read_with_the_files_of_the_document(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, "127.0.0.1")
+    path, token = tmp_path / "plant.toml", tmp_path / "page.token"
+    path.write_text(REACHED)
+    with running("witness", "run", "--config", str(path), "--name", "tower") as process:
+        assert process.end() == 1
+        assert "metrics_access.certificate, metrics_access.private_key, metrics_access.token_file" in process.err
+    write_private(token, b"a-token-of-the-operator")
+    files = f'certificate = "{certificate.name}", private_key = "{key.name}", token_file = "{token.name}"'
+    path.write_text(f"{REACHED}metrics_access = {{ {files} }}\n")
+    with running("witness", "run", "--config", str(path), "--name", "tower") as process:
+        process.wait_for_output("control_port")
+        facts = json.loads(process.out.splitlines()[0])
+        assert facts["url"].startswith("https://0.0.0.0:")
+        assert run_here("witness", "status", str(path)).stdout.startswith("tower: epoch 0")
+        page = facts["url"].replace("0.0.0.0", "127.0.0.1")
+        options = ["--once", "--json", "--interval", "0.1", "--ca-file", str(certificate), "--token-file", str(token)]
+        with running("top", "--node", page, *options) as top:
+            assert top.end() == 1, "no router is in touch with it"
+            assert "0 routers in touch" in json.loads(top.out)["nodes"][0]["detail"]
+        token.chmod(0o644)
+        with running("top", str(path), "--once", "--json", "--interval", "0.1") as top:
+            assert top.end() == 1
+            assert "others may use this file" in json.loads(top.out)["nodes"][0]["detail"]
 
 
 def test_a_witness_has_a_name_of_its_own(tmp_path: Path) -> None:

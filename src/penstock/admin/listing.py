@@ -5,6 +5,7 @@ from itertools import islice
 from penstock.admin.core import Caller
 from penstock.admin.rights import Rights
 from penstock.admin.state import State
+from penstock.base.errors import TokenError
 from penstock.security import operating as o
 
 ROWS_MAX = 1_000
@@ -12,6 +13,10 @@ ROWS_MAX = 1_000
 
 
 def entitlements(rights: Rights, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:
+    """A client that was removed from the policy is refused: an answer without roles looks like that of a client that
+    never had a role, and its session would go on."""
+    if caller.client not in rights.policy.clients:
+        raise TokenError(f"client {caller.client!r} is no longer in the policy", hint="ask the administrator")
     own = _rights(rights, state, caller.client, now_ns)
     if not is_of_all:
         return o.Entitlements(own=own)

@@ -46,13 +46,14 @@ from penstock.assured.translating import event_of, message_of, news_of
 from penstock.assured.voting import Keep, Tell
 from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint, Health
+from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError, TokenExpiredError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
 from penstock.net.agent import CoreRunner, NodeLife, stopped_or_failed
+from penstock.net.page_access import page_of
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
 from penstock.security.brokering import Revoked
@@ -97,9 +98,7 @@ class LiveRouter:
         self._is_settled = asyncio.Event()  # the role is known, and on the disk
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = Endpoint(
-            self._metrics, self._health, host=config.metrics_host, port=config.metrics_port, status=self.status
-        )
+        self._endpoint = page_of(config, self._metrics, self._health, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status()))
         self._metrics.show_rows(lambda: rows_of(self.status()))
 

@@ -14,6 +14,7 @@ from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
@@ -151,6 +152,7 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()

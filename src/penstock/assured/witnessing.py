@@ -20,12 +20,13 @@ from penstock.assured.witness import Voter
 from penstock.base.clock import BootClock
 from penstock.base.config import Config
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint, Health
+from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
 from penstock.net.agent import CoreRunner, NodeLife
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig, page_of
 from penstock.security.access import AnyPort
 
 log = logger("assured.witness")
@@ -48,6 +49,7 @@ class WitnessConfig(Config, frozen=True):
     control: LeaseAccess = LeaseAccess()
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,9 +110,7 @@ class LiveWitness:
         self._lease = LiveVoter(config.lease, config.name, config.control, {}, directory, self._tell, counters)
         self._voter: Voter | None = None
         self._runner: CoreRunner[VoterEvent, VoterInstruction] | None = None
-        self._endpoint = Endpoint(
-            self._metrics, self._health, host=config.metrics_host, port=config.metrics_port, status=self.status
-        )
+        self._endpoint = page_of(config, self._metrics, self._health, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status()))
 
     async def start(self) -> None:

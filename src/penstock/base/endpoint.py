@@ -1,25 +1,33 @@
 """The page every node shows to its operator: /metrics for Prometheus, /health for whoever must know if it lives, and
 /status, in the node's own words, where it has them.
 
-It runs in a thread of its own, on a loopback address only, because it has neither TLS nor a token. It reads nothing but
-the request line and headers (which the standard library bounds), and answers GET only.
+It runs in a thread of its own, on a loopback address unless it has TLS and a token (PageAccess). It reads nothing but
+the request line and headers (which the standard library bounds), answers GET only, and serves a bounded number of
+connections at a time.
 """
 
+import contextlib
+import hmac
 import ipaddress
+import socket
+import ssl
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION, Metrics
 
 REQUEST_TIMEOUT_SECONDS = 5.0
+CONNECTIONS_MAX = 64
+"""Connections that a page serves at a time; further ones are closed unanswered, and counted."""
 
 log = logger("endpoint")
 
@@ -29,6 +37,22 @@ class Health(msgspec.Struct, frozen=True):
 
     is_healthy: bool
     detail: str = ""
+
+
+class PageAccess(NamedTuple):
+    """What a page needs to be read from other machines."""
+
+    tls: ssl.SSLContext
+    token: bytes
+    """Every request has it in `Authorization: Bearer TOKEN`."""
+
+    def __repr__(self) -> str:
+        return "PageAccess(hidden)"
+
+    def allows(self, authorization: str) -> bool:
+        """True if the header has the token. The comparison takes the same time wherever the two differ."""
+        scheme, _, token = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token)
 
 
 class Endpoint:
@@ -43,18 +67,23 @@ class Endpoint:
         host: str = "127.0.0.1",
         port: int = 0,
         status: Callable[[], object] | None = None,
+        access: PageAccess | None = None,
     ) -> None:
         class Handler(_Handler):
             endpoint = self
 
-        if not _is_loopback(host):
+        if access is None and not _is_loopback(host):
             raise ConfigurationError(
-                f"a page at {host} could be read by everybody who reaches it: it has neither TLS nor a token",
+                f"a page at {host!r} has neither TLS nor a token",
                 where="metrics_host",
-                hint="serve it at 127.0.0.1, behind a proxy that has both",
+                hint="configure metrics_access, or serve the page at 127.0.0.1",
             )
+        self.access = access
+        self._counters = Counters("endpoint")
+        self._counting = threading.Lock()
+        metrics.register(self._counters)
         try:
-            self._server = _Server((host, port), Handler)
+            self._server = _Server((host, port), Handler, self)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port, or 0 for any free one"
@@ -67,7 +96,8 @@ class Endpoint:
     @property
     def url(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        scheme = "http" if self.access is None else "https"
+        return f"{scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{scheme}://{host!s}:{port}"
 
     def start(self) -> None:
         self._thread.start()
@@ -85,6 +115,11 @@ class Endpoint:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def count(self, name: str, cause: Cause) -> None:
+        """In any thread of the server."""
+        with self._counting:
+            self._counters.add(name, cause=cause)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status, content type and body for a path."""
@@ -108,12 +143,49 @@ def _is_loopback(host: str) -> bool:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = CONNECTIONS_MAX
+
+    def __init__(self, address: tuple[str, int], handler: type["_Handler"], endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self._endpoint.count("connections_refused", Cause.CONNECTION_LIMIT)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the thread of the connection, where a client that is slow with the TLS handshake delays nobody else."""
+        access = self._endpoint.access
+        if access is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(REQUEST_TIMEOUT_SECONDS)
+        with access.tls.wrap_socket(request, server_side=True) as protected:
+            super().finish_request(protected, client_address)
+            with contextlib.suppress(OSError):  # the client may have left already
+                protected.unwrap()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client may disconnect at any moment; any other error is the node's own and is logged with its place."""
         error = sys.exception()
         client = "{}:{}".format(*client_address[:2])
-        if isinstance(error, ConnectionError | TimeoutError):
+        if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             log.debug("client_disconnected", client=client, error=repr(error))
         else:
             log.error("request_failed", client=client, error=repr(error), traceback=traceback.format_exc())
@@ -124,8 +196,15 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_TIMEOUT_SECONDS
 
     def do_GET(self) -> None:  # the standard library chose the name
-        status, content_type, body = self.endpoint.answer(self.path)
+        access = self.endpoint.access
+        if access is not None and not access.allows(self.headers.get("Authorization", "")):
+            self.endpoint.count("requests_refused", Cause.AUTHENTICATION)
+            status, content_type, body = 401, "text/plain; charset=utf-8", b"this page needs its bearer token\n"
+        else:
+            status, content_type, body = self.endpoint.answer(self.path)
         self.send_response(status)
+        if status == 401:  # as RFC 9110 demands
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -27,6 +27,12 @@ def top(
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="A node's page; may be repeated, also besides a plant."),
     ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Authorities of the certificates of --node https://HOST:PORT.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The bearer token that these pages ask for.")
+    ] = None,
     interval: Annotated[float, typer.Option(min=0.1, max=3_600, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print what was seen, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --once: one JSON object on standard output.")] = False,
@@ -35,7 +41,9 @@ def top(
 
     It only reads the nodes' pages (/health, /status, /metrics). With --once the exit status is 1 unless all are well.
     """
-    title, find = _finder(plant, node or [])
+    files = {"ca_file": str(ca_file or ""), "token_file": str(token_file or "")}
+    given = [place_given(address, **files) for address in dict.fromkeys(node or [])]
+    title, find = _finder(plant, given)
     if as_json and not once:
         raise ConfigurationError("--json prints one picture", hint="say --once --json")
     if once:
@@ -52,9 +60,8 @@ def top(
     TopApp(title, find, interval).run()
 
 
-def _finder(document: Path | None, addresses: list[str]) -> tuple[str, Callable[[], list[Place]]]:
+def _finder(document: Path | None, given: list[Place]) -> tuple[str, Callable[[], list[Place]]]:
     """What is watched; and where it is, which may be asked again: a node that is started anew may be elsewhere."""
-    given = [place_given(address) for address in dict.fromkeys(addresses)]
     if document is not None:
         plant = Plant.load(document)
         return plant.name, lambda: [*places_of_plant(plant), *given]

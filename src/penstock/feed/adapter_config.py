@@ -18,6 +18,7 @@ from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
 from penstock.net.config import TlsConfig
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -198,6 +199,7 @@ class AdapterConfig(Config, frozen=True):
     admin: AdminConfig = AdminConfig()
     metrics_host: str = "127.0.0.1"
     metrics_port: Port = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
     spin: bool = False
     """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
 

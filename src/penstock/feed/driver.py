@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint
 from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
@@ -55,6 +54,7 @@ from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
 from penstock.net.agent import NodeLife
+from penstock.net.page_access import page_of
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
@@ -125,13 +125,7 @@ class LiveAdapter:
         self._health = Health()
         self._is_online = True
         self._tasks: set[asyncio.Task[None]] = set()
-        self._endpoint = Endpoint(
-            self._metrics,
-            self._liveness,
-            host=config.metrics_host,
-            port=config.metrics_port,
-            status=self.status,
-        )
+        self._endpoint = page_of(config, self._metrics, self._liveness, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status()))
 
     async def start(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint, Health
+from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
@@ -32,6 +32,7 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import NodeLife
 from penstock.net.handover import Handover, HandoverConfig
+from penstock.net.page_access import page_of
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.net.udp import Channel
@@ -85,9 +86,7 @@ class LiveFilter:
             counters=self._counted("filter.control"),
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = Endpoint(
-            self._metrics, self._liveness, host=config.metrics_host, port=config.metrics_port, status=self.status
-        )
+        self._endpoint = page_of(config, self._metrics, self._liveness, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status()))
 
     async def start(self) -> None:

@@ -10,6 +10,7 @@ from penstock.capture.accounts import AccountsConfig
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
@@ -71,6 +72,7 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
     spin: bool = False
     """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
 

@@ -61,7 +61,7 @@ class ConsoleLimits(Config, frozen=True):
     """Of one WebSocket, in the long run; twice as many at once."""
 
     roles_s: Seconds = 5.0
-    """How often the administration server is asked for the roles of those who have a WebSocket open."""
+    """How often the administration server is asked for the roles of each session."""
 
     roles_lost_s: Seconds = 60.0
     """Without an answer for so long, they have no roles until there is one."""

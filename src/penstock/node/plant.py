@@ -228,7 +228,8 @@ class Plant:
         if isinstance(config, AdminConfig):
             return ""
         if not isinstance(config, ConsoleConfig) and config.metrics_port:
-            return _page_at("http", config.metrics_host, config.metrics_port)
+            scheme = "https" if config.metrics_access.certificate else "http"
+            return _page_at(scheme, config.metrics_host, config.metrics_port)
         return self.pages.find(name)
 
     @property

@@ -12,6 +12,7 @@ from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassW
 from penstock.engine.metering import MeteringLimits
 from penstock.engine.signals import SignalThresholds
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
@@ -110,6 +111,7 @@ class NodeConfig(Config, frozen=True, kw_only=True):
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
     """The processor its own thread is bound to; -1 for none."""
 

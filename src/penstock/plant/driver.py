@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint, Health
+from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics
@@ -28,6 +28,7 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import NodeLife
 from penstock.net.handover import Handover, HandoverConfig
+from penstock.net.page_access import page_of
 from penstock.net.secret import read_secret
 from penstock.net.stream_server import Through
 from penstock.net.tls import server_context
@@ -99,9 +100,7 @@ class LiveNode:
         )
         self._recorder = self._make_recorder()
         self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = Endpoint(
-            self._metrics, self._liveness, host=config.metrics_host, port=config.metrics_port, status=self.status
-        )
+        self._endpoint = page_of(config, self._metrics, self._liveness, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status(0)))
         self._metrics.show_rows(lambda: rows_of(self.status(METRICS_CONSUMERS_MAX)))
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.base.errors import RemoteProtocolError
+from penstock.base.errors import ConfigurationError, RemoteProtocolError
+from penstock.net.page_access import read_token
 from penstock.top.places import Place
 from penstock.top.reading import Page, Pages, Reading, parse_answer, understand
 
@@ -21,7 +22,7 @@ CHUNK_SIZE = 65_536
 AT_ONCE = 32
 """Nodes that are asked at the same time."""
 
-HEALTHY, NOT_FOUND, UNHEALTHY = 200, 404, 503
+HEALTHY, UNAUTHORIZED, NOT_FOUND, UNHEALTHY = 200, 401, 404, 503
 
 
 async def fetch_all(places: Sequence[Place], timeout_s: float = TIMEOUT_SECONDS) -> list[Reading]:
@@ -51,11 +52,15 @@ async def fetch(place: Place, timeout_s: float = TIMEOUT_SECONDS) -> Reading:
         return Reading(place, time.monotonic_ns(), "unreachable", _why(error))
     except UnicodeError:
         return Reading(place, time.monotonic_ns(), "unreachable", f"{place.host[:80]!r} is no host")
+    except ConfigurationError as error:  # the token cannot be read here
+        return Reading(place, time.monotonic_ns(), "unreachable", str(error))
     except RemoteProtocolError as error:
         return Reading(place, time.monotonic_ns(), "garbled", str(error))
 
 
 def _pages(health: Page, status: Page, metrics: Page) -> Pages:
+    if health.code == UNAUTHORIZED:
+        raise RemoteProtocolError("/health is answered with 401: the page has another token")
     if health.code not in (HEALTHY, UNHEALTHY):
         raise RemoteProtocolError(f"/health is answered with {health.code}: this is no node")
     return Pages(health.body, _contents(status, "/status"), _contents(metrics, "/metrics"))
@@ -70,10 +75,13 @@ def _contents(page: Page, path: str) -> bytes | None:
 
 
 async def _get(place: Place, path: str) -> Page:
-    reader, writer = await asyncio.open_connection(place.host, place.port, ssl=_tls(place))
+    tls = _tls(place)
+    token = read_token(Path(place.token_file)).decode() if place.token_file and tls is not None else ""
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    reader, writer = await asyncio.open_connection(place.host, place.port, ssl=tls)
     try:
         host = f"[{place.host}]" if ":" in place.host else place.host
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{place.port}\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{place.port}\r\n{authorization}\r\n".encode())
         data = bytearray()
         while chunk := await reader.read(CHUNK_SIZE):
             data += chunk
@@ -94,7 +102,10 @@ def _why(error: OSError) -> str:
 
 
 def _tls(place: Place) -> ssl.SSLContext | None:
-    """The certificate in the plant's document is believed, and no other, so its names do not matter."""
+    """The certificate in the plant's document is believed, and no other, so its names do not matter. A certificate
+    of an authority must have the name of the host."""
+    if place.ca_file:
+        return ssl.create_default_context(cafile=place.ca_file)
     if not place.certificate:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -53,19 +53,35 @@ class Place(msgspec.Struct, frozen=True):
     certificate: str = ""
     """The server's own, if it speaks TLS: no other is believed."""
 
+    ca_file: str = ""
+    """Authorities that the certificate of a page with TLS may come from, if its own certificate is not known."""
+
+    token_file: str = ""
+    """The bearer token that the page asks for."""
+
 
 def places_of_plant(plant: Plant) -> list[Place]:
     """Every node, in the plant's order."""
     return [_place_in(plant, name, config) for name, config in plant.nodes.items()]
 
 
-def place_given(address: str) -> Place:
-    """HOST:PORT, or the url that a node tells when it starts."""
-    bare = address.removeprefix("http://").rstrip("/")
+def place_given(address: str, *, ca_file: str = "", token_file: str = "") -> Place:
+    """HOST:PORT, or the url that a node tells when it starts. The files are for a page with TLS, https://HOST:PORT."""
+    is_protected = address.startswith("https://")
+    bare = address.removeprefix("https://").removeprefix("http://").rstrip("/")
     host, port = _parse(f"http://{bare}")
     if not port:
-        raise ConfigurationError(f"{address!r} is no address of a node's page", hint="write HOST:PORT")
-    return Place(bare, host, port)
+        raise ConfigurationError(
+            f"{address!r} is no address of a node's page", hint="write HOST:PORT, or https://HOST:PORT"
+        )
+    if not is_protected:
+        return Place(bare, host, port)  # without TLS the token is not shown
+    if not ca_file or not token_file:
+        raise ConfigurationError(
+            f"the page {address!r} is read with TLS and a token",
+            hint="give --ca-file and --token-file to `penstock top`, or name the plant's document instead",
+        )
+    return Place(bare, host, port, ca_file=ca_file, token_file=token_file)
 
 
 def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
@@ -76,10 +92,15 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     host, port = _parse(page)
     if not port:
         return Place(name, role=role, why=UNKNOWN)
-    certificate = ""
-    if isinstance(config, AdminConfig | ConsoleConfig) and config.certificate:
-        certificate = str(Path(plant.path).parent / config.certificate)
-    return Place(name, host, port, role, certificate=certificate)
+    directory = Path(plant.path).parent
+    certificate = token_file = ""
+    if isinstance(config, AdminConfig | ConsoleConfig):
+        if config.certificate:
+            certificate = str(directory / config.certificate)
+    elif not isinstance(config, PlayerConfig) and config.metrics_access.certificate:
+        certificate = str(directory / config.metrics_access.certificate)
+        token_file = str(directory / config.metrics_access.token_file)
+    return Place(name, host, port, role, certificate=certificate, token_file=token_file)
 
 
 def _parse(url: str) -> tuple[str, int]:

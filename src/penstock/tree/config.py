@@ -10,6 +10,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
 from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
@@ -247,6 +248,7 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
     """The processor the data thread is bound to; -1 for none."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Cause, Counters
-from penstock.base.endpoint import Endpoint, Health
+from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError, TokenExpiredError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
@@ -27,6 +27,7 @@ from penstock.model.library import shipped, shipped_names
 from penstock.net.agent import CoreRunner, NodeLife
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
+from penstock.net.page_access import page_of
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.security.brokering import Revoked
@@ -128,9 +129,7 @@ class LiveAgent:
         self._became: Became | None = None
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = Endpoint(
-            self._metrics, self._health, host=config.metrics_host, port=config.metrics_port, status=self.status
-        )
+        self._endpoint = page_of(config, self._metrics, self._health, self.status)
         self._metrics.show_gauges(lambda: gauges_of(self.status(0)))
         self._metrics.show_rows(lambda: rows_of(self.status(METRICS_LINKS_MAX)))
 

@@ -203,11 +203,11 @@ class ConsoleService:
         return {"console_sessions": len(self.sessions), "console_sockets": self.sessions.sockets}
 
     async def _follow_roles(self) -> None:
-        """Whoever has a WebSocket open sees what its roles allow now, not what they allowed at the login."""
+        """Read the roles of every session again, so that a session shows what its roles allow now, not what they
+        allowed at the login, and a session whose client was removed ends."""
         while True:
             await asyncio.sleep(self.config.limits.roles_s)
-            watched = self.sessions.watched()
-            await asyncio.gather(*(self._read_roles(key, session) for key, session in watched))
+            await asyncio.gather(*(self._read_roles(key, session) for key, session in self.sessions.all()))
 
     async def _read_roles(self, key: str, session: Session) -> None:
         try:

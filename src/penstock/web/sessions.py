@@ -135,8 +135,12 @@ class Sessions:
         for key in [key for key, session in self._sessions.items() if self._is_due(session, now_ns)]:
             self.end(key)
 
+    def all(self) -> list[tuple[str, Session]]:
+        """Keys and sessions."""
+        return list(self._sessions.items())
+
     def watched(self) -> list[tuple[str, Session]]:
-        """Keys and sessions of those that have a WebSocket open: nobody asks who they are while it is."""
+        """Keys and sessions of those that have a WebSocket open."""
         return [(key, session) for key, session in self._sessions.items() if session.sockets]
 
     def close(self) -> None:

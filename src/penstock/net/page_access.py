@@ -1,0 +1,87 @@
+"""Access to the page of a node from other machines: TLS and a bearer token, from files that a configuration names."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from penstock.base.config import Config
+from penstock.base.endpoint import Endpoint, Health, PageAccess
+from penstock.base.errors import ConfigurationError
+from penstock.base.metrics import Metrics
+from penstock.net.config import TlsConfig
+from penstock.net.secret import SECRET_SIZE_MIN, read_private
+from penstock.net.stream import is_loopback
+from penstock.net.tls import server_context
+
+TOKEN_SIZE_MAX = 1_024
+
+_TOKEN = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+
+
+class PageAccessConfig(Config, frozen=True):
+    """Required for a `metrics_host` that other machines reach. All three keys, or none."""
+
+    certificate: str = ""
+    private_key: str = ""
+    """PEM files for TLS."""
+
+    token_file: str = ""
+    """The bearer token that every request must have; a file of its owner alone."""
+
+
+class PageConfig(Protocol):
+    """The part of a node's configuration that describes its page."""
+
+    @property
+    def metrics_host(self) -> str: ...
+
+    @property
+    def metrics_port(self) -> int: ...
+
+    @property
+    def metrics_access(self) -> PageAccessConfig: ...
+
+
+def page_of(
+    config: PageConfig, metrics: Metrics, health: Callable[[], Health], status: Callable[[], object]
+) -> Endpoint:
+    """The page of a node as its configuration describes it, not started yet."""
+    host = config.metrics_host
+    access = page_access(config.metrics_access, host)
+    return Endpoint(metrics, health, host=host, port=config.metrics_port, status=status, access=access)
+
+
+def page_access(config: PageAccessConfig, host: str) -> PageAccess | None:
+    """TLS and the token of a page at `host`; None for a page on this machine that has neither."""
+    keys = {"certificate": config.certificate, "private_key": config.private_key, "token_file": config.token_file}
+    missing = [f"metrics_access.{key}" for key, value in keys.items() if not value]
+    if len(missing) == len(keys) and is_loopback(host):
+        return None
+    if missing:
+        raise ConfigurationError(
+            f"a page at {host!r} needs TLS and a token; not configured: {', '.join(missing)}",
+            where="metrics_host",
+            hint="configure these keys, or serve the page at 127.0.0.1",
+        )
+    context = server_context(TlsConfig(certificate=config.certificate, private_key=config.private_key, ca_file=""))
+    assert context is not None
+    return PageAccess(context, read_token(Path(config.token_file)))
+
+
+def read_token(path: Path) -> bytes:
+    """The bearer token in a file that only its owner can read, without the white space around it."""
+    token = read_private(path, TOKEN_SIZE_MAX + 2).strip()
+    if not SECRET_SIZE_MIN <= len(token) <= TOKEN_SIZE_MAX:
+        raise ConfigurationError(
+            f"a token of {len(token)} bytes",
+            where=str(path),
+            hint=f"{SECRET_SIZE_MIN} to {TOKEN_SIZE_MAX} are accepted; `openssl rand -hex 32` makes a good one",
+        )
+    if _TOKEN.fullmatch(token) is None:
+        raise ConfigurationError(
+            "the token has characters that an HTTP header cannot carry",
+            where=str(path),
+            hint="use letters, digits and -._~+/ only; `openssl rand -hex 32` makes a good one",
+        )
+    return token
