@@ -15,6 +15,7 @@ from admin_kit import config, credentials, credentials_file
 from certificates import make_certificate
 from integration.command_kit import running
 from integration.feed_kit import Feed, running_feed
+from penstock.admin import AdminLimits
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
@@ -29,14 +30,20 @@ from penstock.wire import OriginFlag
 from waiting import wait_until
 
 IMAGE = int(OriginFlag.IMAGE)
+LIMITS = AdminLimits(key_grace_s=0.0)
 
 
 @contextlib.contextmanager
 def plant(
-    directory: Path, count: int = 2, *, sealed: bool = False, service: ServiceConfig | None = None
+    directory: Path,
+    count: int = 2,
+    *,
+    sealed: bool = False,
+    service: ServiceConfig | None = None,
+    limits: AdminLimits = LIMITS,
 ) -> Iterator[tuple[Feed, AdminServer]]:
     derived = [SourceStreamConfig(id=9, name="derived", framing="contribution")] if sealed else []
-    with AdminServer(config(directory)) as server:
+    with AdminServer(config(directory, limits=limits)) as server:
         admin = AdminConfig(
             url=server.url,
             credentials=str(credentials_file(directory, "feed")),
@@ -128,6 +135,36 @@ def test_a_sealed_feed_is_read_contributed_to_and_closed_to_who_is_revoked(tmp_p
     assert isinstance(reader.error, RevokedError)
     assert "left the firm" in str(reader.error)
     assert reader.numbers == sorted(set(reader.numbers))
+
+
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_keys_are_replaced_by_age_without_a_loss_and_newcomers_open_nothing_older(tmp_path: Path) -> None:
+    limits = AdminLimits(key_grace_s=0.2, key_rotation_s=1.0, key_lifetime_s=1.5, heartbeat_s=0.1)
+    with (
+        plant(tmp_path, 1, sealed=True, limits=limits) as (feed, server),
+        penstock.connect(server.url, credentials=credentials("alice")) as client,
+        AdminClient.connect(server.url, credentials("alice")) as alice,
+        AdminClient.connect(server.url, credentials("bob")) as bob,
+    ):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        reader = Reader(client.subscribe("md.us.eq.>", transport="multicast"))
+        try:
+            reader.wait_for_more(200)
+            held = alice.subscribe(["md.us.eq.>"])
+            first = held.streams[0].keys[-1].key_id
+
+            def newest() -> int:
+                return alice.renew(held.subscription_id).streams[0].keys[-1].key_id
+
+            wait_until(lambda: newest() >= first + 3, "three further keys")
+            given = [each.key_id for each in bob.subscribe(["md.us.eq.>"]).streams[0].keys]
+            assert min(given) >= first + 2, "the key in use, and the one after it"
+            reader.wait_for_more(200)
+            statistics, losses = reader.subscription.statistics(), reader.subscription.losses
+        finally:
+            reader.stop()
+    assert reader.numbers == list(range(reader.numbers[0], reader.numbers[0] + len(reader.numbers)))
+    assert (statistics.lost, statistics.unreadable, losses) == (0, 0, [])
 
 
 @pytest.mark.spec("OPS-2")
