@@ -1,7 +1,7 @@
 """Captures and feeds to be archived, and what must be in the archive afterwards."""
 
 import random
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from penstock.convert import Converter, ConverterTable
@@ -9,6 +9,7 @@ from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.pipeline.commits import Account
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_gone, encode_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 DAY = date(2024, 1, 2)
 TERM = 1 << 14
@@ -46,6 +47,22 @@ def converted(messages: int, symbols: int = 10) -> list[tuple[str, Origin, int, 
     return made
 
 
+def two_sessions(messages: int, symbols: int = 10) -> list[tuple[str, Origin, int, bytes]]:
+    """What an adapter publishes on two days: the session, the date and the lineage change, numbers go on."""
+    converter = Converter(ConverterTable.load("itch").compile(), STREAM, trading_date=DAY)
+    made = []
+    for number, name in enumerate(("monday", "tuesday"), start=1):
+        if number > 1:
+            converter.new_session(name, DAY + timedelta(days=1))
+            converter.skip_to(1)
+        converter.flags = session_tag(name) << SESSION_TAG_SHIFT
+        converter.term = number * TERM
+        generator = ItchGenerator(GeneratorConfig(seed=4 + number, symbols=symbols, messages=messages))
+        while len(batch := generator.take()):
+            made += list(converter.convert(batch))
+    return made
+
+
 def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, corrupt: int = -1) -> list[bytes]:
     """Packets of two adapters that publish the same; the second is behind. Message `corrupt` differs in the second."""
     chance = random.Random(seed)
@@ -53,7 +70,7 @@ def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, co
     for publisher in (1, 2):
         packer, queue = Packer(publisher, GROUP, 1), []
         for number, (topic, made, model, record) in enumerate(messages):
-            origin = made._replace(term=TERM, flags=int(OriginFlag.SYNCHRONISED))
+            origin = made._replace(term=made.term or TERM, flags=made.flags | int(OriginFlag.SYNCHRONISED))
             if number == corrupt and publisher == 2:
                 record = bytes([record[0] ^ 1]) + record[1:]
             extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})

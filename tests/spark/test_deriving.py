@@ -50,16 +50,16 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
     write_journal(Path(place.where), records)
     derivations = (Totals(), Doubled())
     with Archive.writing(tmp_path / "whole") as archive:
-        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2)
+        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2, is_closing=True)
         assert archive.catalogue.number == 2
-        assert run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2).commits == 0
+        assert run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2, is_closing=True).commits == 0
     with Archive.writing(tmp_path / "steps") as archive:
         source = JournalSource(place, records_max=len(records) // 2)
         append(spark, archive, source.pieces(archive.catalogue), RunReport())
-        derive(spark, archive, derivations, is_final=False)
+        derive(spark, archive, derivations)
         append(spark, archive, source.pieces(archive.catalogue), RunReport())  # and the run is killed here
     with Archive.writing(tmp_path / "steps") as archive:
-        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2)
+        run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2, is_closing=True)
         states = list((tmp_path / "steps" / "_files" / "_state" / "totals").iterdir())
         assert {each.name for each in states} == {
             Path(file.path).name for file in archive.catalogue.carried["totals"]
@@ -82,12 +82,12 @@ def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, t
     place = JournalPlace(str(tmp_path / "journal"))
     write_journal(Path(place.where), records)
     with Archive.writing(tmp_path / "whole") as archive:
-        run(spark, archive, [JournalSource(place)], DERIVATIONS, Silent(), cores=2)
+        run(spark, archive, [JournalSource(place)], DERIVATIONS, Silent(), cores=2, is_closing=True)
     looks = iter([False, False, True])
     with Archive.writing(tmp_path / "followed") as archive:
         source = JournalSource(place, records_max=len(records) * 2 // 3)
         follow(spark, archive, [source], DERIVATIONS, Silent(), is_ended=lambda: next(looks))
-        run(spark, archive, [source], DERIVATIONS, Silent(), cores=2)
+        run(spark, archive, [source], DERIVATIONS, Silent(), cores=2, is_closing=True)
     whole, followed = Archive.open(tmp_path / "whole"), Archive.open(tmp_path / "followed")
     tables = [table for derivation in DERIVATIONS for table in derivation.tables]
     assert tables
@@ -137,11 +137,11 @@ def test_what_fails_in_a_task_is_an_error_of_ours_and_nothing_of_it_is_committed
         append(spark, archive, JournalSource(place).pieces(archive.catalogue), RunReport())
         for how, kind, code, says in cases:
             with pytest.raises(kind) as caught:
-                derive(spark, archive, (Failing(how),), is_final=True)
+                derive(spark, archive, (Failing(how),), is_closing=True)
             assert caught.value.code == code
             assert says in str(caught.value)
             assert caught.value.hint
             assert "\n" not in str(caught.value)
             assert not list((archive.path / "_staging").iterdir())
         assert archive.catalogue.number == 1
-        assert derive(spark, archive, (Totals(),), is_final=True) is not None, "and the session is good for more"
+        assert derive(spark, archive, (Totals(),), is_closing=True) is not None, "and the session is good for more"

@@ -43,17 +43,10 @@ def options(**given: Any) -> RunOptions:
         "trading_dates": [],
         "streams": [],
         "modules": (),
-    }
-    rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping"), False)
-    rest |= {
         "quantity_decimals": None,
-        "sources": [],
-        "archive": Path(),
-        "is_deriving": True,
-        "master": None,
-        "secret": "",
-        "ca": "",
     }
+    rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping", "is_closing"), False)
+    rest |= {"sources": [], "archive": Path(), "is_deriving": True, "master": None, "secret": "", "ca": ""}
     return RunOptions(**{**lists, **rest, **given})
 
 

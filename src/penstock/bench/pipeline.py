@@ -12,6 +12,7 @@ from penstock.bench.harness import Result, interleaved_seconds, result
 from penstock.bench.pipeline_archive import archive_messages
 from penstock.bench.pipeline_books import book_events
 from penstock.bench.pipeline_data import trades_in_journal
+from penstock.bench.pipeline_days import five_days_equal
 from penstock.bench.pipeline_feeds import normalise_messages
 from penstock.bench.pipeline_follow import follow_messages
 from penstock.spark import messages, session
@@ -74,4 +75,5 @@ METRICS: list[Callable[[Any, Path], Iterator[Result]]] = [
     book_events,
     archive_messages,
     follow_messages,
+    five_days_equal,
 ]

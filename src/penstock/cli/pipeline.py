@@ -69,6 +69,9 @@ def run(
         typer.Option("--replace", help="Put each file in the place of what is archived of its day and venue."),
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
+    close: Annotated[
+        bool, typer.Option("--close", help="Close the sessions of journals that are open at the end of the run.")
+    ] = False,
     skip_removed: Annotated[
         bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
     ] = False,
@@ -106,6 +109,7 @@ def run(
             is_replacing=replace,
             is_following=follow,
             is_skipping=skip_removed,
+            is_closing=close,
             is_deriving=derive,
             master=master,
             secret=secret_file,

@@ -53,9 +53,17 @@ class RunOptions(msgspec.Struct, frozen=True):
     credentials: str = ""
     models: list[MessageModel] = []
     is_replacing: bool = False
+    is_closing: bool = False
+    """Every session ends with this run."""
 
 
 def run_pipeline(options: RunOptions) -> None:
+    if options.is_following and options.is_closing:
+        raise ConfigurationError(
+            "a follower does not know when a session ends before its source says so",
+            where="--close",
+            hint="leave out --close, or --follow",
+        )
     sources = find_sources(options, cores=1)  # what is wrong with them is said before Spark is started
     with Archive.writing(options.archive) as archive:
         register_models(archive, options.models)
@@ -71,8 +79,9 @@ def run_pipeline(options: RunOptions) -> None:
                     report = follow(spark, archive, sources, derivations, shown, is_ended=lambda: interrupt.is_wanted)
                 else:
                     report = run(
-                        spark, archive, sources, derivations, shown, cores=cores, is_ended=lambda: interrupt.is_wanted
-                    )
+                        spark, archive, sources, derivations, shown, cores=cores,
+                        is_ended=lambda: interrupt.is_wanted, is_closing=options.is_closing,
+                    )  # fmt: skip
         finally:
             spark.stop()
         _say(options, archive, report)

@@ -64,7 +64,7 @@ def main() -> None:
                 following = [JournalSource(JournalPlace(each), cores, STEP_RECORDS) for each in task.journals]
                 report = follow(spark, archive, following, DERIVATIONS, progress, is_ended=supervised.stop.is_set)
                 rest = [JournalSource(JournalPlace(each), cores) for each in (*task.journals, *task.accounts)]
-                last = run(spark, archive, rest, DERIVATIONS, progress, cores=cores)
+                last = run(spark, archive, rest, DERIVATIONS, progress, cores=cores, is_closing=True)
                 audit = run_audit(archive, spark, audit_log=Path(task.audit_log))
                 write_html(audit, Path(task.report))
                 supervised.tell(_result(archive, audit, report, last))

@@ -159,6 +159,21 @@ def _add(mine: msgspec.Struct, other: msgspec.Struct) -> None:
             setattr(mine, name, value + more)
 
 
+class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session of a stream, which is known by the place of its first message."""
+
+    place: int
+    tag: int
+    """Of its name, as in the ORIGIN flags of its messages."""
+    begun: int
+    """The commit that brought its first messages."""
+    first_ns: int
+    """Event times of its messages so far."""
+    last_ns: int
+    ended: int = 0
+    """The commit in which the derivations closed it; 0: it is open."""
+
+
 class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One step of an archive."""
 
@@ -187,8 +202,10 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By derivation: the last commit whose rows it has taken."""
     carried: dict[str, list[FileEntry]] = {}
     """By derivation: what its next step begins with."""
-    is_final: bool = False
-    """The derivations have ended what they had begun."""
+    sessions: dict[str, list[SessionEntry]] = {}
+    """By stream: the sessions that begin with this commit, or go on."""
+    ended: dict[str, list[int]] = {}
+    """By stream: the places of the sessions that the derivations closed."""
     watermarks: dict[str, int] = {}
     """By stream: the highest event time."""
 
@@ -210,9 +227,8 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The last commit that brought rows of messages."""
     derived: dict[str, int] = {}
     carried: dict[str, list[FileEntry]] = {}
-    is_final: bool = True
-    finished: int = 0
-    """The last commit in which the derivations ended what they had begun."""
+    sessions: dict[str, list[SessionEntry]] = {}
+    """By stream, in the order of their places."""
     watermarks: dict[str, int] = {}
 
     def take(self, commit: Commit) -> None:
@@ -235,15 +251,20 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.carried.update(commit.carried)
         for stream, time_ns in commit.watermarks.items():
             self.watermarks[stream] = max(time_ns, self.watermarks.get(stream, time_ns))
+        self._take_sessions(commit)
         if commit.kind == "append":
             self.appended = commit.number
-            self.is_final = False
-        elif commit.kind == "derive":
-            self.is_final = commit.is_final
-            self.finished = commit.number if commit.is_final else self.finished
-        elif commit.kind == "replace" and commit.derived:
-            self.finished = commit.number
         self.number = commit.number
+
+    def _take_sessions(self, commit: Commit) -> None:
+        for stream, entries in commit.sessions.items():
+            known = {entry.place: entry for entry in [*self.sessions.get(stream, []), *entries]}
+            self.sessions[stream] = [known[place] for place in sorted(known)]
+        for stream, places in commit.ended.items():
+            self.sessions[stream] = [
+                msgspec.structs.replace(entry, ended=commit.number) if entry.place in places else entry
+                for entry in self.sessions[stream]
+            ]
 
 
 class _Sealed(msgspec.Struct):

@@ -78,7 +78,7 @@ def _neighbours(archive: Archive, tables: Iterable[str] = ()) -> Iterator[list[F
     A derivation takes the files that begin after its last step: one file must not have rows from before it as well.
     """
     catalogue = archive.catalogue
-    steps = sorted({*catalogue.derived.values(), catalogue.finished})
+    steps = sorted(set(catalogue.derived.values()))
     for table in tables or sorted(catalogue.files):
         files = sorted(archive.files(table), key=_order)
         for _, found in groupby(

@@ -1,9 +1,10 @@
 """Derived tables brought up to date: every derivation takes the rows of the commits that it has not taken yet.
 
-    derive(spark, archive, DERIVATIONS, is_final=False)
+    derive(spark, archive, DERIVATIONS)
 
-One commit has the rows that all of them made, and what each carries to its next step. A run that is killed before it
-leaves everything as it was; the next one takes the same rows, and some more, which makes the same tables.
+One commit has the rows that all of them made, what each carries to its next step, and which sessions it closed. A run
+that is killed before the commit leaves everything as it was; the next run takes the same rows, and some more, which
+makes the same tables. A session is closed when its source says that it has ended (sessions.py), or when `is_closing`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ from penstock.spark.pipeline.archive import Archive, Staging, read_frame
 from penstock.spark.pipeline.commits import Commit, FileEntry
 from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
 from penstock.spark.pipeline.derive.fractional import present
+from penstock.spark.pipeline.derive.protocol import is_across_streams
 from penstock.spark.pipeline.failures import Failure, attempt, spark_failures
 from penstock.spark.pipeline.placing import FILES, STATES, kept
+from penstock.spark.pipeline.sessions import (
+    StreamSession,
+    all_sessions,
+    days_since,
+    ending_sessions,
+    sessions_since,
+)
 from penstock.spark.pipeline.tables import table_schema
 from penstock.spark.pipeline.work import ignoring_interrupts
 from penstock.spark.pipeline.writer import PartitionedFiles, StateFile, partitioned
@@ -36,11 +45,11 @@ OUTPUT_ROW = pa.schema([("file", pa.string()), ("failure", pa.string())])
 """What a task of an output gives: the files it made, or why there are none."""
 
 
-def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_final: bool) -> bool:
+def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_closing: bool = False) -> bool:
     catalogue = archive.catalogue
     derivations = present(derivations, catalogue.schemas)
     is_behind = any(catalogue.derived.get(each.name, 0) < catalogue.appended for each in derivations)
-    return bool(derivations) and (is_behind or (is_final and not catalogue.is_final))
+    return bool(derivations) and (is_behind or bool(ending_sessions(catalogue, is_closing=is_closing)))
 
 
 def derive(
@@ -48,20 +57,24 @@ def derive(
     archive: Archive,
     derivations: Sequence[Derivation],
     *,
-    is_final: bool,
+    is_closing: bool = False,
     on_each: Callable[[str], None] = lambda name: None,
 ) -> Commit | None:
-    """None when there is nothing new. `on_each` is told the name of each derivation before it begins."""
+    """None when there is nothing new. `on_each` is told the name of each derivation before it begins.
+
+    `is_closing`: every session ends here, whatever its source says. What comes of it later is another session.
+    """
     derivations = present(derivations, archive.catalogue.schemas)
-    if not needs_derivation(archive, derivations, is_final=is_final):
+    if not needs_derivation(archive, derivations, is_closing=is_closing):
         return None
+    ending = ending_sessions(archive.catalogue, is_closing=is_closing)
     staging = archive.begin()
     try:
-        step = _ArchiveStep(spark, archive, staging)
+        step = _ArchiveStep(spark, archive, staging, all_sessions(archive.catalogue, ending))
         with spark_failures(archive.path):
             for derivation in derivations:
                 on_each(derivation.name)
-                step.take(derivation, is_final=is_final)
+                step.take(derivation)
     except BaseException:
         archive.abandon(staging)
         raise
@@ -69,32 +82,41 @@ def derive(
         staging,
         "derive",
         files=step.files,
+        removed=step.removed,
         schemas=step.schemas,
         derived={each.name: staging.number for each in derivations},
         carried=step.carried,
-        is_final=is_final,
+        ended=ending,
     )
 
 
 class _ArchiveStep:
     """One step of all derivations; what one makes the next ones may read."""
 
-    def __init__(self, spark: SparkSession, archive: Archive, staging: Staging) -> None:
+    def __init__(self, spark: SparkSession, archive: Archive, staging: Staging, sessions: list[StreamSession]) -> None:
         self._spark = spark
         self._archive = archive
         self._staging = staging
         self._known = {name: table_schema(shipped(name)) for name in shipped_names()} | archive.catalogue.schemas
+        self._sessions = sessions
         self.files: list[FileEntry] = []
+        self.removed: list[str] = []
         self.schemas: dict[str, str] = {}
         self.carried: dict[str, list[FileEntry]] = {}
 
-    def take(self, derivation: Derivation, *, is_final: bool) -> None:
+    def take(self, derivation: Derivation) -> None:
         since = self._archive.catalogue.derived.get(derivation.name, 0)
+        sessions = sessions_since(self._sessions, since)
+        if is_across_streams(derivation):
+            written = (file for table in derivation.tables for file in self._committed(table))
+            sessions, replaced = days_since(self._sessions, since, written)
+            self.removed += [file.path for file in replaced]
         step = Step(
             new={table: self._new(derivation, table, since) for table in derivation.needs},
-            before={table: self._before(table, since) for table in derivation.needs},
+            before={table: self._before(table, since, sessions) for table in derivation.needs},
             carried=self._carried(derivation.name),
-            is_final=is_final,
+            is_final=bool(sessions) and all(each.session.is_ended for each in sessions),
+            sessions=[each.session for each in sessions],
             files=self._files(derivation, since),
         )
         self.write(derivation, step)
@@ -125,10 +147,17 @@ class _ArchiveStep:
         frame = self._frame(committed, table)
         return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
 
-    def _before(self, table: str, since: int) -> DataFrame:
-        """Rows of earlier steps of the day that is not over: what came before a final step is done with."""
-        over = self._archive.catalogue.finished
-        return self._frame([file for file in self._committed(table) if over < file.commit_first <= since], table)
+    def _before(self, table: str, since: int, sessions: list[StreamSession]) -> DataFrame:
+        """Rows of earlier steps: files that may have some of these sessions."""
+        begun: dict[int, int] = {}
+        for each in sessions:
+            begun[each.session.stream] = min(begun.get(each.session.stream, since), each.entry.begun)
+        files = [
+            file
+            for file in self._committed(table)
+            if file.commit_first <= since and file.stream in begun and file.commit_last >= begun[file.stream]
+        ]
+        return self._frame(files, table)
 
     def _files(self, derivation: Derivation, since: int) -> dict[str, list[str]]:
         """Paths of the new rows, when all of them are committed."""
@@ -167,14 +196,14 @@ class _DatesStep(_ArchiveStep):
         staged: Iterable[FileEntry],
         committed: Iterable[FileEntry],
     ) -> None:
-        super().__init__(spark, archive, staging)
+        super().__init__(spark, archive, staging, [])
         self._staged = list(staged)
         self._others = list(committed)
 
-    def take(self, derivation: Derivation, *, is_final: bool) -> None:
+    def take(self, derivation: Derivation) -> None:
         new = {table: self._rows(table) for table in derivation.needs}
         before = {table: self._frame([], table) for table in derivation.needs}
-        self.write(derivation, Step(new=new, before=before, is_final=is_final))
+        self.write(derivation, Step(new=new, before=before, is_final=True))
 
     def _rows(self, table: str) -> DataFrame:
         staged = [file for file in (*self._staged, *self.files) if file.table == table]
@@ -207,7 +236,7 @@ def derive_dates(
     )
     for derivation in derivations:
         on_each(derivation.name)
-        step.take(derivation, is_final=True)
+        step.take(derivation)
     gone = [file for file in files if file.table in made and file.date in dates]
     come = [file for file in step.files if file.date in dates]
     return gone, come, {table: ddl for table, ddl in step.schemas.items() if not table.startswith(STATES)}

@@ -19,6 +19,7 @@ from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice
 from penstock.spark.pipeline.commits import Account, TradingDay
 from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
+from penstock.spark.pipeline.sessiontags import SeenRun
 from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, shipped_models, table_schema
 from penstock.spark.slices import JournalSlice, JournalSliceReader
 
@@ -33,6 +34,7 @@ class Reading(Protocol):
     cursors: dict[str, Any]
     documents: list[str]
     """Of models that came in band."""
+    sessions: dict[str, list[SeenRun]]
 
     def __iter__(self) -> Iterator[TableRows]: ...
 
@@ -61,6 +63,7 @@ class FeedReading:
         self.schemas: dict[str, str] = {}
         self.cursors: dict[str, Any] = {}
         self.documents: list[str] = []
+        self.sessions: dict[str, list[SeenRun]] = {}
         self._piece = piece
         self._reader = FeedReader(piece)
         self._time_ns = 0
@@ -71,6 +74,7 @@ class FeedReading:
             yield from self._noted(tables.rows(messages))
         bad = [Quarantined(each.position, each.code, each.reason, each.excerpt) for each in self._reader.bad]
         self.account = tables.account
+        self.sessions = tables.sessions.export()
         self._close_source()
         name = self._piece.name
         yield from counted(
@@ -102,6 +106,7 @@ class JournalReading:
         self.schemas: dict[str, str] = {}
         self.cursors: dict[str, Any] = {}
         self.documents: list[str] = []
+        self.sessions: dict[str, list[SeenRun]] = {}
         self._piece = piece
         self._reader = JournalSliceReader(piece)
         self._tables = MessageTables({**known.models(), **shipped_models()})
@@ -121,6 +126,7 @@ class JournalReading:
         found = [*self._removed(), *bad, *tables.quarantined]
         quarantine = quarantine_rows(self._piece.name, self._piece.place.where, found, 0)
         yield from counted(self.account, self._bounded(quarantine))
+        self.sessions = tables.sessions.export()
         images = reader.cursors.export() if reader.cursors is not None else []
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)

@@ -30,6 +30,7 @@ from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
 from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.schemas import evolved
+from penstock.spark.pipeline.sessions import session_changes
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -88,8 +89,12 @@ def run(
     *,
     cores: int,
     is_ended: Callable[[], bool] = lambda: False,
+    is_closing: bool = False,
 ) -> RunReport:
-    """Every source to its end, and the derivations too; ended early, what is committed stays, and nothing else."""
+    """Every source as far as it goes, and the derivations too; ended early, what is committed stays, and nothing else.
+
+    What is open at the end of a journal is carried to the next run; `is_closing` says that every session ends here.
+    """
     report = RunReport()
     for source in sources:  # one after the other: where a journal's streams stand decides what of the next is a copy
         if isinstance(source, FeedSource) and source.is_replacing:
@@ -104,8 +109,9 @@ def run(
             progress.advance(len(chunk), report.account)
     take_again(archive, report)
     report.is_complete = not is_ended()
-    if report.is_complete and derive(spark, archive, derivations, is_final=True, on_each=progress.derive) is not None:
-        report.commits += 1
+    if report.is_complete:
+        commit = derive(spark, archive, derivations, is_closing=is_closing, on_each=progress.derive)
+        report.commits += commit is not None
     return report
 
 
@@ -121,8 +127,8 @@ def follow(
 ) -> RunReport:
     """What the sources have, step after step, until somebody ends it; the step at hand is committed whole.
 
-    Small files are merged between the steps. Derivations go on from step to step. What they leave open is ended by the
-    next run that does not follow.
+    Small files are merged between the steps. Derivations go on from step to step, and close a session when the source
+    has begun the next one.
     """
     report = RunReport()
     while not is_ended():
@@ -136,7 +142,7 @@ def follow(
                 _note_delay(commit, report)
                 progress.advance(len(pieces), report.account)
         take_again(archive, report)
-        if derive(spark, archive, derivations, is_final=False, on_each=progress.derive) is not None:
+        if derive(spark, archive, derivations, on_each=progress.derive) is not None:
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
             report.commits += 1
@@ -168,6 +174,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         schemas=schemas,
         sources={piece.source: piece.position for piece in pieces},
         cursors=cursors,
+        sessions=session_changes(archive.catalogue, (result.sessions for result in results), staging.number),
         watermarks=_watermarks(files),
         models=models_in_band(archive.catalogue, [text for result in results for text in result.documents]),
     )
@@ -196,7 +203,7 @@ def replace(
         raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
     if archive.catalogue.derived and not derivations:
         raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
-    if derive(spark, archive, derivations, is_final=True, on_each=progress.derive) is not None:
+    if derive(spark, archive, derivations, is_closing=True, on_each=progress.derive) is not None:
         report.commits += 1
     catalogue = archive.catalogue
     found, pieces = source.others(catalogue), source.pieces(catalogue)
@@ -228,6 +235,7 @@ def replace(
         archive.abandon(staging)
         raise
     report.account.add(account)
+    sessions = session_changes(catalogue, (result.sessions for result in results), staging.number)
     archive.commit(
         staging,
         "replace",
@@ -239,6 +247,8 @@ def replace(
         forgotten=[key for key in found.feeds if key != source.key],
         watermarks=_watermarks(files),
         derived={each.name: staging.number for each in derivations},
+        sessions=sessions,
+        ended={stream: [entry.place for entry in entries] for stream, entries in sessions.items()},
     )
     report.commits += 1
     report.replaced.append(Replaced(day=str(day), sources=found.names, rows=_changes(removed, gone, [*files, *come])))

@@ -26,6 +26,7 @@ from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schem
 from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.commits import Account, TradingDay
+from penstock.spark.pipeline.sessiontags import SessionsSeen
 from penstock.wire import MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
@@ -93,6 +94,7 @@ class MessageTables:
         """Days whose messages the archive has from a file that replaced the captured ones."""
         self.documents: set[bytes] = set()
         """Documents of models that came in band."""
+        self.sessions = SessionsSeen()
         self._bound = PartitionBound()
         self.on_records: Callable[[MessageModel, NDArray[Any], MessageRows], None] | None = None
         """Is told the records of each model before they become columns."""
@@ -136,6 +138,8 @@ class MessageTables:
         messages, records = messages.select(is_placed), records[is_placed]
         if not len(messages):
             return
+        if "event_time" in model.fields_by_name:
+            self.sessions.note(messages.origins, times)
         if self.on_records is not None:
             self.on_records(model, records, messages)
         fields = to_spark(model, records)

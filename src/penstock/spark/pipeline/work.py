@@ -23,6 +23,7 @@ from penstock.spark.pipeline.archive import Staging
 from penstock.spark.pipeline.commits import Account, FileEntry
 from penstock.spark.pipeline.failures import Failure, attempt
 from penstock.spark.pipeline.normalise import Known, Slice, read_slice
+from penstock.spark.pipeline.sessiontags import SeenRun
 from penstock.spark.pipeline.writer import PartitionedFiles
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class SliceResult(msgspec.Struct, omit_defaults=True):
     """By source stream: how far it has come after a slice of a journal."""
     documents: list[str] = []
     """Of models that came in band."""
+    sessions: dict[str, list[SeenRun]] = {}
+    """By source stream: the sessions of its messages."""
     failure: Failure | None = None
     """Why nothing came of it."""
 
@@ -103,4 +106,4 @@ def write_slice(staging: Staging, piece: Slice, known: Known | None = None) -> S
     except BaseException:
         files.abandon()
         raise
-    return SliceResult(entries, reading.account, reading.schemas, reading.cursors, reading.documents)
+    return SliceResult(entries, reading.account, reading.schemas, reading.cursors, reading.documents, reading.sessions)

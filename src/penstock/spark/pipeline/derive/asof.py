@@ -27,7 +27,7 @@ TRADE_VALUES = """stream INT, seq BIGINT, event_time BIGINT, symbol STRING, venu
 QUOTE_NAMES = re.findall(r"(\w+) [A-Z]", QUOTE_VALUES)
 TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_VALUES)
 TRADE_QUOTE_COLUMNS = f"{TRADE_VALUES}, {QUOTE_VALUES}, quote_stream INT"
-LAST_COLUMNS = f"stream INT, symbol STRING, venue STRING, session INT, {QUOTE_VALUES}"
+LAST_COLUMNS = f"stream INT, symbol STRING, venue STRING, session BIGINT, {QUOTE_VALUES}"
 OWN = (*t.INSTRUMENT, "session")
 """What a trade and the quote of its own stream have in common."""
 
@@ -46,20 +46,17 @@ class TradeQuote(msgspec.Struct, frozen=True):
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        quotes = _quotes(step.new["quote"])
+        quotes = _quotes(t.with_session(step.new["quote"], step))
         if step.carried is not None:
             carried = step.carried.select(
                 *OWN, f.lit(-1).cast("bigint").alias("place"), f.struct(*QUOTE_NAMES, "stream").alias("quote")
             )
             quotes = quotes.union(carried)
-        joined = _last_before(_trades(step.new["trade"]), quotes)
-        outputs = [Output({self.name: TRADE_QUOTE_COLUMNS}, joined)]
-        if step.is_final:
-            return outputs
+        joined = _last_before(_trades(t.with_session(step.new["trade"], step)), quotes)
         newest = Window.partitionBy(*OWN).orderBy(f.desc("place"))
-        last = quotes.withColumn("rank", f.row_number().over(newest)).where("rank = 1")
-        last = last.select(*OWN, *(f.col(f"quote.{name}").alias(name) for name in QUOTE_NAMES))
-        return [*outputs, Output({CARRIED: LAST_COLUMNS}, last)]
+        last = t.with_ended(quotes, step).where("not ended").withColumn("rank", f.row_number().over(newest))
+        last = last.where("rank = 1").select(*OWN, *(f.col(f"quote.{name}").alias(name) for name in QUOTE_NAMES))
+        return [Output({self.name: TRADE_QUOTE_COLUMNS}, joined), Output({CARRIED: LAST_COLUMNS}, last)]
 
 
 def as_of(
@@ -76,7 +73,7 @@ def as_of(
 
     if age_max_ns <= 0:
         raise ConfigurationError(f"a quote cannot be {age_max_ns} ns old at most", hint="age_max_ns is above 0")
-    timed, slots = with_lifetimes(quotes)
+    timed, slots = with_lifetimes(_in_sessions(quotes))
     if is_across_sessions:
         timed, slots = timed.withColumns({"slot": f.lit(0), "until": f.lit(t.NEVER)}), 1
     timed = timed.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time")})
@@ -85,7 +82,7 @@ def as_of(
     timed = timed.select(
         "symbol", "stream", "session", "place", "slot", f.col("event_time").alias("at"), said.alias("quote")
     )
-    sold = _trades(trades).withColumns({"session": f.col("session").cast("bigint"), "at": f.col("event_time")})
+    sold = _trades(_in_sessions(trades)).withColumn("at", f.col("event_time"))
     both = sold.withColumn("is_quote", f.lit(0)).unionByName(
         timed.withColumn("is_quote", f.lit(1)), allowMissingColumns=True
     )
@@ -105,20 +102,23 @@ def as_of(
     return _with_quote(found.withColumn("valid", f.array_max(candidates)))
 
 
+def _in_sessions(rows: "DataFrame") -> "DataFrame":
+    """By the tags of the rows."""
+    return t.with_session(rows, Step(new={}, before={}))
+
+
 def _trades(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
-    known = {"place": t.place(rows), "session": t.session(rows), "conditions": f.col("conditions").cast("int")}
-    return rows.withColumns(known).select(*TRADE_NAMES, "session", "place")
+    return rows.withColumn("conditions", f.col("conditions").cast("int")).select(*TRADE_NAMES, "session", "place")
 
 
 def _quotes(rows: "DataFrame") -> "DataFrame":
     """Instrument and session, place, and what the quote says."""
     from pyspark.sql import functions as f
 
-    named = {"quote_seq": f.col("seq"), "quote_time": f.col("event_time")}
-    known = rows.withColumns({**named, "place": t.place(rows), "session": t.session(rows)})
-    return known.select(*OWN, "place", f.struct(*QUOTE_NAMES, "stream").alias("quote"))
+    named = rows.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time")})
+    return named.select(*OWN, "place", f.struct(*QUOTE_NAMES, "stream").alias("quote"))
 
 
 def _last_before(trades: "DataFrame", quotes: "DataFrame") -> "DataFrame":

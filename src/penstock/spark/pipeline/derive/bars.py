@@ -1,7 +1,7 @@
 """Bars of trades: by time, by volume, by number of trades.
 
 A bar is written when it is complete, as it is then (revision 0). If one of its trades is corrected or cancelled
-afterwards, it is written once more when the day ends, as it is in the end (revision 1). When a bar is complete, and
+afterwards, it is written once more when its session ends, as it is in the end (revision 1). When a bar is complete, and
 which trades are in it, is decided by the rows and their order alone, never by how they are cut into steps.
 """
 
@@ -20,14 +20,14 @@ SECOND_NS = 1_000_000_000
 BAR_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, end_time BIGINT, first_seq BIGINT,
     last_seq BIGINT, {t.STATISTICS}, revision INT"""
 BAR_NAMES = re.findall(r"(\w+) [A-Z]", BAR_COLUMNS)
-NEWEST_COLUMNS = "stream INT, newest BIGINT"
+NEWEST_COLUMNS = "stream INT, session BIGINT, newest BIGINT"
 OPEN_COLUMNS = f"{t.TRADE_COLUMNS}, total BIGINT"
 BAR = (*t.INSTRUMENT, "session", "bar")
 
 
 class TimeBars(msgspec.Struct, frozen=True):
-    """Bars of so many nanoseconds. They are complete when a row of their stream is later than their end by `lateness`;
-    a trade that comes later than that is late, and in no bar."""
+    """Bars of so many nanoseconds. They are complete when a row of their session is later than their end by `lateness`,
+    or when the session ends; a trade that comes later than that is late, and in no bar."""
 
     width_ns: int = 60 * SECOND_NS
     lateness_ns: int = 10 * SECOND_NS
@@ -41,42 +41,42 @@ class TimeBars(msgspec.Struct, frozen=True):
     def step(self, step: Step) -> list[Output]:
         from pyspark.sql import functions as f
 
-        new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
-        newest = new.groupBy("stream").agg(f.max("event_time").alias("newest"))
+        new, before = t.narrow(step.new["trade"], step), t.narrow(step.before["trade"], step)
+        newest = new.groupBy(*t.SESSION).agg(f.max("event_time").alias("newest"))
         rows = new
         if step.carried is not None:
-            newest = newest.union(step.carried).groupBy("stream").agg(f.max("newest").alias("newest"))
+            newest = newest.union(step.carried).groupBy(*t.SESSION).agg(f.max("newest").alias("newest"))
             rows = self._may_be_open(before, step.carried).union(new)
-        made = self._bars(rows, step.carried, newest, step.is_final)
-        if step.carried is not None and step.is_final:
-            made = _with_revisions(made, self._bars(before.union(new), None, newest, True))
-        return _outputs(self.name, made, newest, step.is_final)
+        known = t.with_ended(newest, step)
+        made = self._bars(rows, step.carried, known)
+        if step.carried is not None and step.is_ending:
+            whole = t.with_ended(before.union(new), step).where("ended").drop("ended")
+            made = _with_revisions(made, self._bars(whole, None, known))
+        return _outputs(self.name, step, made, known.where("not ended").drop("ended"), NEWEST_COLUMNS)
 
     def _may_be_open(self, before: "DataFrame", newest: "DataFrame") -> "DataFrame":
         """Earlier rows that may be in bars which were not complete; whatever is older cannot make a row late."""
         from pyspark.sql import functions as f
 
         oldest = f.col("newest") - (self.lateness_ns + self.width_ns)
-        rows = before.join(f.broadcast(newest), "stream").where(f.col("event_time") > oldest)
+        rows = before.join(f.broadcast(newest), [*t.SESSION]).where(f.col("event_time") > oldest)
         return rows.select(*t.TRADE_NAMES)
 
-    def _bars(
-        self, rows: "DataFrame", newest_before: "DataFrame | None", newest: "DataFrame", is_final: bool
-    ) -> "DataFrame":
+    def _bars(self, rows: "DataFrame", newest_before: "DataFrame | None", newest: "DataFrame") -> "DataFrame":
         """Bars of these rows that are complete now and were not when the newest rows were those before."""
         from pyspark.sql import functions as f
 
         dated = t.with_late(rows, self.lateness_ns).withColumn("bar", self._start(f.col("event_time")))
         trades = t.with_alterations(dated, ("is_late", "bar")).where("not is_late")
-        trades = trades.join(f.broadcast(newest), "stream")
-        trades = trades.where(f.lit(is_final) | (self._done() <= f.col("newest"))).drop("newest")
+        trades = trades.join(f.broadcast(newest), [*t.SESSION])
+        trades = trades.where(f.col("ended") | (self._done() <= f.col("newest"))).drop("newest", "ended")
         if newest_before is not None:
             was = f.coalesce(f.col("newest"), f.lit(-t.NEVER))
-            trades = trades.join(f.broadcast(newest_before), "stream", "left").where(self._done() > was)
+            trades = trades.join(f.broadcast(newest_before), [*t.SESSION], "left").where(self._done() > was)
         completed = f.broadcast(self._completed(rows))
-        made = bars_of(trades.join(completed, ["stream", "bar"], "left"))
+        made = bars_of(trades.join(completed, [*t.SESSION, "bar"], "left"))
         return made.withColumns({"event_time": f.col("bar"), "end_time": f.col("bar") + self.width_ns}).select(
-            *BAR_NAMES
+            *BAR_NAMES, "session"
         )
 
     def _start(self, time: "Column") -> "Column":
@@ -91,19 +91,19 @@ class TimeBars(msgspec.Struct, frozen=True):
         return f.col("bar") + (self.width_ns + self.lateness_ns)
 
     def _completed(self, rows: "DataFrame") -> "DataFrame":
-        """Each stream's bars with the place of the row that completed them."""
+        """Each session's bars with the place of the row that completed them."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
         # A row completes the bars up to one that follows from its time: the first row that does so or more.
         reached = self._start(f.col("event_time") - self.lateness_ns) - self.width_ns
-        first = rows.groupBy("stream", reached.alias("bar")).agg(f.min("place").alias("first"))
+        first = rows.groupBy(*t.SESSION, reached.alias("bar")).agg(f.min("place").alias("first"))
         none = f.lit(None).cast("bigint").alias("first")
-        bars = rows.select("stream", self._start(f.col("event_time")).alias("bar"), none).distinct()
-        later = Window.partitionBy("stream").orderBy(f.desc("bar"), f.col("first").desc_nulls_last())
+        bars = rows.select(*t.SESSION, self._start(f.col("event_time")).alias("bar"), none).distinct()
+        later = Window.partitionBy(*t.SESSION).orderBy(f.desc("bar"), f.col("first").desc_nulls_last())
         so_far = later.rowsBetween(Window.unboundedPreceding, 0)
         both = first.union(bars).withColumn("completed", f.min("first").over(so_far))
-        return both.where("first is null").select("stream", "bar", "completed")
+        return both.where("first is null").select(*t.SESSION, "bar", "completed")
 
 
 class CountedBars(msgspec.Struct, frozen=True):
@@ -125,14 +125,15 @@ class CountedBars(msgspec.Struct, frozen=True):
         from pyspark.sql import functions as f
 
         unknown = f.lit(None).cast("bigint")
-        new, before = t.narrow(step.new["trade"]), t.narrow(step.before["trade"])
+        new, before = t.narrow(step.new["trade"], step), t.narrow(step.before["trade"], step)
         rows = new.withColumn("total", unknown)
         counted = self._counted(rows if step.carried is None else rows.union(step.carried))
-        made = self._bars(counted, step.is_final)
-        if step.carried is not None and step.is_final:
-            whole = self._counted(before.union(new).withColumn("total", unknown))
-            made = _with_revisions(made, self._bars(whole, True))
-        return _outputs(self.name, made, self._left_open(counted), step.is_final)
+        counted = t.with_ended(counted, step)
+        made = self._bars(counted)
+        if step.carried is not None and step.is_ending:
+            whole = t.with_ended(before.union(new).withColumn("total", unknown), step).where("ended").drop("ended")
+            made = _with_revisions(made, self._bars(self._counted(whole).withColumn("ended", f.lit(True))))
+        return _outputs(self.name, step, made, self._left_open(counted.where("not ended")), OPEN_COLUMNS)
 
     def _counted(self, rows: "DataFrame") -> "DataFrame":
         """With what there was before a row, its bar, whether that was written before, and what completed it."""
@@ -161,9 +162,9 @@ class CountedBars(msgspec.Struct, frozen=True):
         amount = t.volume() if self.measure == "volume" else t.one()
         return f.when(f.col("action") == "trade", amount).otherwise(0)
 
-    def _bars(self, counted: "DataFrame", is_final: bool) -> "DataFrame":
-        trades = t.with_alterations(counted, ("bar", "completed", "is_written")).where("not is_written")
-        return bars_of(trades if is_final else trades.where("completed is not null")).select(*BAR_NAMES)
+    def _bars(self, counted: "DataFrame") -> "DataFrame":
+        trades = t.with_alterations(counted, ("bar", "completed", "is_written", "ended")).where("not is_written")
+        return bars_of(trades.where("ended or completed is not null")).select(*BAR_NAMES, "session")
 
     def _left_open(self, counted: "DataFrame") -> "DataFrame":
         """The rows of each instrument's last bar, be it complete: the next total follows from them."""
@@ -208,12 +209,11 @@ def bars_of(trades: "DataFrame") -> "DataFrame":
 
 
 def _with_revisions(made: "DataFrame", whole_day: "DataFrame") -> "DataFrame":
-    """What this step completes, and what was altered in the whole day."""
+    """What this step completes, and what was altered in whole sessions."""
     return made.where("revision = 0").union(whole_day.where("revision = 1"))
 
 
-def _outputs(name: str, made: "DataFrame", carried: "DataFrame", is_final: bool) -> list[Output]:
-    if is_final:
-        return [Output({name: BAR_COLUMNS}, made)]
-    columns = NEWEST_COLUMNS if "newest" in carried.columns else OPEN_COLUMNS
-    return [Output({name: BAR_COLUMNS}, made.where("revision = 0")), Output({CARRIED: columns}, carried)]
+def _outputs(name: str, step: Step, made: "DataFrame", carried: "DataFrame", columns: str) -> list[Output]:
+    """Bars that are complete, as they are in the end if their session has ended; and what is carried."""
+    bars = t.with_ended(made, step).where("revision = 0 or ended").select(*BAR_NAMES)
+    return [Output({name: BAR_COLUMNS}, bars), Output({CARRIED: columns}, carried)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.spark.pipeline.derive import trades as t
 from penstock.spark.pipeline.derive.lifetimes import with_lifetimes
 from penstock.spark.pipeline.derive.protocol import Output, Step
 
@@ -22,20 +23,28 @@ SIDES = ("bid", "ask")
 
 
 class BestBidOffer(msgspec.Struct, frozen=True):
-    """The derivation: it gives its rows in the final step only, because streams come at paces of their own."""
+    """The derivation: it gives the rows of a day when all its sessions have ended: streams come at their own paces."""
 
     name: str = "bbo"
+    is_across_streams: bool = True
     tables: tuple[str, ...] = ("bbo",)
     needs: tuple[str, ...] = ("quote",)
 
     def step(self, step: Step) -> list[Output]:
-        new = step.new["quote"]
-        rows = new.unionByName(step.before["quote"], allowMissingColumns=True) if step.is_final else new.limit(0)
+        rows = step.new["quote"]
+        if step.is_ending:
+            rows = rows.unionByName(step.before["quote"], allowMissingColumns=True)
+            rows = t.with_ended(t.with_session(rows, step), step).where("ended").drop("ended")
+        else:
+            rows = t.with_session(rows.limit(0), step)
         return [Output({"bbo": BBO_COLUMNS}, best(rows))]
 
 
 def best(quotes: "DataFrame") -> "DataFrame":
-    """`stream` and `seq` are of the quote that changed it; sizes are those of all venues at the best price."""
+    """Of quotes with their `session` and `place`.
+
+    `stream` and `seq` are of the quote that changed the best; sizes are those of all venues at the best price.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -19,17 +19,19 @@ EVENTS_MAX = 16_384
 PRICE = pa.decimal128(18, 8)
 
 
-def make(levels: int, is_final: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The work of the derivation: a stream after the other."""
+def make(
+    levels: int, over: bool | frozenset[int], batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The work of the derivation: a stream after the other. The books of streams that are `over` are not carried."""
     stream: StreamBooks | None = None
     for batch in batches:
         contents = batch.column("events")
         for block, content in zip(batch.drop_columns(["events"]).to_pylist(), contents, strict=True):
             if stream is None or stream.number != block["stream"]:
-                yield from stream.end(is_final) if stream is not None else ()
+                yield from stream.end(over) if stream is not None else ()
                 stream = StreamBooks(block["stream"], levels)
             yield from stream.take(block, content.as_buffer())
-    yield from stream.end(is_final) if stream is not None else ()
+    yield from stream.end(over) if stream is not None else ()
 
 
 class StreamBooks:
@@ -57,9 +59,9 @@ class StreamBooks:
             events = events[np.argsort(events["seq"], kind="stable")]
         self._held = events
 
-    def end(self, is_final: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def end(self, over: bool | frozenset[int]) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield from self._apply(len(self._held))
-        if not is_final:
+        if not (over if isinstance(over, bool) else self.number in over):
             yield CARRIED, self._carried(self._kernel.carried())
 
     def _known(self, names: list[tuple[str, str]]) -> np.ndarray[Any, Any]:

@@ -35,5 +35,5 @@ class Books(msgspec.Struct, frozen=True):
         packed = blocks.of_files(rows.sparkSession, step.files["book_event"]) if step.files else blocks.of_rows(rows)
         if step.carried is not None:
             packed = packed.union(blocks.of_rows(step.carried))
-        tables = TABLES if step.is_final else {**TABLES, CARRIED: blocks.EVENT_COLUMNS}
-        return [Output(tables, blocks.arranged(packed), partial(bookrows.make, self.levels, step.is_final))]
+        tables = TABLES if step.over is True else {**TABLES, CARRIED: blocks.EVENT_COLUMNS}
+        return [Output(tables, blocks.arranged(packed), partial(bookrows.make, self.levels, step.over))]

@@ -1,4 +1,4 @@
-"""What the trades of a day come to: a row per instrument when the day ends, corrections and cancellations taken in.
+"""What the trades of a day come to: a row per instrument when the session ends, corrections and cancellations taken in.
 
 These are the values of the last `day_statistics` message that the converter publishes for the instrument.
 """
@@ -19,16 +19,17 @@ DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, en
 
 
 class Day(msgspec.Struct, frozen=True):
-    """The derivation: it gives its rows in the final step only."""
+    """The derivation: it gives the rows of a session in the step in which the session ends."""
 
     name: str = "day"
     tables: tuple[str, ...] = ("day",)
     needs: tuple[str, ...] = ("trade",)
 
     def step(self, step: Step) -> list[Output]:
-        new = t.narrow(step.new["trade"])
-        rows = new.union(t.narrow(step.before["trade"])) if step.is_final else new.limit(0)
-        return [Output({"day": DAY_COLUMNS}, days(rows))]
+        rows = t.narrow(step.new["trade"], step)
+        if step.is_ending:
+            rows = t.with_ended(rows.union(t.narrow(step.before["trade"], step)), step).where("ended").drop("ended")
+        return [Output({"day": DAY_COLUMNS}, days(rows if step.is_ending else rows.limit(0)))]
 
 
 def days(rows: "DataFrame") -> "DataFrame":

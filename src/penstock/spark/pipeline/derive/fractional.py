@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.library import FRACTIONS, shipped, with_fractions
-from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork
+from penstock.spark.pipeline.derive.protocol import CARRIED, Derivation, Output, Step, TableWork, is_across_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +50,10 @@ class Fractional(msgspec.Struct, frozen=True):
         return f"{self.of.name}{FRACTIONS}"
 
     @property
+    def is_across_streams(self) -> bool:
+        return is_across_streams(self.of)
+
+    @property
     def tables(self) -> tuple[str, ...]:
         return tuple(f"{table}{FRACTIONS}" for table in self.of.tables)
 
@@ -63,6 +67,7 @@ class Fractional(msgspec.Struct, frozen=True):
             before=self._in_units(step.before),
             carried=step.carried,
             is_final=step.is_final,
+            sessions=step.sessions,
         )
         return [self._with_fractions(output) for output in self.of.step(inner)]
 

@@ -9,10 +9,10 @@ Both follow from the rows alone. Sessions that stand at the same time share a *d
 another.
 """
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.spark.pipeline.derive import trades as t
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SILENCE_NS = 3_600 * NS_PER_SECOND
 """A session that has not quoted for so long has ended, even if no later one is known."""
 
+NEVER_NS = 2**62
 LIFETIME_COLUMNS = "stream INT, venue STRING, session BIGINT, until BIGINT, slot INT, day INT"
 
 
@@ -32,6 +33,7 @@ class Span(NamedTuple):
     first_ns: int
     last_ns: int
     first_place: int
+    last_place: int
 
 
 class Lifetime(NamedTuple):
@@ -54,9 +56,9 @@ def lifetimes(spans: list[Span]) -> list[Lifetime]:
     made: list[Lifetime] = []
     slots: list[int] = []  # by slot: when the last session there ends
     day, day_end_ns = -1, -1
+    followers = _Followers(spans)
     for span in ordered:
-        later = [max(other.first_ns, span.last_ns + 1) for other in ordered if _follows(other, span)]
-        until_ns = min([span.last_ns + SILENCE_NS, *later])
+        until_ns = min(span.last_ns + SILENCE_NS, followers.first_ns(span))
         if day < 0 or span.first_ns >= day_end_ns:
             day += 1
         day_end_ns = max(day_end_ns, until_ns)
@@ -66,30 +68,45 @@ def lifetimes(spans: list[Span]) -> list[Lifetime]:
     return made
 
 
-def _follows(other: Span, span: Span) -> bool:
-    """Whether the other span is of a later session of the same stream or venue."""
-    if other.stream == span.stream:
-        return other.session != span.session and other.first_place > span.first_place
-    return other.venue == span.venue and other.first_ns > span.last_ns
+class _Followers:
+    """Finds when a later session of the same stream or venue begins."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self._of_stream: dict[int, list[tuple[int, int]]] = {}
+        self._of_venue: dict[str | None, list[int]] = {}
+        for span in spans:
+            self._of_stream.setdefault(span.stream, []).append((span.first_place, span.first_ns))
+            self._of_venue.setdefault(span.venue, []).append(span.first_ns)
+        for places in self._of_stream.values():
+            places.sort()
+        for times in self._of_venue.values():
+            times.sort()
+
+    def first_ns(self, span: Span) -> int:
+        """Never before the last quote of the span itself."""
+        places = self._of_stream[span.stream]
+        later = [time_ns for _, time_ns in places[bisect_right(places, (span.last_place, NEVER_NS)) :][:1]]
+        times = self._of_venue[span.venue]
+        later += times[bisect_right(times, span.last_ns) :][:1]
+        return max(min(later, default=NEVER_NS), span.last_ns + 1)
 
 
 def spans_of(quotes: "DataFrame") -> list[Span]:
     """What there is in rows of the table `quote` that have the columns `session` and `place`."""
     from pyspark.sql import functions as f
 
-    bounds = [f.min("event_time"), f.max("event_time"), f.min("place")]
+    bounds = [f.min("event_time"), f.max("event_time"), f.min("place"), f.max("place")]
     return [Span(*row) for row in quotes.groupBy("stream", "venue", "session").agg(*bounds).collect()]
 
 
 def with_lifetimes(quotes: "DataFrame") -> "tuple[DataFrame, int]":
-    """Rows of the table `quote` with `session`, `place`, `until`, `slot` and `day`; and how many slots there are."""
+    """Quotes with their `session` and `place` get `until`, `slot` and `day`; and how many slots there are."""
     from pyspark.sql import functions as f
 
-    known = quotes.withColumns({"session": t.session(quotes).cast("bigint"), "place": t.place(quotes)})
-    found = lifetimes(spans_of(known))
+    found = lifetimes(spans_of(quotes))
     table = quotes.sparkSession.createDataFrame([tuple(each) for each in found], LIFETIME_COLUMNS)
     lasting = f.broadcast(table.alias("lasting"))
     is_same = [f.col(f"rows.{name}") == f.col(f"lasting.{name}") for name in ("stream", "session")]
-    joined = known.alias("rows").join(lasting, [*is_same, f.col("rows.venue").eqNullSafe(f.col("lasting.venue"))])
+    joined = quotes.alias("rows").join(lasting, [*is_same, f.col("rows.venue").eqNullSafe(f.col("lasting.venue"))])
     rows = joined.select("rows.*", "lasting.until", "lasting.slot", "lasting.day")
     return rows, max((each.slot + 1 for each in found), default=0)

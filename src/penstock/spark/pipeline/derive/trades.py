@@ -9,21 +9,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.convert._units import TRADE_EXTENDED_HOURS, TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
+from penstock.spark.pipeline.sessiontags import SEQ_BITS
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from penstock.spark.pipeline.derive.protocol import Step
+
+SESSION = ("stream", "session")
 INSTRUMENT = ("stream", "symbol", "venue")
-TRADE_COLUMNS = """stream INT, symbol STRING, venue STRING, session INT, place BIGINT, event_time BIGINT,
+TRADE_COLUMNS = """stream INT, symbol STRING, venue STRING, session BIGINT, place BIGINT, event_time BIGINT,
     trade_id BIGINT, action STRING, price DECIMAL(18,8), quantity BIGINT, conditions INT"""
 TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_COLUMNS)
 
 NEVER = 2**62
 """A time or place that no row has."""
-
-SEQ_BITS = 40
-"""A message's place in its stream is one number: its lineage, and below that its sequence number."""
 
 BLOCK_BITS = 16
 """Places that are looked at together, to find the newest time before each: blocks first, then within blocks."""
@@ -56,11 +57,36 @@ def seq_of(column: "Column") -> "Column":
     return column.bitwiseAND(2**SEQ_BITS - 1)
 
 
-def narrow(rows: "DataFrame") -> "DataFrame":
+def with_session(rows: "DataFrame", step: "Step") -> "DataFrame":
+    """Rows with their `place` and the number of their `session`; rows of sessions other than the step's go."""
+    from pyspark.sql import functions as f
+
+    placed = rows.withColumn("place", place(rows))
+    if step.sessions is None:
+        return placed.withColumn("session", session(rows).cast("bigint"))
+    found = [(each.stream, each.first, each.last) for each in step.sessions]
+    sessions = rows.sparkSession.createDataFrame(found, "stream INT, first BIGINT, last BIGINT").alias("s")
+    is_of = (f.col("r.stream") == f.col("s.stream")) & f.col("place").between(f.col("s.first"), f.col("s.last") - 1)
+    return placed.alias("r").join(f.broadcast(sessions), is_of).select("r.*", f.col("s.first").alias("session"))
+
+
+def with_ended(rows: "DataFrame", step: "Step") -> "DataFrame":
+    """Rows that have `stream` and `session`, with `ended`: whether the session ends with this step."""
+    from pyspark.sql import functions as f
+
+    if step.sessions is None or not step.is_ending:
+        return rows.withColumn("ended", f.lit(step.is_ending))
+    found = [(each.stream, each.first, True) for each in step.sessions if each.is_ended]
+    ended = rows.sparkSession.createDataFrame(found, "stream INT, session BIGINT, ended BOOLEAN")
+    marked = rows.join(f.broadcast(ended), list(SESSION), "left")
+    return marked.withColumn("ended", f.coalesce("ended", f.lit(False))).select(*rows.columns, "ended")
+
+
+def narrow(rows: "DataFrame", step: "Step") -> "DataFrame":
     """Rows of the table `trade` with just the columns that are needed."""
     from pyspark.sql import functions as f
 
-    known = rows.withColumns({"session": session(rows), "place": place(rows)})
+    known = with_session(rows, step)
     return known.select(
         *(name for name in TRADE_NAMES if name not in ("price", "conditions")),
         f.col("price").cast("decimal(18,8)").alias("price"),
@@ -72,22 +98,22 @@ def narrow(rows: "DataFrame") -> "DataFrame":
 
 
 def with_late(rows: "DataFrame", lateness_ns: int) -> "DataFrame":
-    """`is_late`: the row is older than the newest row before it in its stream by more than the lateness."""
+    """`is_late`: the row is older than the newest row before it in its session by more than the lateness."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     blocks = rows.withColumn("block", f.shiftright("place", BLOCK_BITS))
-    before = Window.partitionBy("stream").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy(*SESSION).orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
     newest_before = (
-        blocks.groupBy("stream", "block")
+        blocks.groupBy(*SESSION, "block")
         .agg(f.max("event_time").alias("newest"))
         .withColumn("newest_before", f.max("newest").over(before))
         .drop("newest")
     )
-    within = Window.partitionBy("stream", "block").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+    within = Window.partitionBy(*SESSION, "block").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
     latest = f.greatest(f.max("event_time").over(within), f.col("newest_before"))
     return (
-        blocks.join(f.broadcast(newest_before), ["stream", "block"])
+        blocks.join(f.broadcast(newest_before), [*SESSION, "block"])
         .withColumn("is_late", f.coalesce(f.col("event_time") < latest - lateness_ns, f.lit(False)))
         .drop("block", "newest_before")
     )

@@ -1,0 +1,130 @@
+"""The sessions of the streams in an archive: where each begins, how long it lasted so far, and whether it has ended.
+
+    seen = SessionsSeen()
+    seen.note(origins, times)                          # in a worker, for the rows of a slice
+    changes = session_changes(catalogue, [seen...], commit)
+
+A session of a stream is a run of messages with the same session tag in their ORIGIN flags, in the order of their places
+(lineage, then number). It ends
+
+* when a later session of its stream begins,
+* when its stream is that of a recorded file that has been read to its end, or
+* when the run is asked to close everything.
+
+Derivations close a session's bars, books and day when it has ended, and carry them to the next step until then. That is
+why the rows do not depend on how a source is cut into runs and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from penstock.spark.pipeline.commits import Catalogue, FileEntry, SessionEntry
+from penstock.spark.pipeline.days import FEED
+from penstock.spark.pipeline.derive.lifetimes import Span, lifetimes
+from penstock.spark.pipeline.derive.protocol import Session
+from penstock.spark.pipeline.derive.trades import NEVER
+from penstock.spark.pipeline.sessiontags import SeenRun
+
+
+def session_changes(
+    catalogue: Catalogue, seen: Iterable[Mapping[str, list[SeenRun]]], commit: int
+) -> dict[str, list[SessionEntry]]:
+    """Sessions that begin with these runs of messages, and those that go on; by stream, in order."""
+    runs: dict[str, list[SeenRun]] = {}
+    for found in seen:
+        for stream, more in found.items():
+            runs.setdefault(stream, []).extend(more)
+    return {stream: _changed(catalogue.sessions.get(stream, []), found, commit) for stream, found in runs.items()}
+
+
+def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> list[SessionEntry]:
+    last = known[-1] if known and not known[-1].ended else None
+    made: list[SessionEntry] = []
+    for run in sorted(runs, key=lambda run: run.place):
+        if last is not None and last.tag == run.tag:
+            last = msgspec.structs.replace(
+                last, first_ns=min(last.first_ns, run.first_ns), last_ns=max(last.last_ns, run.last_ns)
+            )
+            made[-1:] = [last]
+        else:
+            last = SessionEntry(place=run.place, tag=run.tag, begun=commit, first_ns=run.first_ns, last_ns=run.last_ns)
+            made.append(last)
+    return made
+
+
+def ending_sessions(catalogue: Catalogue, *, is_closing: bool) -> dict[str, list[int]]:
+    """By stream: the places of the sessions that have ended, and of which no derivation was told."""
+    read = {
+        str(position["stream"])
+        for key, position in catalogue.sources.items()
+        if key.startswith(FEED) and position["slices"] == position["of"]
+    }
+    found: dict[str, list[int]] = {}
+    for stream, entries in catalogue.sessions.items():
+        is_over = is_closing or stream in read
+        ended = [entry.place for entry in (entries if is_over else entries[:-1]) if not entry.ended]
+        if ended:
+            found[stream] = ended
+    return found
+
+
+class StreamSession(msgspec.Struct, frozen=True):
+    """A session, with what the archive knows of it."""
+
+    session: Session
+    entry: SessionEntry
+
+
+def all_sessions(catalogue: Catalogue, ending: Mapping[str, list[int]]) -> list[StreamSession]:
+    """Every session of every stream; those of `ending` have ended, too."""
+    found = []
+    for stream, entries in catalogue.sessions.items():
+        bounds = [*(entry.place for entry in entries[1:]), NEVER]
+        for entry, last in zip(entries, bounds, strict=True):
+            is_ended = bool(entry.ended) or entry.place in ending.get(stream, ())
+            found.append(StreamSession(Session(int(stream), entry.place, last, is_ended), entry))
+    return found
+
+
+def sessions_since(sessions: list[StreamSession], since: int) -> list[StreamSession]:
+    """Those that were open when a derivation took its last step, which was the commit `since`."""
+    return [each for each in sessions if not each.entry.ended or each.entry.ended > since]
+
+
+def days_since(
+    sessions: list[StreamSession], since: int, written: Iterable[FileEntry]
+) -> tuple[list[StreamSession], list[FileEntry]]:
+    """For a derivation over all streams: the sessions of the days that are to be made, and files that they replace.
+
+    A day is made when all of its sessions have ended. It is made once more when a session is added to it, such as the
+    file of another venue; then it replaces what was `written` of it before.
+    """
+    spans = {
+        Span(each.session.stream, str(each.session.stream), each.session.first, each.entry.first_ns, each.entry.last_ns,
+             each.session.first, each.session.last - 1): each
+        for each in sessions
+    }  # fmt: skip
+    days: dict[int, list[StreamSession]] = {}
+    by_key = {(span.stream, span.session): each for span, each in spans.items()}
+    for life in lifetimes(list(spans)):
+        days.setdefault(life.day, []).append(by_key[life.stream, life.session])
+    over = [day for day in days.values() if all(each.session.is_ended for each in day)]
+    made = [day for day in over if any(not each.entry.ended or each.entry.ended > since for each in day)]
+    files = list(written)
+    while True:
+        replaced = [file for file in files if any(_is_within(day, file) for day in made)]
+        more = [day for day in over if day not in made and any(_is_within(day, file) for file in replaced)]
+        if not more:
+            return [each for day in made for each in day], replaced
+        made += more
+
+
+def _is_within(day: list[StreamSession], file: FileEntry) -> bool:
+    """Whether a file may have rows of a day."""
+    if file.time_min is None or file.time_max is None:
+        return False
+    first_ns, last_ns = min(each.entry.first_ns for each in day), max(each.entry.last_ns for each in day)
+    return file.time_min <= last_ns and file.time_max >= first_ns

@@ -1,0 +1,61 @@
+"""In a worker: the sessions of the messages of a slice, from the tags in their ORIGIN flags."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
+
+SEQ_BITS = 40
+"""A message's place in its stream is one number: its lineage, and below that its sequence number."""
+
+
+class SeenRun(msgspec.Struct, array_like=True):
+    """Messages of one stream, lineage and session tag in one slice."""
+
+    place: int
+    """The lowest."""
+    tag: int
+    first_ns: int
+    """Event times."""
+    last_ns: int
+
+
+class SessionsSeen:
+    """Takes the messages of one slice."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[int, int, int], SeenRun] = {}
+
+    def note(self, origins: NDArray[Any], times_ns: NDArray[np.int64]) -> None:
+        """Rows of capture.rows.ORIGIN_DTYPE, and the time of each."""
+        lineages = origins["term"] >> np.uint64(LINEAGE_SHIFT)
+        keys = np.empty((len(origins), 3), np.int64)
+        keys[:, 0] = origins["stream_id"]
+        keys[:, 1] = lineages
+        keys[:, 2] = origins["flags"] >> SESSION_TAG_SHIFT
+        if (keys == keys[0]).all():  # nearly always
+            self._add(keys[0], origins["seq"], times_ns)
+            return
+        different, which = np.unique(keys, axis=0, return_inverse=True)
+        for number, key in enumerate(different):
+            chosen = which.reshape(-1) == number
+            self._add(key, origins["seq"][chosen], times_ns[chosen])
+
+    def _add(self, key: NDArray[np.int64], seqs: NDArray[Any], times_ns: NDArray[np.int64]) -> None:
+        stream, lineage, tag = key.tolist()
+        place = (lineage << SEQ_BITS) + int(seqs.min())
+        found = SeenRun(place, tag, int(times_ns.min()), int(times_ns.max()))
+        known = self._runs.setdefault((stream, lineage, tag), found)
+        known.place = min(known.place, found.place)
+        known.first_ns = min(known.first_ns, found.first_ns)
+        known.last_ns = max(known.last_ns, found.last_ns)
+
+    def export(self) -> dict[str, list[SeenRun]]:
+        """By stream."""
+        made: dict[str, list[SeenRun]] = {}
+        for (stream, _, _), run in self._runs.items():
+            made.setdefault(str(stream), []).append(run)
+        return made

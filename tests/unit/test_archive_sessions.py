@@ -1,0 +1,82 @@
+"""Sessions of an archive's streams: where they begin and end, and which days are made anew."""
+
+import pytest
+
+from penstock.spark.pipeline.commits import Catalogue, Commit, FileEntry
+from penstock.spark.pipeline.sessions import all_sessions, days_since, ending_sessions, session_changes, sessions_since
+from penstock.spark.pipeline.sessiontags import SeenRun
+
+HOUR_NS = 3_600 * 10**9
+
+
+def appended(catalogue: Catalogue, *slices: dict[str, list[SeenRun]]) -> None:
+    number = catalogue.number + 1
+    changes = session_changes(catalogue, slices, number)
+    catalogue.take(Commit(number=number, kind="append", run="", made_ns=0, sessions=changes))
+
+
+def derived(catalogue: Catalogue, *, is_closing: bool = False) -> dict[str, list[int]]:
+    ended = ending_sessions(catalogue, is_closing=is_closing)
+    catalogue.take(Commit(number=catalogue.number + 1, kind="derive", run="", made_ns=0, ended=ended))
+    return ended
+
+
+def run(place: int, tag: int, hour: float) -> SeenRun:
+    return SeenRun(place, tag, int(hour * HOUR_NS), int((hour + 1) * HOUR_NS))
+
+
+@pytest.mark.spec("DAY-4")
+def test_a_session_ends_when_the_next_begins_or_when_it_is_closed() -> None:
+    catalogue = Catalogue()
+    appended(catalogue, {"1": [run(10, 7, 2)]}, {"1": [run(1, 7, 1)]})
+    assert derived(catalogue) == {}
+    appended(catalogue, {"1": [run(20, 7, 3)], "2": [run(5, 1, 3)]})
+    assert [(entry.place, entry.tag, entry.begun) for entry in catalogue.sessions["1"]] == [(1, 7, 1)]
+    assert catalogue.sessions["1"][0].last_ns == 4 * HOUR_NS
+    appended(catalogue, {"1": [run(30, 8, 26)]})
+    assert derived(catalogue) == {"1": [1]}
+    assert derived(catalogue) == {}
+    appended(catalogue, {"1": [run(40, 8, 27), run(50, 7, 40)]})
+    assert derived(catalogue, is_closing=True) == {"1": [30, 50], "2": [5]}
+    appended(catalogue, {"1": [run(60, 7, 41)]})
+    assert [entry.place for entry in catalogue.sessions["1"]] == [1, 30, 50, 60], "what comes later is another session"
+    sessions = all_sessions(catalogue, {})
+    assert [(each.session.first, each.session.is_ended) for each in sessions_since(sessions, 8)] == [(60, False)]
+    assert len(sessions_since(sessions, 0)) == 5, "a derivation that is new is given all of them"
+
+
+@pytest.mark.spec("DAY-4", "DAY-6")
+def test_a_file_that_is_read_to_its_end_has_ended() -> None:
+    catalogue = Catalogue()
+    catalogue.sources["feed:a"] = {"stream": 1, "slices": 1, "of": 2}
+    appended(catalogue, {"1": [run(1, 7, 1)]})
+    assert derived(catalogue) == {}
+    catalogue.sources["feed:a"]["slices"] = 2
+    assert derived(catalogue) == {"1": [1]}
+
+
+@pytest.mark.spec("DAY-4", "DAY-6")
+def test_a_day_is_made_when_all_its_sessions_have_ended_and_again_when_one_is_added() -> None:
+    catalogue = Catalogue()
+    appended(catalogue, {"1": [run(1, 7, 1), run(100, 8, 25)], "2": [run(1, 7, 1.5)]})
+
+    def made(since: int, *files: FileEntry) -> tuple[list[tuple[int, int]], list[str]]:
+        sessions = all_sessions(catalogue, ending_sessions(catalogue, is_closing=False))
+        days, replaced = days_since(sessions, since, files)
+        return [(each.session.stream, each.session.first) for each in days], [file.path for file in replaced]
+
+    assert made(0) == ([], []), "stream 2 is still in the first day"
+    appended(catalogue, {"2": [run(200, 8, 25.5)]})
+    assert made(0) == ([(1, 1), (2, 1)], [])
+    derived(catalogue)
+    assert made(catalogue.number) == ([], [])
+    files = [
+        FileEntry(
+            table="bbo", path=path, rows=1, size=1, commit_first=3, commit_last=3, time_min=hour * HOUR_NS,
+            time_max=(hour + 1) * HOUR_NS,
+        )
+        for path, hour in (("first", 1), ("second", 25))
+    ]  # fmt: skip
+    catalogue.sources["feed:late"] = {"stream": 3, "slices": 1, "of": 1}
+    appended(catalogue, {"3": [run(1, 9, 2)]})
+    assert made(catalogue.number - 1, *files) == ([(1, 1), (2, 1), (3, 1)], ["first"])
