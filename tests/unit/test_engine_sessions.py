@@ -4,8 +4,18 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, make_event, read_events
-from penstock.engine.events import Image, Overrun, Reconcile, RecordWithdrawn, Session, Subscribe, Tick, Updates
-from penstock.engine.sessions import decode_session
+from penstock.engine.events import (
+    Image,
+    Overrun,
+    Reconcile,
+    RecordWithdrawn,
+    Session,
+    SessionTold,
+    Subscribe,
+    Tick,
+    Updates,
+)
+from penstock.engine.sessions import decode_session, encode_session
 from penstock.middleware import SessionEvent
 from penstock.plant.upstream import Incoming
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
@@ -251,6 +261,99 @@ def test_a_consumer_that_comes_back_is_told_of_what_was_withdrawn_while_it_was_a
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.>"], after=1), NOW)
     assert WITHDRAW in kinds(taken(buffer))
+
+
+@pytest.mark.spec("DAY-3", "TP-1")
+@pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
+def test_a_consumer_that_comes_late_is_told_of_the_sessions_that_run(cls: str) -> None:
+    core = engine(classes=ALL, limits=MeteringLimits())
+    early, _ = buffer_consumer(core, 1, "md.>")
+    change(core, "begin", DAY_1)
+    take(core, quote("md.a", 1))
+    change(core, "begin", DAY_2, stream=2)
+    change(core, "end", DAY_1, stream=3)
+    assert sessions(taken(early)) == [("begin", 1, DAY_1), ("begin", 2, DAY_2), ("end", 3, DAY_1)]
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.>"], cls, per_second=10), NOW)  # type: ignore[arg-type]
+    core.handle(Tick(), NOW + NS_PER_SECOND)
+    events = taken(buffer)
+    assert sessions(events) == [("running", 1, DAY_1), ("running", 2, DAY_2)]
+    assert kinds(events) == [SESSION, SESSION, REFRESH]
+    core.handle(Subscribe(0, 2, ["md.a"], cls, per_second=10), NOW)  # type: ignore[arg-type]
+    core.handle(Tick(), NOW + 2 * NS_PER_SECOND)
+    assert sessions(taken(buffer)) == []
+    assert sessions(taken(early)) == []
+    change(core, "end", DAY_1)
+    assert sessions(taken(buffer)) == sessions(taken(early)) == [("end", 1, DAY_1)]
+
+
+@pytest.mark.spec("DAY-3", "TP-1")
+def test_who_was_there_when_a_node_met_a_running_session_is_told_of_it() -> None:
+    core = engine()
+    buffer, _ = buffer_consumer(core, 0, "md.>")
+    change(core, "running", DAY_1)
+    change(core, "running", DAY_1)
+    assert sessions(taken(buffer)) == [("running", 1, DAY_1)]
+    change(core, "running", DAY_2)
+    assert sessions(taken(buffer)) == [("begin", 1, DAY_2)]
+
+
+@pytest.mark.spec("DAY-3", "ADPT-1")
+def test_a_late_consumer_with_rings_is_told_in_both() -> None:
+    core = engine()
+    change(core, "begin", DAY_1)
+    with records_consumer(core, 0) as consumer:
+        consumer.subscribe(1, "md.>")
+        assert sessions(drain(consumer.notices)) == [("running", 1, DAY_1)]
+    with ring_consumer(core, 1, "md.>") as reader:
+        assert sessions(drain(reader)) == [("running", 1, DAY_1)]
+
+
+@pytest.mark.spec("DAY-3", "TP-1")
+def test_a_consumer_that_resumes_gets_sessions_in_their_place_only() -> None:
+    core = engine()
+    take(core, quote("md.a", 1))
+    change(core, "begin", DAY_2)
+    take(core, quote("md.a", 2, DAY_2))
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["md.>"], after=1), NOW)
+    assert sessions(taken(buffer)) == [("begin", 1, DAY_2)]
+
+
+@pytest.mark.spec("DAY-3")
+def test_sessions_that_a_late_consumer_has_no_room_for_are_counted() -> None:
+    core = engine()
+    for stream in range(1_000):
+        change(core, "begin", DAY_1, stream=stream)
+    buffer, _ = buffer_consumer(core, 0, "md.>", capacity=33_000)
+    assert 100 < len(sessions(taken(buffer))) < 1_000
+    assert core.counters["sessions_untold"] == 1
+
+
+@pytest.mark.spec("DAY-3", "MUX-1")
+def test_a_node_below_tells_its_late_consumers_and_repeats_nothing_when_it_comes_back() -> None:
+    below = engine(keeps="wanted", has_upstream=True)
+    early, _ = buffer_consumer(below, 0, "md.>")
+
+    def hear(kind: str, session: str) -> None:
+        event = SessionEvent(kind, 1, session, "", session_tag(session), "itch")  # type: ignore[arg-type]
+        below.handle(SessionTold(encode_session(event)), NOW)
+
+    hear("running", DAY_1)
+    hear("running", DAY_1)  # the connection to the node above was made again
+    assert sessions(taken(early)) == [("running", 1, DAY_1)]
+    late, _ = buffer_consumer(below, 1, "md.>")
+    assert sessions(taken(late)) == [("running", 1, DAY_1)]
+    hear("running", DAY_2)
+    assert sessions(taken(early)) == sessions(taken(late)) == [("begin", 1, DAY_2)]
+    below.handle(SessionTold(b"{]"), NOW)
+    assert taken(early) == []
+    assert below.counters.by_cause("messages_dropped")["message"] == 1
+
+
+def sessions(events: list[Event]) -> list[tuple[str, int, str]]:
+    told = [decode_session(event.session) for event in events if event.kind == SESSION]
+    return [(each.kind, each.stream_id, each.session) for each in told]
 
 
 def test_withdrawing_an_unknown_item_changes_nothing() -> None:

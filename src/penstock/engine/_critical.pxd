@@ -20,6 +20,7 @@ cdef class Critical(Withholding):
     cdef int64_t fan_out_session(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
     cdef void fall_behind(self, uint32_t number, uint64_t position, const Head *head) noexcept nogil
     cdef uint8_t class_of_event(self, uint32_t at, const Head *head) noexcept nogil
+    cdef bint write_session(self, uint32_t number, const uint8_t *body, uint32_t body_size) noexcept nogil
     cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
     cdef int64_t fan_out_event(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil
     cdef bint deliver(

@@ -174,6 +174,20 @@ cdef class Critical(Withholding):
         write_event(self._log.reserve(size), &head, body)
         self._log.commit(size)
 
+    cdef bint write_session(self, uint32_t number, const uint8_t *body, uint32_t body_size) noexcept nogil:
+        """A SESSION event to one consumer, of number 0 because it is not in the log: whether there was room."""
+        cdef Consumer *consumer = &self.consumers[number]
+        cdef uint32_t size = event_size(body_size)
+        cdef Head head = Head(<uint32_t>ITEM_ALL, SESSION, 0, 0, 0, 0, 0, 0, 0, 0, body_size, 0)
+        write_event(self._scratch, &head, body)
+        if not self.has_room(consumer, size) or not self.put(number, self._scratch, size):
+            return False
+        consumer.allowance -= size
+        if consumer.notices is not NULL:
+            push(consumer.notices, self._scratch, size)
+            consumer.notice_allowance -= size
+        return True
+
     cdef int64_t fan_out(self, int64_t bytes_max) noexcept nogil:
         cdef int64_t written = 0
         cdef const Place *place

@@ -213,6 +213,13 @@ cdef class Distributor(Critical):
             self.serve_classes(self.budget_bytes, now_ns)
             self.ring_bells()
 
+    def tell_session_to(self, uint32_t number, bytes body not None) -> bool:
+        """A SESSION event to one consumer, ahead of the refreshes that wait for it: whether there was room."""
+        self.consumer(number)
+        if not 1 <= len(body) <= SESSION_SIZE_MAX:
+            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+        return self.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
+
     def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
         """Take all messages of a batch as updates and serve whom they concern; returns how many were taken. `feed` is
         the caller's number of the feed that they came from."""

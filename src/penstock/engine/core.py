@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import LocalProtocolError, PenstockError
+from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError
 from penstock.engine._distribute import Distributor
 from penstock.engine._items import Items
 from penstock.engine._metering import Metering
@@ -54,7 +54,7 @@ from penstock.engine.interest import Interests
 from penstock.engine.metering import MeteringLimits, interval_ns
 from penstock.engine.opening import RegionRequests
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
-from penstock.engine.sessions import encode_session
+from penstock.engine.sessions import decode_session, encode_session
 from penstock.engine.signals import Relief, SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
 from penstock.middleware.events import SessionEvent
@@ -142,7 +142,7 @@ class DistributionEngine:
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}
         self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
-        self._sessions: dict[tuple[int, int], SessionEvent] = {}  # by feed and source stream: the last one told
+        self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last one told
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -193,7 +193,7 @@ class DistributionEngine:
                 is_gone = self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
                 self.counters.add("records_withdrawn", int(is_gone))
             case SessionTold():
-                self.kernel.tell_session(event.body, self._interests.now_ns)
+                self._hear_session(event.body)
             case Reconcile():
                 items = self.kernel.items
                 gone = [
@@ -364,6 +364,8 @@ class DistributionEngine:
             self._book.close(subscription)  # first: what others have is chosen without it
             self._interests.drop(subscription)
             raise
+        if len(self._book.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
+            self._tell_running(event.consumer)
         wanted = self._book.want(subscription)
         if not subscription.awaits:
             self._live(subscription)
@@ -401,24 +403,56 @@ class DistributionEngine:
         self.counters.add("rings_overrun")
 
     def _change_session(self, event: SessionEvent) -> None:
-        feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
-        key = feed, event.stream_id
-        known = self._sessions.get(key)
-        is_same = known is not None and known.tag == event.tag and event.session in ("", known.session)
-        if is_same and known is not None and (event.kind != "end" or known.kind == "end"):
+        """A feed of this node says that a session began, ended, or runs."""
+        known = self._sessions.get((event.feed, event.stream_id))
+        if not self._note_session(event):
             return
-        if known is None and len(self._sessions) >= STREAMS_MAX:
-            self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)
-            return
-        self._sessions[key] = event
         tag = event.tag
         if known is not None and known.tag == tag and known.session and event.session != known.session:
             tag = 0  # two names may have one tag: nothing of the other one has come yet
+        feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
         count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
         self.counters.add("records_withdrawn", count)
-        if event.kind != "running" or known is not None:
-            told = event if event.kind != "running" else msgspec.structs.replace(event, kind="begin")
-            self.kernel.tell_session(encode_session(told), now_ns)
+        self._tell_session(event, is_first=known is None)
+
+    def _hear_session(self, body: bytes) -> None:
+        """The node above says the same; it withdraws the records itself."""
+        try:
+            event = decode_session(body)
+        except RemoteProtocolError:
+            self.counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return
+        is_first = (event.feed, event.stream_id) not in self._sessions
+        if self._note_session(event):
+            self._tell_session(event, is_first=is_first)
+
+    def _note_session(self, event: SessionEvent) -> bool:
+        """Whether it is news."""
+        key = event.feed, event.stream_id
+        known = self._sessions.get(key)
+        is_same = known is not None and known.tag == event.tag and event.session in ("", known.session)
+        if is_same and known is not None and (event.kind != "end" or known.kind == "end"):
+            return False
+        if known is None and len(self._sessions) >= STREAMS_MAX:
+            self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)
+            return False
+        self._sessions[key] = event
+        return True
+
+    def _tell_session(self, event: SessionEvent, *, is_first: bool) -> None:
+        if event.kind == "running" and not is_first:  # its begin was not heard
+            event = msgspec.structs.replace(event, kind="begin")
+        self.kernel.tell_session(encode_session(event), self._interests.now_ns)
+
+    def _tell_running(self, consumer: int) -> None:
+        """Tell a consumer that came late which sessions run, as far as there is room for it."""
+        for event in self._sessions.values():
+            if event.kind == "end":
+                continue
+            body = encode_session(msgspec.structs.replace(event, kind="running"))
+            if not self.kernel.tell_session_to(consumer, body):
+                self.counters.add("sessions_untold")
+                return
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int, feed: int) -> None:
         if isinstance(messages, MessageBatch):
