@@ -23,6 +23,7 @@ from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.middleware import SessionEvent
 from penstock.middleware.own import SESSION_TOPIC
 from penstock.net.udp import free_ports
+from penstock.node.agents import RootFeed
 from penstock.plant import upstream
 from penstock.plant.config import PlantAccess
 from penstock.plant.flavours import JSON
@@ -32,7 +33,7 @@ from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_o
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.itch_messages import head
 from unit.test_convert_itch import add, directory
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 NODES = """
 [[filter]]
@@ -187,6 +188,8 @@ def test_a_new_session_withdraws_the_values_of_the_one_before_everywhere(
                 assert {AAPL, MSFT, f"{AAPL}.view.spread"} <= stories[name].withdrawn()
             with alice.subscribe("md.us.eq.>", node=mux) as late:
                 seen = _until_live(late)
+                told = [(each.kind, each.session) for each in late.sessions if each.stream_id == SOURCE_STREAM]
+            assert told == [("running", DAY_2)]
             assert {each.topic for each in seen if each.topic.endswith(".quote")} == {MSFT}
         finally:
             for story in stories.values():
@@ -253,6 +256,13 @@ def test_a_page_is_told_of_sessions_and_of_topics_without_a_value() -> None:
         assert [each["topic"] for each in _seen(screen, "withdraw")] == ["md.A.quote"]
         (told,) = _seen(screen, "session")
         assert told["session"] == {"kind": "end", "stream_id": 1, "session": DAY_1, "tag": session_tag(DAY_1)}
+        screen.objects.clear()
+        plant.node._data.session(session("begin", DAY_2))
+        _seen(screen, "session")
+        with Screen(websocket_port(edge), "late", JSON) as late:
+            late.subscribe("md.>", cls="critical")
+            (told,) = _seen(late, "session")
+            assert told["session"] == {"kind": "running", "stream_id": 1, "session": DAY_2, "tag": session_tag(DAY_2)}
 
 
 @pytest.mark.spec("DAY-3", "TREE-1")
@@ -279,6 +289,36 @@ def test_a_subscriber_of_a_tree_is_told_of_sessions_between_the_messages(tmp_pat
         assert told == [1, *events, 2]
         assert messages.sessions == events
         assert messages.statistics().unreadable == 1
+
+
+@pytest.mark.spec("DAY-3", "TREE-1")
+def test_the_feed_of_a_root_tells_of_sessions_to_subscribers_of_ordinary_topics(tmp_path: Path) -> None:
+    """Without naming the topic of sessions, and with a condition that no session meets."""
+    streams = (
+        StreamConfig(name="md", topics=("md.>", SESSION_TOPIC)),
+        StreamConfig(name="orders", topics=("orders.>",)),
+    )
+    told: list[Any] = []
+    with (
+        agent_here(root_config(tmp_path / "root", streams=streams)) as root,
+        agent_here(agent_config("leaf", root.place)) as leaf,
+        open_stream(leaf.wait_rooted().place, "md.us.>", where="quantity > 0", since="oldest") as messages,
+    ):
+        messages.on_session = told.append
+        feed = RootFeed(root.agent)
+        try:
+            events = [session("end", DAY_1), session("begin", DAY_2)]
+            feed.take([packed("md.us.A.trade", trade(1))])
+            feed.session(session("running", DAY_1))
+            for event in events:
+                feed.session(event)
+            feed.take([packed("md.us.A.trade", trade(2))])
+            for _ in range(int(PATIENCE_SECONDS)):
+                if len(told) < 4 and (message := messages.next(1.0)) is not None:
+                    told.append(message.trade_id)
+        finally:
+            feed.stop()
+        assert told == [1, *events, 2]
 
 
 def of_day(day: str, topic: str, number: int) -> PacketMessage:

@@ -11,6 +11,7 @@ import msgspec
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.topics import Interest
 from penstock.topics.overlap import covers, may_meet
 from penstock.tree.application.events import (
@@ -46,6 +47,7 @@ from penstock.tree.infostream import Conflated, Diverged, Gone, Info, Lagging, R
 from penstock.wire import Packet
 
 FETCH_SIZE = 1024 * 1024
+SESSIONS = Interest.parse(SESSION_TOPIC)
 
 
 class SubscriberConfig(PartyConfig, frozen=True, kw_only=True):
@@ -148,7 +150,9 @@ class Subscriber(Party):
         stream.info = info
         self._number += 1
         self._legs[link][self._number] = _Leg(info.number)
-        wants = (Want(self._subscriber.topics, self._subscriber.where),)
+        wants: tuple[Want, ...] = (Want(self._subscriber.topics, self._subscriber.where),)
+        if any(may_meet(SESSIONS, its) for its in patterns):
+            wants += (Want((SESSION_TOPIC,)),)  # no condition on fields is about a session
         after = self._position(stream)
         if is_new and after == LIVE:  # all of it came after this subscription began
             after = OLDEST
