@@ -96,6 +96,9 @@ def test_venues_share_a_calendar_and_others_trade_every_day() -> None:
     other = TradingCalendar.of_venue("XXXX", "Europe/Berlin")
     assert other.trading_date(at("2026-01-31T23:30", "Europe/Berlin")) == date(2026, 1, 31)
     assert other.hours(date(2026, 1, 31)) is None
+    assert other.is_fallback
+    assert not TradingCalendar.of_venue("XNAS").is_fallback
+    assert not TradingCalendar.parse(CHICAGO).is_fallback
 
 
 def test_shipped_holidays_are_trading_days_otherwise() -> None:

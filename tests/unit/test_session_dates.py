@@ -7,11 +7,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.base.calendar import TradingCalendar
+from penstock.base.calendar import TradingCalendar, every_day
 from penstock.base.core import Tick
 from penstock.base.errors import LocalProtocolError
-from penstock.convert import Converter, ConverterTable, SourceBatch
+from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice
 from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
+from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.events import (
     AdapterEvent,
     Announce,
@@ -281,6 +282,41 @@ def test_the_day_of_a_replay_does_not_end_by_the_clock() -> None:
     assert plant.core.day_end_ns(STREAM) is None
     plant.handle(TimeOfDay(STREAM, at("2026-02-02T15:00")))
     assert ends_of(plant) == []
+
+
+@pytest.mark.spec("DAY-1", "DAY-3")
+def test_without_a_calendar_of_the_venue_the_session_of_the_feed_goes_on() -> None:
+    """A venue that trades around the clock keeps its orders over midnight, and nothing announces an end."""
+    plant = Plant(SessionDates(every_day("UTC")))
+    plant.hear(encode_packet("S", 1, [directory(), add(11, b"B", 100, 1_000_000, 1, b"AAPL")]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    assert (plant.core.roll_ns(STREAM), plant.core.day_end_ns(STREAM)) == (None, None)
+    plant.handle(TimeOfDay(STREAM, at("2026-01-31T15:00")))
+    execution = head(b"E", 1) + number(11, 8) + number(100, 4) + number(9, 8)
+    plant.hear(encode_packet("S", 3, [execution]), at("2026-01-31T15:00"))
+    plant.wait(10)
+    assert not any(plant.converter.counters.by_cause("source_messages_unmatched").values())
+    assert ends_of(plant) == []
+    assert [note.session for note in plant.notes if note.reason == "session"] == ["S"]
+    plant.day("T", [directory()], at("2026-02-01T15:00"))
+    assert plant.converter.trading_date == date(2026, 2, 1), "the feed's own session begins a day"
+
+
+@pytest.mark.spec("DAY-2", "DAY-3")
+def test_without_a_calendar_times_that_count_from_midnight_get_the_next_date() -> None:
+    plan = ConverterTable.find(TableChoice(name="itch", venue="XXXX")).compile()
+    assert plan.counts_from_midnight
+    assert plan.calendar.is_fallback
+    plant = Plant(SessionDates.of_plan(plan))
+    plant.hear(encode_packet("S", 1, [directory(), trade(100, 1_600_000, 1)]), at("2026-01-30T15:00"))
+    plant.wait(10)
+    assert plant.core.roll_ns(STREAM) == at("2026-01-31T00:00")
+    assert plant.core.day_end_ns(STREAM) is None, "no calendar says that the session is over"
+    plant.rows.clear()
+    plant.hear(encode_packet("S", 3, [directory(), trade(100, 1_600_000, 2)]), at("2026-01-31T15:00"))
+    plant.wait(10)
+    assert {row.event_time for _, row in plant.rows} == {at("2026-01-31T09:30")}
+    assert not ConverterTable.load(CONTRIBUTION_TABLE).compile().counts_from_midnight
 
 
 @pytest.mark.spec("DAY-2")

@@ -93,8 +93,10 @@ class TradingHours(NamedTuple):
 class TradingCalendar:
     """The calendar of one or several venues; immutable."""
 
-    def __init__(self, document: CalendarDocument) -> None:
+    def __init__(self, document: CalendarDocument, *, is_fallback: bool = False) -> None:
         self.document = document
+        self.is_fallback = is_fallback
+        """Whether no calendar of the venue is known: the calendar dates sessions, but ends none of them."""
         self.zone = ZoneInfo(document.timezone)
         self._holidays = frozenset(document.holidays)
         self._early_closes = frozenset(document.early_closes)
@@ -119,7 +121,7 @@ class TradingCalendar:
 
     @staticmethod
     def of_venue(venue: str, timezone: str = "UTC") -> TradingCalendar:
-        """The shipped calendar of a venue; of another venue one where every date of the time zone is a trading date."""
+        """The shipped calendar of a venue; every_day() for a venue that no shipped calendar lists."""
         for calendar in shipped_calendars().values():
             if venue in calendar.document.venues:
                 return calendar
@@ -194,8 +196,9 @@ class TradingCalendar:
 
 @cache
 def every_day(timezone: str) -> TradingCalendar:
-    """A calendar of a venue that never closes: the trading date is the date in its time zone."""
-    return TradingCalendar(CalendarDocument(name=f"every-day {timezone}", timezone=timezone, weekdays=WEEKDAYS))
+    """The fallback for a venue without a calendar: the trading date is the date in the time zone."""
+    document = CalendarDocument(name=f"every-day {timezone}", timezone=timezone, weekdays=WEEKDAYS)
+    return TradingCalendar(document, is_fallback=True)
 
 
 @cache

@@ -43,6 +43,9 @@ class Plan:
     calendar: TradingCalendar
     """Of the venue: it dates sessions, and tells regular from extended hours where the feed does not."""
 
+    counts_from_midnight: bool
+    """Whether the table computes times with `since_midnight`, which need the trading date."""
+
     identity: str
     """Names everything that decides what the plan makes of source messages: the table with its parameters, format,
     models, symbols and functions. Plans of equal identity convert alike."""
@@ -119,6 +122,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         symbology=symbology,
         timezone=timezone,
         calendar=calendar,
+        counts_from_midnight=any(each.code == c.CODE_ADD_DAY for each in ops),
         identity=_identity(document, source, shared, symbology, calendar),
     )
 

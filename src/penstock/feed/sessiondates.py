@@ -4,7 +4,8 @@
     a receive time                  belongs to a trading date of the calendar, in the venue's time zone
     neither                         a session of another name is of the next trading date
 
-Where a feed goes on with its session on another trading date, the day ends by the calendar: roll_ns() says when.
+If a feed continues its session on another trading date, the day ends by the calendar: roll_ns() says when. Without a
+calendar of the venue, only the feed's own sessions begin a day, except where event times need the current date.
 """
 
 from datetime import date
@@ -16,15 +17,19 @@ RECEIVE_NS_MAX = 2**63 - 1
 
 
 class SessionDates:
-    """Dates the sessions of one feed. `configured` is the trading date of its first session, for replays."""
+    """Dates the sessions of one feed. `configured` is the trading date of its first session, for replays;
+    `counts_from_midnight` says that the feed's times count from the midnight of the trading date."""
 
-    def __init__(self, calendar: TradingCalendar, configured: date | None = None) -> None:
+    def __init__(
+        self, calendar: TradingCalendar, configured: date | None = None, *, counts_from_midnight: bool = False
+    ) -> None:
         self.calendar = calendar
         self.configured = configured
+        self.counts_from_midnight = counts_from_midnight
 
     @staticmethod
     def of_plan(plan: Plan, configured: date | None = None) -> "SessionDates":
-        return SessionDates(plan.calendar, configured)
+        return SessionDates(plan.calendar, configured, counts_from_midnight=plan.counts_from_midnight)
 
     def date_of(
         self, current: date | None, *, is_first: bool, is_reset: bool = False, receive_ns: int = 0
@@ -41,8 +46,20 @@ class SessionDates:
         return current if current is None or is_reset else self.calendar.next_date(current)
 
     def roll_ns(self, current: date | None) -> int | None:
-        """The receive time from which on messages are of a later trading date than `current`."""
-        return None if current is None or self.configured is not None else self.calendar.ends_ns(current)
+        """The receive time from which on messages are of a later trading date than `current`; None for never.
+
+        Without a calendar of the venue a roll would clear books at an arbitrary midnight. It remains for times that
+        count from midnight: they would be a day behind.
+        """
+        if current is None or self.configured is not None:
+            return None
+        if self.calendar.is_fallback and not self.counts_from_midnight:
+            return None
+        return self.calendar.ends_ns(current)
+
+    def end_ns(self, current: date | None) -> int | None:
+        """When a session of the date `current` is over by the venue's calendar; None without one."""
+        return None if self.calendar.is_fallback else self.roll_ns(current)
 
 
 def new_day_index(batch: SourceBatch, roll_ns: int | None, next_sequence: int) -> int:

@@ -76,6 +76,7 @@ class StreamFlow:
         self.resume_ns: int | None = None
         self.roll_ns: int | None = None
         """Messages that are received from this time on are of a later trading date, also within the session."""
+        self._end_ns: int | None = None
         self._dates = dates or SessionDates(every_day("UTC"))
         self._config = config
         self._start = 0
@@ -174,6 +175,7 @@ class StreamFlow:
 
     def _note_date(self) -> None:
         self.roll_ns = self._dates.roll_ns(self.converter.trading_date)
+        self._end_ns = self._dates.end_ns(self.converter.trading_date)
 
     @property
     def trading_date(self) -> str:
@@ -194,7 +196,7 @@ class StreamFlow:
     def day_end_ns(self) -> int | None:
         """When the session is over by the calendar; None while that is not known, or if the session has ended."""
         is_open = self.session is not None and not self.is_ended and not self._is_ending
-        return None if self.roll_ns is None or not is_open else self.roll_ns + DAY_END_GRACE_NS
+        return None if self._end_ns is None or not is_open else self._end_ns + DAY_END_GRACE_NS
 
     def _announce_end(self) -> list[SyncInstruction]:
         """Announce that the session is over, when everything before its end has been converted."""
