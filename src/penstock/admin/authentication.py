@@ -1,9 +1,9 @@
 """Authentication of packets: the keys of each scope, who holds them, and the publishers and epochs vouched for.
 
-A scope is a feed, or PUBLISHERS for publishers that belong to none. A key is made when the scope's first publisher
-comes. When a holder loses its right, the next key is given to everybody else (pending), becomes active after
-`key_grace_s`, and the key before is accepted for as long again: so packets under way are not lost, and after twice the
-time the former holder's key is worth nothing.
+A scope is a feed, or PUBLISHERS for publishers without a feed. A key is created when the scope's first publisher
+registers. When a holder loses its right, all other holders get the next key (pending). It becomes active after
+`key_grace_s`, and the previous key is accepted for another `key_grace_s`: packets in flight are not lost, and after
+twice that time the former holder's key is useless.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from penstock.security.brokering import Authentication, AuthenticationChanged, V
 from penstock.security.sealing import KEY_SIZE, StreamKey
 
 EPOCHS_AHEAD = 16
-"""Epochs after the current one that are vouched for ahead: starts of a publisher while no server answers."""
+"""Number of future epochs that are vouched for in advance: restarts of a publisher while no server answers."""
 
 
 class StreamAuthentication:
@@ -36,7 +36,7 @@ class StreamAuthentication:
         self._rights = rights
 
     def hand_out(self, client: str, scope: str, now_ns: int) -> Authentication:
-        """The scope as it is now, for a client that may have its keys; the server remembers who has them."""
+        """The current state of the scope, for a client that may have its keys; the server records the holders."""
         if not self._keys(scope):
             self._make_key(scope, "active", self._filters(), now_ns)
         for name, each in self._keys(scope).items():
@@ -45,7 +45,7 @@ class StreamAuthentication:
         return self._told(scope)
 
     def scopes(self) -> list[str]:
-        """All that have keys, or publishers whose packets need some."""
+        """All scopes with keys, or with publishers whose packets need keys."""
         held = {each.key.feed for each in self._state.authentication_keys.values()}
         return sorted({*held, *self._feeds.names(), PUBLISHERS})
 
@@ -58,12 +58,12 @@ class StreamAuthentication:
         return self._feeds.has_multicast(client, scope, now_ns)
 
     def tell_of_publishers(self, feed: str, now_ns: int, *, besides: str = "") -> None:
-        """The publishers of a feed are others, or have other epochs: filters and adapters hear of it, except for one
-        who was told already. Subscribers hear of it by a `moved` event."""
+        """Notify filters and adapters that the publishers of a feed or their epochs have changed, except for a client
+        that already knows. Subscribers get a `moved` event."""
         self._tell(feed, {*self._rights.policy.filters(), *self._feeds.clients(feed)} - {besides}, now_ns)
 
     def tell(self, scope: str, now_ns: int) -> None:
-        """Everybody who holds the scope's newest key hears how it is now."""
+        """Send the current state of the scope to all holders of its newest key."""
         self._tell(scope, None, now_ns)
 
     def _tell(self, scope: str, only: set[str] | None, now_ns: int) -> None:
@@ -77,7 +77,7 @@ class StreamAuthentication:
                 self._state.notify(client, event, now_ns)
 
     def rotate_lost(self, now_ns: int) -> list[str]:
-        """New keys for scopes of which a holder lost the right; returns the scopes."""
+        """Create new keys for scopes in which a holder lost its right; returns the scopes."""
         rotated = []
         for scope in self.scopes():
             keys = self._keys(scope)
@@ -87,7 +87,7 @@ class StreamAuthentication:
             entitled = tuple(each for each in newest.holders if self.may_hold(each, scope, now_ns))
             if len(entitled) < len(newest.holders):
                 for name, each in keys.items():
-                    if each.state == "pending":  # who lost the right may have this one, too
+                    if each.state == "pending":  # the former holder may have this key as well
                         self._state.remove("authentication", name)
                 self._make_key(scope, "pending", entitled, now_ns)
                 self.tell(scope, now_ns)
@@ -95,8 +95,8 @@ class StreamAuthentication:
         return rotated
 
     def tick(self, now_ns: int) -> list[StreamKey]:
-        """Activate keys that were pending long enough, and forget those that were replaced long enough ago; returns
-        the keys that became active."""
+        """Activate keys whose pending time is over, and drop replaced keys whose grace period is over; returns the keys
+        that became active."""
         due_ns = now_ns - round(self._limits.key_grace_s * NS_PER_SECOND)
         due = {name: each for name, each in self._state.authentication_keys.items() if each.since_ns <= due_ns}
         changed: set[str] = set()
@@ -118,7 +118,7 @@ class StreamAuthentication:
         return activated
 
     def _filters(self) -> tuple[str, ...]:
-        """Filter modules that have asked for keys: they get those of every scope."""
+        """Filter modules that have requested keys: they get the keys of every scope."""
         asked = {client for each in self._state.authentication_keys.values() for client in each.holders}
         return tuple(each for each in self._rights.policy.filters() if each in asked)
 

@@ -66,12 +66,12 @@ class AdminLimits(Config, frozen=True):
     """A new stream key is used after this time even if an adapter has not said that it has it."""
 
     key_lease_s: Seconds = 600.0
-    """How long an adapter that cannot reach a server goes on sealing with the stream key it has; as long as tokens are
-    good there. Longer than two heartbeats."""
+    """How long an adapter that cannot reach a server continues to seal with its stream key; the default equals the
+    lifetime of tokens. Longer than two heartbeats."""
 
     key_lifetime_s: Seconds = 300.0
-    """Age at which a stream key is replaced. A new subscriber gets the key in use, and can read recorded packets as far
-    back as that key was in use. Longer than key_grace_s and key_rotation_s together."""
+    """Age at which a stream key is replaced. A new subscriber gets the active key, and can decrypt recorded packets
+    back to the activation of that key. Longer than key_grace_s and key_rotation_s together."""
 
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
     """Stream keys of a feed that are handed out, old ones included."""

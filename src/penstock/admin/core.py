@@ -102,7 +102,7 @@ class StreamAdministration:
     # Sessions
 
     def open_session(self, client: PolicyClient, address: str, now_ns: int, server_proof: bytes = b"") -> b.Session:
-        """For a client that has proved who it is; `server_proof` is what the server proves itself with."""
+        """Open a session for an authenticated client; `server_proof` authenticates the server to the client."""
         expires_ns = self.rights.expiry_ns(client.name, self._limits.session_s, now_ns)
         bound = self._binding(client)
         token = Token("session", client.name, bound, (), now_ns, expires_ns, self.state.meta.generation)
@@ -373,7 +373,7 @@ class StreamAdministration:
 
 
 def _is_back_in_epochs(request: b.AdapterRegistration, before: b.AdapterRegistration) -> bool:
-    """Whether a publisher is to have an epoch that receivers take for one of the past."""
+    """True if the request would give a publisher an epoch that receivers treat as stale."""
     return request.publisher_id == before.publisher_id and request.epoch < before.epoch
 
 

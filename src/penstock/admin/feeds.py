@@ -45,7 +45,7 @@ class Feeds:
         self._random = random
         self._grants_of = grants_of
         self.authenticate: Callable[[str, str, int], Authentication | None] = lambda client, feed, now_ns: None
-        """Gives a client the keys that packets of a feed are authenticated with (StreamAuthentication.hand_out)."""
+        """Gives a client the authentication keys of a feed (StreamAuthentication.hand_out)."""
         self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
         self._live = set(state.adapters)
 
@@ -165,7 +165,8 @@ class Feeds:
         )
 
     def has_multicast(self, client: str, feed: str, now_ns: int) -> bool:
-        """Whether the client may listen to the feed's groups: to some of its topics live, to all if it is sealed."""
+        """True if the client may join the feed's groups: it needs live rights to some of the topics, or to all topics
+        of a sealed feed."""
         if self.is_sealed(feed):
             return self.may_hold(client, feed, now_ns)
         live = [each for each in self._grants_of(client, now_ns) if each.delay_s == 0]
@@ -202,8 +203,8 @@ class Feeds:
         return next((each.key for each in self.keys(feed) if each.state == "active"), None)
 
     def hand_out(self, client: str, feed: str) -> list[StreamKey]:
-        """The feed's keys, for a client that may hold them or is its adapter; it is written down who has them. A client
-        that did not hold a key which is out of use does not get it: it may have had no right at that time."""
+        """The feed's keys, for a client that may hold them or is its adapter; the holders are recorded. A retired key
+        is given only to clients that already held it, because others may have had no right at that time."""
         keys = [each for each in self.keys(feed) if each.state != "old" or client in each.holders]
         for each in keys:
             if client not in each.holders:
@@ -223,9 +224,9 @@ class Feeds:
         return rotated
 
     def rotate_aged(self, now_ns: int) -> list[str]:
-        """New keys for feeds whose key is older than `key_lifetime_s`; returns the feeds. A later subscriber gets the
-        key in use, so the lifetime bounds how far back that subscriber can read. Holders without a subscription get no
-        new key."""
+        """Create new keys for feeds whose key is older than `key_lifetime_s`; returns the feeds. A later subscriber
+        gets the active key, so the lifetime bounds how far back that subscriber can read. Holders without a
+        subscription get no new key."""
         lifetime_ns = self._limits.key_lifetime_s * NS_PER_SECOND
         subscribed = {each.client for each in self._state.subscriptions.values()}
         rotated = []
@@ -244,9 +245,9 @@ class Feeds:
         return next(each for each in reversed(self.keys(feed)) if each.state != "old")
 
     def rotate(self, feed: str, holders: list[str], now_ns: int) -> None:
-        """Make a new key and give it to the adapters and to these holders; it is used when the adapters have it. A key
-        that replaces one which was never used is due when that one was: revocations that follow each other do not put
-        off the end of the key in use."""
+        """Create a new key for the adapters and these holders; the key becomes active when the adapters have it. A key
+        that replaces a pending key inherits its due time, so that revocations in quick succession do not postpone the
+        retirement of the active key."""
         since_ns = now_ns
         for each in self.keys(feed):
             if each.state == "pending":  # whoever lost the right may have this one, too

@@ -63,7 +63,7 @@ class LoginDesk:
         return Challenge(challenge=challenge, salt=salt, cost=cost, expires_ns=expires_ns)
 
     def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> tuple[PolicyClient, bytes]:
-        """Who it is, and the proof that the server gives."""
+        """The client's name, and the server's proof."""
         self._failures.check(request.client, address, now_ns)
         try:
             client = self._checked(policy, request, now_ns)

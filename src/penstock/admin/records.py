@@ -69,14 +69,14 @@ class Adapter(msgspec.Struct, frozen=True):
 
 
 class PublisherName(msgspec.Struct, frozen=True):
-    """A publisher of a client, and the highest epoch that it may have got."""
+    """A publisher of a client, and the highest epoch that may have been issued to it."""
 
     client: str
     name: str
     publisher_id: int
     epoch: int
     claimed: int = 0
-    """The epoch that was given out last, as far as this server knows."""
+    """The last issued epoch, as far as this server knows."""
 
 
 class FeedKey(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class AuthenticationKeyRecord(msgspec.Struct, frozen=True):
     key: StreamKey
     state: KeyState
     since_ns: int
-    """When it got into this state."""
+    """Time of the last state change."""
     holders: tuple[str, ...]
     """Clients that were given it."""
 

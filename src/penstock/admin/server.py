@@ -281,7 +281,7 @@ def signing_key_path(config: AdminConfig) -> Path:
 
 
 def _binding(config: AdminConfig) -> bytes:
-    """What logins are bound to: the certificate that clients see."""
+    """The channel binding of logins: the certificate that clients see."""
     return certificate_digest(Path(config.certificate)) if config.certificate else UNBOUND
 
 

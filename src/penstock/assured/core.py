@@ -201,7 +201,7 @@ class MessageRouter:
         return min((each for each in deadlines if each is not None), default=None)
 
     def _delayed_ns(self) -> int | None:
-        """When a message becomes old enough for a consumer whose grant has a delay."""
+        """Time at which a message reaches the delay of a consumer's grant."""
         due_ns = self.tables.delayed_due_ns if self.is_active else 0
         return due_ns - self.wall_offset_ns if due_ns else None
 

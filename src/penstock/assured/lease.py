@@ -217,8 +217,8 @@ class LeaseKeeper:
         self._soon_ns *= 2
 
     def _give_way(self, now_ns: int) -> None:
-        """A voter is bound to the other router, which holds the lease or is about to: this router's vote is for that
-        one, so that it does not depend on the third voter alone."""
+        """A voter is bound to the other router, which holds or is about to get the lease. This router votes for the
+        other one, so that the lease does not depend on the third voter alone."""
         if self._claim is None or not (self._claim.is_held or self._claim.granted_ns):
             self._voter.free(now_ns)
 

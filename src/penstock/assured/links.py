@@ -22,7 +22,7 @@ from penstock.topics.table import InterestTable
 
 ALL = 2**64 - 1
 DELAY_NS_MAX = 2**61
-"""Longer than anything is kept; the sum with a wall-clock time fits into 63 bits."""
+"""Longer than any retention time; the sum with a wall-clock time fits into 63 bits."""
 
 
 class RefusedRequest(PenstockError):
@@ -59,8 +59,8 @@ class Link:
         return (offsets[1:] > offsets[:-1]).astype(numpy.uint8)
 
     def consume_delay_s(self, endpoint: str) -> int | None:
-        """How old the endpoint's messages must be before this client may have them (0: live), or None: it may not
-        consume. The right is the one to receive the endpoint's own topic."""
+        """The minimum age of the endpoint's messages for this client (0: live), or None if the client may not consume.
+        The right is that to receive the endpoint's own topic."""
         return 0 if self._receives is None else self._receives.receive_delay_s(f"queue.{endpoint}")
 
     def may_consume(self, endpoint: str) -> bool:

@@ -98,7 +98,8 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
                 parse_place(place)
 
     def check_secrets(self, where: str) -> None:
-        """Where clients show tokens, the links between routers and voters are protected on this machine, too."""
+        """If clients authenticate with tokens, the links between routers and voters need a secret on this machine as
+        well."""
         accesses = {"pair.link": self.link.secret_file}
         if self.voting is not None:
             accesses["pair.voting.listen"] = self.voting.listen.secret_file

@@ -1,8 +1,8 @@
-"""Pauses between attempts to reach a peer: they grow up to a maximum, a share of each is chance, success begins anew.
+"""Exponential back-off between connection attempts: with a maximum, with jitter, reset after a success.
 
-Two kinds of failure have pauses of their own. Where nobody listens, an attempt costs nobody anything and the peer is
-probably being started: such an address is tried again soon. A peer that answers and refuses, or does not get far, may
-have too much to do: it is left alone for longer.
+Two kinds of failure have different maxima. If nothing listens at the address, an attempt is cheap and the peer is
+probably starting: the next attempt follows soon. A peer that answers and refuses, or fails early, may be overloaded:
+the back-off is longer.
 """
 
 from typing import Protocol
@@ -14,11 +14,11 @@ from penstock.base.errors import UnreachableError
 
 CHANCE = 2**32
 DOUBLINGS_MAX = 64
-"""Bounds the exponent; the maximum is reached long before."""
+"""Bounds the exponent; pauses reach their maximum long before."""
 
 
 class Growth(Protocol):
-    """How pauses grow."""
+    """Growth of the pauses."""
 
     @property
     def base_ms(self) -> int: ...
@@ -26,7 +26,7 @@ class Growth(Protocol):
     def factor(self) -> float: ...
     @property
     def jitter(self) -> float:
-        """Share of each pause that is chance, so that many do not come at once."""
+        """Random share of each pause (jitter), so that many clients do not reconnect at once."""
         ...
 
     @property
@@ -41,11 +41,11 @@ class BackoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0.5
     max_ms: int = 2_000
     absent_max_ms: int = 500
-    """The maximum where nobody listens."""
+    """The maximum if nothing listens at the address."""
 
 
 def pause_ns(growth: Growth, failures: int, randomness: Randomness, *, max_ms: int | None = None) -> int:
-    """How long to wait after so many failures in a row, 1 or more."""
+    """The pause after this number of consecutive failures (1 or more)."""
     longest_ms = growth.max_ms if max_ms is None else min(max_ms, growth.max_ms)
     grown_ms = min(growth.base_ms * growth.factor ** min(failures - 1, DOUBLINGS_MAX), float(longest_ms))
     chance = randomness.below(CHANCE) / CHANCE
@@ -62,11 +62,11 @@ class Backoff:
         self._was_absent = False
 
     def succeeded(self) -> None:
-        """The link did what it is for: the next loss begins anew."""
+        """The link was in use: reset the back-off."""
         self._failures = 0
 
     def next_ns(self, *, is_absent: bool) -> int:
-        """The pause before the next attempt; `is_absent` says that nobody listens at the address."""
+        """The pause before the next attempt; `is_absent` means that nothing listens at the address."""
         if is_absent != self._was_absent:
             self._failures = 0
         self._was_absent = is_absent
@@ -75,5 +75,5 @@ class Backoff:
         return pause_ns(self._policy, self._failures, self._randomness, max_ms=max_ms)
 
     def next_seconds(self, error: Exception | None = None) -> float:
-        """The same for whoever sleeps, by what the attempt ended with."""
+        """The same pause in seconds, chosen by the error of the attempt."""
         return self.next_ns(is_absent=isinstance(error, UnreachableError)) / NS_PER_SECOND

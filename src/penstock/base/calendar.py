@@ -39,7 +39,7 @@ class CalendarDocument(Config, frozen=True):
     timezone: str
     description: str = ""
     venues: tuple[Venue, ...] = ()
-    """Market identifier codes (ISO 10383) of the venues that keep this calendar."""
+    """Market identifier codes (ISO 10383) of the venues that use this calendar."""
 
     weekdays: tuple[Weekday, ...] = WEEKDAYS[:5]
     open: time = MIDNIGHT
@@ -47,18 +47,18 @@ class CalendarDocument(Config, frozen=True):
 
     close: time = MIDNIGHT
     pre_open: time | None = None
-    """Extended hours before and after the regular session; without them there are none."""
+    """Extended hours before and after the regular session; none by default."""
 
     post_close: time | None = None
     early_close: time | None = None
-    """The close on a day of `early_closes`, and the end of extended hours on it."""
+    """The close and the end of extended hours on a day of `early_closes`."""
 
     early_post_close: time | None = None
     day_ends: time = MIDNIGHT
     """From this time on, a session belongs to the next trading date. At midnight, trading dates are calendar dates."""
 
     years: tuple[Year, Year] | None = None
-    """The first and the last year whose holidays are listed; in others, only weekends are known."""
+    """The first and the last year whose holidays are listed; for other years only weekends are known."""
 
     holidays: tuple[date, ...] = ()
     early_closes: tuple[date, ...] = ()
@@ -104,8 +104,8 @@ class TradingCalendar:
 
     @staticmethod
     def load(name: str, beside: Path = Path()) -> TradingCalendar:
-        """A calendar by the name of a shipped one, or by the path of a TOML file (it ends in .toml), which counts from
-        the directory `beside`."""
+        """A shipped calendar by its name, or a TOML file by its path (it ends in .toml), relative to the directory
+        `beside`."""
         if name.endswith(".toml"):
             return TradingCalendar(load_toml(beside / name, CalendarDocument))
         known = shipped_calendars()
@@ -157,7 +157,7 @@ class TradingCalendar:
         return self.on_or_after(day + timedelta(days=1))
 
     def trading_date(self, at_ns: int) -> date:
-        """The trading date that a moment belongs to: that of its session, or of the next one if there is none."""
+        """The trading date of a moment: the date of its session, or of the next session if none is open."""
         local = datetime.fromtimestamp(at_ns // NS_PER_SECOND, self.zone)
         day = local.date()
         if self.document.day_ends != MIDNIGHT and local.time() >= self.document.day_ends:
@@ -167,12 +167,12 @@ class TradingCalendar:
     # Times
 
     def ends_ns(self, day: date) -> int:
-        """The moment from which on sessions belong to the trading date after `day`."""
+        """The time from which sessions belong to the trading date after `day`."""
         ends = self.document.day_ends
         return self._ns(day + timedelta(days=1), ends) if ends == MIDNIGHT else self._ns(day, ends)
 
     def hours(self, day: date) -> TradingHours | None:
-        """The sessions of a trading date; None where the calendar declares no regular session."""
+        """The sessions of a trading date; None if the calendar declares no regular session."""
         document = self.document
         if document.open == document.close:
             return None

@@ -159,13 +159,13 @@ class ArchiveLockedError(ArchiveError):
 
 
 class ArchiveSchemaError(ArchiveError):
-    """Rows have a column of another type than their table; nothing of them was committed."""
+    """A column of the new rows differs in type from the table's column; none of these rows was committed."""
 
     code = "archive-schema"
 
 
 class ArchiveUnsettledError(ArchiveError):
-    """A commit counts, or may count, and was not finished; opening the archive for writing finishes it."""
+    """A commit was made, or may have been made, and is not finished; opening the archive for writing finishes it."""
 
     code = "archive-unsettled"
 

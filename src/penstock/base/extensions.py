@@ -1,11 +1,11 @@
-"""Code of one's own: modules that make feeds known which Penstock does not ship.
+"""Extension modules: they register feeds that Penstock does not ship.
 
     load_modules(["toy.py", "acme.feeds"], beside=Path("/etc/penstock"))
     load_entry_points()
 
-A module registers what it has when it is imported: formats of datagrams, converter functions, converter tables. It is
-named by whoever runs the command (a path or a dotted name in a configuration, in a table or on the command line), or it
-is installed with an entry point in the group `penstock.feeds`. Everything is loaded once in a process.
+A module registers its datagram formats, converter functions and converter tables when it is imported. A module is named
+by its path or dotted name in a configuration, in a table or on the command line, or it is installed with an entry point
+in the group `penstock.feeds`. Each module is loaded once per process.
 """
 
 import importlib
@@ -26,7 +26,7 @@ _loaded: set[str] = set()
 
 
 def load_modules(names: Iterable[str], beside: Path = Path()) -> None:
-    """Load Python files (names that end in .py; relative ones begin at `beside`) and modules by their dotted names."""
+    """Load Python files (names that end in .py, relative to `beside`) and modules by their dotted names."""
     for name in names:
         with _lock:
             if name.endswith(".py"):
@@ -36,12 +36,12 @@ def load_modules(names: Iterable[str], beside: Path = Path()) -> None:
 
 
 def absolute_modules(names: Iterable[str], beside: Path = Path()) -> tuple[str, ...]:
-    """The same modules, named so that another process finds them."""
+    """The same modules, with absolute paths, so that another process finds them."""
     return tuple(str((beside / name).absolute()) if name.endswith(".py") else name for name in names)
 
 
 def load_entry_points() -> None:
-    """Load everything that is installed with an entry point in the group `penstock.feeds`."""
+    """Load all modules that are installed with an entry point in the group `penstock.feeds`."""
     with _lock:
         for each in entry_points(group=GROUP):
             key = f"entry point {each.name} = {each.value}"

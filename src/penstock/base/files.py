@@ -1,4 +1,4 @@
-"""Files and directories that only their owner can use, whatever the umask is.
+"""Files and directories that only their owner can use, regardless of the umask.
 
 Files are made with mode 600 and directories with mode 700. `share_with_group()`, or the environment variable
 PENSTOCK_FILES_GROUP, names a group whose members may read what is made from then on: 640 and 2750 (new files in the
@@ -19,12 +19,12 @@ HINT = "PENSTOCK_FILES_GROUP, or group in [files] of the plant's document, names
 
 
 class Access(NamedTuple):
-    """Who may use what is made."""
+    """Access rights of new files and directories."""
 
     file_mode: int
     directory_mode: int
     group_id: int
-    """-1: as the system chooses."""
+    """-1: the system's default."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -42,15 +42,15 @@ def access() -> Access:
 
 
 def share_with_group(group: str) -> None:
-    """Let the members of a group read what this process, and those that it starts, make from now on. An empty name
-    changes nothing. ConfigurationError if there is no such group."""
+    """Let the members of a group read the files that this process and its child processes create from now on. An empty
+    name changes nothing. Raises ConfigurationError if there is no such group."""
     if group:
         _access_of(group)
         os.environ[GROUP_VARIABLE] = group
 
 
 def make_directory(path: Path | str) -> None:
-    """Make a directory and those above it that are missing; one that is there is left as it is."""
+    """Create a directory and its missing parents; an existing directory is left unchanged."""
     path = Path(path)
     try:
         os.mkdir(path, 0o700)
@@ -70,8 +70,8 @@ def make_directory(path: Path | str) -> None:
 
 
 def create_or_open(path: Path | str, flags: int) -> int:
-    """A descriptor of a file, which is made if there is none; with O_EXCL it must not be there. The descriptor is
-    closed in programs that this process starts."""
+    """Open a file and return its descriptor. A missing file is created; with O_EXCL the file must not exist. The
+    descriptor is not inherited by child processes."""
     flags = (flags | os.O_CLOEXEC) & ~os.O_CREAT
     while True:
         try:
@@ -94,12 +94,12 @@ def create_or_open(path: Path | str, flags: int) -> int:
 
 
 def create_file(path: Path | str) -> None:
-    """An empty file, for a library that is then told to write it; one that is there is emptied."""
+    """Create an empty file, for a library that then writes to it; an existing file is truncated."""
     os.close(create_or_open(path, os.O_WRONLY | os.O_TRUNC))
 
 
 def write_file(path: Path | str, data: bytes) -> None:
-    """The file has this content, and nothing else."""
+    """Write the file with exactly this content."""
     with open(create_or_open(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
         file.write(data)
 

@@ -1,5 +1,5 @@
-"""kill -9 of the active of two adapters, again and again, and what a subscriber that merges both saw of it; then of
-nodes that clients depend on (failover_nodes)."""
+"""Repeated kill -9 of the active of two adapters, measured at a subscriber that merges both; then of nodes that clients
+depend on (failover_nodes)."""
 
 import contextlib
 import statistics

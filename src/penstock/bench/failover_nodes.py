@@ -1,5 +1,5 @@
-"""kill -9 of an edge cache and of a filter module under their supervisor, again and again, and how long their clients
-heard nothing. The nodes are processes of a plant; a publisher and the clients are a process of their own."""
+"""Repeated kill -9 of an edge cache and of a filter module under their supervisor: how long their clients receive
+nothing. The nodes are processes of a plant; the publisher and the clients run in a separate process."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ KILLS = 20
 UPDATES_PER_SECOND = 100
 TOPIC = "md.us.eq.BENCH.quote"
 BACK_SECONDS = 60.0
-"""After which a node or a client that is not back will not be."""
+"""Timeout for the recovery of a node or a client."""
 
 POLL_SECONDS = 0.02
 GOAL_SECONDS = 3.0
@@ -75,11 +75,11 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Stalls(msgspec.Struct):
-    """Of one node: seconds without a message after each kill, the longest of its clients."""
+    """Per kill of one node: the longest time without a message among its clients, in seconds."""
 
     seconds: list[float] = []
     restart_seconds: list[float] = []
-    """From the kill until the supervisor had the node ready again."""
+    """Time from the kill until the node is ready again."""
 
 
 def run() -> Iterator[Result]:
@@ -146,7 +146,7 @@ def _until_ready(running: RunningPlant, node: NodeProcess) -> float:
 
 
 def _stall(running: RunningPlant, clients: Connection, name: str, killed_at: float) -> float:
-    """How long the node's clients heard nothing after the kill; returns when all hear again."""
+    """How long the node's clients received nothing after the kill; returns when all clients receive again."""
     clients.send((name, killed_at))
     deadline = time.monotonic() + BACK_SECONDS
     while not clients.poll():
@@ -160,7 +160,7 @@ def _stall(running: RunningPlant, clients: Connection, name: str, killed_at: flo
 
 
 class Heard:
-    """When a client heard something, since it was last asked."""
+    """The receive times of a client since the last query."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -172,8 +172,8 @@ class Heard:
         self._times.append(time.monotonic())
 
     def stall(self, killed_at: float) -> float | None:
-        """The longest silence from the kill to now; None while it lasts. A silence of less than ten updates is no
-        stall: what the node had sent before the kill is still coming."""
+        """The longest silence since the kill; None while it lasts. A silence of less than ten updates is not a stall,
+        because messages sent before the kill may still arrive."""
         times = [killed_at, *(each for each in self._times if each > killed_at)]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         longest = max(gaps, default=0.0)
@@ -258,7 +258,7 @@ def _receive(channel: Channel, port: int, heard: Heard, is_over: threading.Event
 
 
 async def _screen(port: int, heard: Heard) -> None:
-    """A WebSocket client, which connects again as a page would with the back-off of all links."""
+    """A WebSocket client that reconnects like a page, with the back-off of all links."""
     backoff = Backoff(SystemRandomness())
     encode = msgspec.json.Encoder().encode
     while True:

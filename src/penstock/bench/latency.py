@@ -46,7 +46,7 @@ class Latencies:
         return {name: statistics.median(values) for name, values in self._p99.items()}
 
     def added(self, name: str, beside: str) -> float:
-        """How much longer one takes than another: the median of the differences of their medians, round by round."""
+        """The added latency: the median over all rounds of the difference between the medians."""
         return statistics.median(a - b for a, b in zip(self._p50[name], self._p50[beside], strict=True))
 
     @property

@@ -334,7 +334,7 @@ def _flooded() -> Iterator[Result]:
 
 
 def _publishing_ns(publisher: MulticastPublisher) -> float:
-    """The median of the time that a call takes."""
+    """The median duration of a call."""
     taken = []
     due = time.perf_counter_ns()
     for _ in range(FLOOD_MESSAGES):

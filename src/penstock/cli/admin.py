@@ -126,8 +126,8 @@ def serve(
 def server_key(
     config: Annotated[Path, typer.Option("--config", help="The server's configuration (TOML).")],
 ) -> None:
-    """Show the key that the server signs with, for the credentials of clients with a key pair: with it they make sure
-    at every login that it is this server."""
+    """Show the server's public key, for the credentials of clients with a key pair: they authenticate the server with
+    it at every login."""
     key = PrivateKey.read(signing_key_path(AdminConfig.load(config)))
     typer.echo(f'server_key = "{key.public.text}"')
 

@@ -54,9 +54,9 @@ def run(
     module: ModulesOption = None,
     file_format: FormatOption = None,
 ) -> None:
-    """Convert the messages of a file and print what comes out, one JSON object per line.
+    """Convert the messages of a file and print the results, one JSON object per line.
 
-    The exit status is 1 when the file is damaged, or when none of its messages could be converted.
+    The exit status is 1 if the file is damaged, or if none of its messages could be converted.
     """
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None

@@ -35,7 +35,7 @@ def _name(report: FileReport) -> str:
 
 
 def _verdict(report: FileReport) -> list[str]:
-    """Nothing is called sound that was not read."""
+    """A part that was not read is not reported as undamaged."""
     if not report.is_readable:
         return ["nothing in it could be read as a feed"]
     if report.damages_total:

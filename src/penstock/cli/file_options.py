@@ -8,5 +8,5 @@ from penstock.feed.lines.sources import FileFormat
 
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option("--format", help="What the file is; seen from its content unless told."),
+    typer.Option("--format", help="The file format; detected from the content by default."),
 ]

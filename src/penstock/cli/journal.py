@@ -36,7 +36,7 @@ app = typer.Typer(help="Look into journals, check them, serve them.", no_args_is
 Show: TypeAlias = Callable[[Record], None]
 JournalPath = Annotated[Path, typer.Argument(metavar="PATH", help="The journal's directory.")]
 ConnectOption = Annotated[str, typer.Option(metavar="URL", help="The administration server, for tokens.")]
-CredentialsOption = Annotated[str, typer.Option(metavar="FILE", help="Of --connect: the file that says who you are.")]
+CredentialsOption = Annotated[str, typer.Option(metavar="FILE", help="The credentials file for --connect.")]
 SecretFile = Annotated[Path | None, typer.Option(help="A file with the secret that both sides share.")]
 
 
@@ -142,7 +142,7 @@ def serve(
     certificate: Annotated[Path | None, typer.Option(help="This server's certificate and key for TLS, PEM.")] = None,
     connect: Annotated[
         str,
-        typer.Option(metavar="URL", help="The administration server: followers need its tokens, also on this host."),
+        typer.Option(metavar="URL", help="The administration server: followers need its tokens, on this host as well."),
     ] = "",
     credentials: CredentialsOption = "",
     name: Annotated[

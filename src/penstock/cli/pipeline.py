@@ -24,9 +24,7 @@ app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
 GraceOption = Annotated[
     int,
-    typer.Option(
-        "--grace", min=0, metavar="MINUTES", help="Keep replaced files this long, for queries that are running."
-    ),
+    typer.Option("--grace", min=0, metavar="MINUTES", help="Keep replaced files this long, for running queries."),
 ]
 GRACE_MINUTES = 60
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
@@ -54,19 +52,19 @@ def run(
     module: ModulesOption = None,
     day: Annotated[
         list[str] | None,
-        typer.Option("--date", help="A file's trading date (YYYY-MM-DD); once for each file. Found in it unless told."),
+        typer.Option("--date", help="A file's trading date (YYYY-MM-DD), once per file. Default: found in the file."),
     ] = None,
     stream: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=2**31 - 1, help="A file's stream number; once for each file. Assigned unless told."),
+        typer.Option(min=1, max=2**31 - 1, help="A file's stream number, once per file. Default: assigned."),
     ] = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A message model of your own (TOML); may be repeated. The archive remembers it."),
+        typer.Option(help="A custom message model (TOML); may be repeated. The archive stores it."),
     ] = None,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Put each file in the place of what is archived of its day and venue."),
+        typer.Option("--replace", help="Replace the archived rows of each file's day and venue."),
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
     close: Annotated[
@@ -84,7 +82,7 @@ def run(
     connect: Annotated[
         str, typer.Option(metavar="URL", help="The administration server, if the journals' server needs its tokens.")
     ] = "",
-    credentials: Annotated[str, typer.Option(metavar="FILE", help="Of --connect: your credentials.")] = "",
+    credentials: Annotated[str, typer.Option(metavar="FILE", help="The file for --connect.")] = "",
 ) -> None:
     """Archive captures and recorded feeds as tables, and what is derived from them.
 
@@ -152,7 +150,7 @@ def compact(
     megabytes: Annotated[int, typer.Option(min=1, help="Files of this size are big enough.")] = 256,
     grace: GraceOption = GRACE_MINUTES,
 ) -> None:
-    """Merge small files of the same partition. Every reader sees the old files or the new one, never both.
+    """Merge small files of the same partition. A reader sees either the old files or the new file, never both.
 
     The old files stay on the disk for --grace minutes; the first commit after that removes them.
     """

@@ -34,14 +34,14 @@ class RunOptions(msgspec.Struct, frozen=True):
     sources: list[str]
     archive: Path
     tables: list[str]
-    """One for all files, or one for each, in their order; so are the venues and prefixes."""
+    """One for all files, or one per file in their order; likewise the venues and prefixes."""
     venues: list[str]
     prefixes: list[str]
     quantity_decimals: int | None
-    """Of all files; None: each table's own."""
+    """For all files; None: each table's value."""
     modules: tuple[str, ...]
     trading_dates: list[str]
-    """None, or one for each file, in their order; so are the streams."""
+    """None, or one per file in their order; likewise the streams."""
     streams: list[int]
     is_following: bool
     is_skipping: bool
@@ -88,7 +88,7 @@ def run_pipeline(options: RunOptions) -> None:
 
 
 def find_sources(options: RunOptions, cores: int) -> list[Source]:
-    """What is to be read, journals first; the first that cannot be is an error."""
+    """The sources to read, journals first; raises for the first unreadable source."""
     journals: list[Source] = []
     files = []
     for text in options.sources:
@@ -140,7 +140,7 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
 
 
 def shared(given: list[str], count: int, name: str) -> list[str]:
-    """A value for each file, of one for all or one for each."""
+    """One value per file, from one value for all files or one per file."""
     if len(given) not in (0, 1, count):
         raise ConfigurationError(
             f"--{name} is given {len(given)} times for {count} files",
@@ -151,7 +151,7 @@ def shared(given: list[str], count: int, name: str) -> list[str]:
 
 
 def one_each(given: list[T], count: int, name: str, default: T) -> list[T]:
-    """A value for each file: what is true of one file is not true of the next."""
+    """One value per file; a single value does not apply to several files."""
     if len(given) not in (0, count):
         raise ConfigurationError(
             f"--{name} is given {len(given)} {'time' if len(given) == 1 else 'times'} for {count} files",
@@ -162,7 +162,7 @@ def one_each(given: list[T], count: int, name: str, default: T) -> list[T]:
 
 
 def _refuse_same_day(feeds: list[FeedSource]) -> None:
-    """Files of one day and venue without streams of their own. A copy has the same size, and is passed over later."""
+    """Refuse files of one day and venue without separate streams. A copy has the same size, and is skipped later."""
     known: dict[tuple[str, str], FeedSource] = {}
     for feed in feeds:
         if feed.stream or not feed.day:

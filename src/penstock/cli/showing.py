@@ -82,7 +82,7 @@ def write_told(told: dict[str, Any]) -> None:
 
 
 def show_session(told: SessionEvent | Withdrawn, is_json: bool) -> None:
-    """A session that began or ended, in its place between messages; withdrawn values are for programs only."""
+    """Print a session event in order with the messages; withdrawn values are shown only in JSON output."""
     if isinstance(told, SessionEvent) and told.kind == "running":
         return
     if is_json:

@@ -1,4 +1,4 @@
-"""Options of every command that takes a converter table or a feed of one's own."""
+"""Options of every command that takes a converter table or a custom feed."""
 
 from typing import Annotated
 
@@ -13,9 +13,7 @@ ModulesOption = Annotated[
 ]
 DecimalsOption = Annotated[
     int | None,
-    typer.Option(
-        "--quantity-decimals", help="8 where the venue trades fractions, else 0; the table's own unless told."
-    ),
+    typer.Option("--quantity-decimals", help="8 if the venue trades fractions, else 0. Default: the table's value."),
 ]
 VENUE_HELP = "The venue of the messages, in place of the table's own: XBOS."
 PREFIX_HELP = "The first levels of all topics, in place of the table's own: md.us.bx."
@@ -25,6 +23,6 @@ PrefixOption = Annotated[str, typer.Option(help=PREFIX_HELP)]
 
 
 def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None) -> TableChoice:
-    """The table with what the options say; a value that cannot be is an error with its place."""
+    """The table with its options applied; an invalid value raises an error that names the option."""
     given = {"name": name, "venue": venue, "prefix": prefix, "quantity_decimals": quantity_decimals}
     return convert(given, TableChoice, where="table")

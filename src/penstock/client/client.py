@@ -323,7 +323,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._hear_after(brokered.events_after)
 
     def _hear_after(self, events_after: int) -> None:
-        """Hear of what happens after this event, in the client's thread."""
+        """Receive the events after this one, in the client's thread."""
         with self._lock:
             if self._events_after is None or events_after < self._events_after:
                 self._events_after = events_after
@@ -332,7 +332,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
                 self._thread.start()
 
     def _publishers_scope(self) -> AuthenticationScope:
-        """What packets of publishers that belong to no feed are authenticated with; changes are heard of."""
+        """The authentication keys of publishers without a feed; kept up to date by events."""
         answer = self.admin.authentication()
         self._hear_after(answer.events_after)
         return scope_of(next(each for each in answer.scopes if each.scope == PUBLISHERS))

@@ -57,8 +57,8 @@ class ClientConfig(Config, frozen=True):
     """How long a sealed message waits for its key; then it is reported as unreadable."""
 
     reconnect_s: Seconds = 0.05
-    """Wait before an adapter or the administration server is tried again. It doubles up to reconnect_max_s, or up to
-    half a second where nobody listens; half of each wait is chance."""
+    """Pause before a reconnection attempt to an adapter or the administration server. The pause doubles up to
+    reconnect_max_s, or up to half a second if nothing listens; half of each pause is random jitter."""
 
     reconnect_max_s: Seconds = 2.0
 
@@ -72,6 +72,6 @@ class ClientConfig(Config, frozen=True):
     """Contributed messages that not every adapter has confirmed."""
 
     def new_backoff(self) -> Backoff:
-        """For one link that is made again whenever it is lost."""
+        """The back-off of one link that reconnects after every loss."""
         policy = BackoffPolicy(base_ms=round(1_000 * self.reconnect_s), max_ms=round(1_000 * self.reconnect_max_s))
         return Backoff(SystemRandomness(), policy)

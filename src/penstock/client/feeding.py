@@ -37,7 +37,7 @@ class Sink(Protocol):
         """Some did not come."""
 
     def session(self, event: SessionEvent) -> None:
-        """A session of a source stream began or ended, behind what was taken so far."""
+        """A session of a source stream began or ended, after all messages taken so far."""
 
 
 class Feed:

@@ -38,8 +38,8 @@ class Inbox:
         token: str,
         authenticator: Authenticator | None = None,
     ) -> None:
-        """`token` is for a filter that asks for one. Of what does not come through a filter, only authentic packets
-        count if there is an `authenticator`."""
+        """`token` is for a filter that requires one. With an `authenticator`, packets that do not come through a filter
+        must be authentic."""
         self.address = address
         self.is_closed = False
         self.counters = Counters("client")

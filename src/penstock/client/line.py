@@ -113,7 +113,7 @@ class Line:
                 self._unicast.modify(asked)
 
     def authenticate(self, told: Authentication) -> None:
-        """Keys and publishers of the feed as they are now: other packets on its groups change nothing."""
+        """Set the current keys and publishers of the feed; other packets on its groups are dropped."""
         self._scopes = [scope_of(told)]
         for each in self._authenticators:
             each.use(self._scopes)
@@ -246,7 +246,7 @@ class Line:
                 self._merging.retire(receiver)
 
     def _authenticator(self) -> Authenticator:
-        """For a receiver that is about to be opened. Those of receivers that were closed are few: they stay."""
+        """An authenticator for a new receiver. Authenticators of closed receivers are few, and are kept."""
         made = Authenticator(self._scopes)
         self._authenticators.append(made)
         return made
@@ -276,8 +276,8 @@ class Line:
         return outcomes
 
     def _opened(self, messages: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
-        """The messages with their seals opened, and what is told between them; from a message whose key is not here
-        (yet) on, all of it waits."""
+        """The decrypted messages and the events between them. A message without a key, and everything after it, waits
+        for the key."""
         if not self._unopened and not any(
             isinstance(message, PacketMessage) and message.flags & SEALED for message in messages
         ):
@@ -361,7 +361,7 @@ class Line:
 
 
 def _runs(opened: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
-    """Messages that follow each other together, and what is told between them."""
+    """Runs of consecutive messages, and the events between them."""
     runs: list[Outcome] = []
     for each in opened:
         if isinstance(each, SessionEvent):

@@ -70,8 +70,8 @@ class Subscription:
         self.id = brokered.subscription_id
         self.topics = tuple(topics)
         self.on_session: Callable[[SessionEvent], None] | None = None
-        """Called when the reader comes to the place where a session of a source stream began or ended: between the last
-        message before it and the first one after it, in the thread that reads."""
+        """Called when the reader reaches the start or the end of a session of a source stream: after the last message
+        before it and before the first message after it, in the reading thread."""
         self._around = around
         self._manager = manager
         self._image = image
@@ -172,7 +172,7 @@ class Subscription:
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        """The session events of source streams up to the reader's position, oldest first."""
         return list(self._sessions)
 
     @property
@@ -254,7 +254,7 @@ class Subscription:
                 self._ready.extend(content)
 
     def _receive(self, timeout: float) -> list[tuple[str, Content | SessionEvent]]:
-        """What came, each with the feed that it came from."""
+        """The received messages and events, each with its feed."""
         with self._lock:
             self._carry_out()
             lines = list(self._lines.items())
@@ -284,7 +284,7 @@ class Subscription:
             self.on_session(event)
 
     def _read(self, message: PacketMessage | SessionEvent) -> Readable | None:
-        """The message; None for one that cannot be read, and for a session, which is told."""
+        """The message; None for an unreadable message, and for a session event, which is passed to on_session."""
         if isinstance(message, SessionEvent):
             self._tell_session(message)
             return None

@@ -68,7 +68,7 @@ class MessageCompiler:
         self._has_instrument = message is None
         self._loaded: set[int] = set()
         self._defines = False
-        """Whether the message is the venue's directory: it assigns the key, whoever had the key before."""
+        """True for the venue's directory message: it assigns the key, even if another instrument had it."""
 
     def compile(self, steps: list[tuple[str, Step]]) -> Code:
         """`steps` are each with the place they are at, for errors."""

@@ -68,7 +68,8 @@ class Converter(ConverterKernel):
 
     @property
     def plan_number(self) -> int:
-        """The plan's identity in 64 bits: converters of equal numbers make the same messages of the same source."""
+        """The plan's identity in 64 bits: converters with equal identities produce the same messages from the same
+        source."""
         return self.plan.number
 
     def image(self, wanted: Callable[[str], bool] | None = None) -> Converted:
@@ -80,15 +81,15 @@ class Converter(ConverterKernel):
 
     @property
     def trading_date(self) -> date | None:
-        """The date of the session, None if it has none."""
+        """The trading date of the session, or None."""
         _, day_ns, _ = self.state.session()
         return self.plan.date_of(day_ns) if day_ns else None
 
     def new_session(self, name: str, trading_date: date | None) -> None:
-        """Begin a session: whatever the venue assigns again is forgotten, source sequence numbers begin anew, message
-        numbers go on. Instruments keep their numbers and, by symbol, their previous close.
+        """Begin a session: state that the venue reassigns is cleared, source sequence numbers restart, message numbers
+        continue. Instruments keep their numbers and, by symbol, their previous close.
 
-        A session of the same trading date leaves the previous close alone, because the venue restarts its feed. None is
+        A session with the same trading date keeps the previous close, because the venue restarted its feed. None is
         for converters without dates. The state has room for 16 bytes of the name; of a longer one it has the beginning
         of its SHA-256, in hexadecimal.
         """

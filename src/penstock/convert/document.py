@@ -69,11 +69,11 @@ class TableDocument(Config, frozen=True):
 
     venue: Venue = ""
     prefix: Prefix = ""
-    """Takes the place of {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice replaces them."""
+    """Replaces {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice overrides them."""
 
     quantity_decimals: QuantityDecimals = 0
-    """Decimals of all quantities, in the conversion state and in messages: 8 where the venue trades fractions. A
-    TableChoice replaces it as well."""
+    """Decimals of all quantities, in the conversion state and in messages: 8 if the venue trades fractions. A
+    TableChoice overrides it as well."""
 
     timezone: str = "UTC"
     event_time: str = "constant(0)"

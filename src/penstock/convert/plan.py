@@ -41,22 +41,22 @@ class Plan:
     symbology: Symbology
     timezone: ZoneInfo
     calendar: TradingCalendar
-    """Of the venue: it dates sessions, and tells regular from extended hours where the feed does not."""
+    """The venue's calendar: it dates sessions, and separates regular from extended hours if the feed does not."""
 
     counts_from_midnight: bool
     """Whether the table computes times with `since_midnight`, which need the trading date."""
 
     identity: str
-    """Names everything that decides what the plan makes of source messages: the table with its parameters, format,
-    models, symbols and functions. Plans of equal identity convert alike."""
+    """Hash of everything that determines the result of a conversion: the table with its parameters, format, models,
+    symbols and functions. Plans with equal identities convert alike."""
 
     @property
     def number(self) -> int:
-        """The identity in 64 bits, as adapters tell it to each other."""
+        """The identity in 64 bits, as exchanged between adapters."""
         return int(self.identity[:16], 16)
 
     def with_calendar(self, calendar: TradingCalendar) -> Plan:
-        """The same plan for a venue that keeps another calendar; it has another identity."""
+        """The same plan with another calendar, and therefore another identity."""
         document = msgspec.json.encode(calendar.document)
         return replace(self, calendar=calendar, identity=sha256(self.identity.encode() + document).hexdigest())
 

@@ -46,7 +46,7 @@ class Level(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What the day's trades come to: those of the regular session, and beside them those of extended hours."""
+    """Statistics of the day's trades: of the regular session, and separately of extended hours."""
 
     open: int | None
     high: int | None

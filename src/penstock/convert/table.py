@@ -37,7 +37,7 @@ def shipped_tables() -> list[str]:
 
 
 def register_table(path: Path) -> None:
-    """Make a table of one's own known by the name of its file, without the suffix."""
+    """Register a custom table under the name of its file, without the suffix."""
     if path.stem in shipped_tables() or _registered.get(path.stem, path) != path:
         raise TableError(f"there is a table called {path.stem!r} already", where=str(path))
     _registered[path.stem] = path

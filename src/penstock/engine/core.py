@@ -78,7 +78,7 @@ Heard: TypeAlias = (
 )
 FEEDS_MAX = 65_535
 STREAMS_MAX = 65_536
-"""Source streams of whose sessions it is known which they are."""
+"""Maximum number of source streams whose current session is tracked."""
 
 
 class Current(NamedTuple):
@@ -267,7 +267,7 @@ class DistributionEngine:
         return self.kernel.distribute(batch, now_ns, started_ns, feed)
 
     def feed_number(self, name: str) -> int:
-        """By which a feed is known to distribute(). Of too many, all others are one."""
+        """The number of a feed for distribute(). Feeds beyond the maximum share one number."""
         return self._feeds.setdefault(name, min(len(self._feeds), FEEDS_MAX))
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:

@@ -130,8 +130,8 @@ class Updates(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session of a source stream began or ended, behind the updates so far. Records whose last update came from that
-    stream in another session, or in the one that ended, are withdrawn, and consumers are told. What is known already
+    """A session of a source stream began or ended, after the updates so far. Records whose last update came from that
+    stream in another session, or in the ended session, are withdrawn, and consumers are notified. A repeated event
     changes nothing."""
 
     event: SessionEvent
@@ -151,7 +151,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class RecordWithdrawn(msgspec.Struct, frozen=True):
-    """The node above says that an item has no record any more; so do we."""
+    """The upstream node has withdrawn the record of an item; this node withdraws it as well."""
 
     topic: bytes
     model_id: int
@@ -159,15 +159,15 @@ class RecordWithdrawn(msgspec.Struct, frozen=True):
 
 
 class Reconcile(msgspec.Struct, frozen=True):
-    """The node above has sent all images of these topics after a break: `known` are the items, topic and model, that it
-    has. What others we have was withdrawn meanwhile."""
+    """The upstream node has sent all images of these topics after a break: `known` are its items (topic and model). All
+    other items of this node were withdrawn in the meantime."""
 
     topics: Sequence[str]
     known: Set[tuple[bytes, int]]
 
 
 class SessionTold(msgspec.Struct, frozen=True):
-    """The node above tells of a session of a source stream: so do we. What is withdrawn it says for each item."""
+    """A session event from the upstream node; this node forwards it. Withdrawals arrive separately for each item."""
 
     body: bytes
 

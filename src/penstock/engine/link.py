@@ -96,8 +96,8 @@ class Listener(Protocol):
 
 
 class NodeLink:
-    """Runs in a loop from run() until close(), or until a refusal is final: never for a node, which others depend on.
-    The coroutines are for that loop."""
+    """Runs in a loop from run() until close(), or until a final refusal. For a node no refusal is final, because other
+    nodes depend on it. The coroutines are for that loop."""
 
     def __init__(
         self,

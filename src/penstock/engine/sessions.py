@@ -1,4 +1,4 @@
-"""Sessions of source streams as a node tells its consumers of them: the body of a SESSION event."""
+"""The body of a SESSION event, by which a node announces sessions of source streams to its consumers."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ _decoder = msgspec.json.Decoder(SessionEvent)
 
 
 def encode_session(event: SessionEvent) -> bytes:
-    """As JSON; a very long name of a session is cut short."""
+    """Encode as JSON; a very long session name is truncated."""
     body = msgspec.json.encode(event)
     while len(body) > SESSION_SIZE_MAX:
         event = msgspec.structs.replace(event, session=event.session[: len(event.session) // 2])

@@ -82,7 +82,7 @@ class SourceStreamConfig(Config, frozen=True):
         return self.framing not in UNLINED
 
     def check_framing(self) -> None:
-        """Refuse a framing that nobody made known; modules are loaded before that."""
+        """Refuse an unregistered framing; modules are loaded before this check."""
         if self.is_lined and self.framing not in DATAGRAM_FORMATS:
             load_entry_points()
         known = (*DATAGRAM_FORMATS, *UNLINED)
@@ -181,7 +181,7 @@ class AdapterConfig(Config, frozen=True):
     """Where terms and epochs are kept, so that none is used twice."""
 
     modules: tuple[str, ...] = ()
-    """Python files or modules with feeds of one's own: framings and converter functions."""
+    """Python files or modules with custom feeds: framings and converter functions."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     trading_date: str = ""
@@ -223,7 +223,7 @@ class AdapterConfig(Config, frozen=True):
             raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")
 
     def load(self, beside: Path = Path()) -> Plan:
-        """Load the modules, compile the table and find the framings, so that nothing of these is missing later."""
+        """Load the modules, compile the table and find the framings, so that missing ones are reported at the start."""
         load_modules(self.modules, beside)
         plan = ConverterTable.find(self.table, beside).compile()
         if self.calendar:

@@ -41,7 +41,8 @@ class AdapterStatus(msgspec.Struct, frozen=True):
     score: int
     journal_trouble: str
     sealing_lease_s: float | None
-    """Of a sealed feed: for how long the adapter may seal if no administration server answers; None: not sealed."""
+    """For a sealed feed: the remaining time of the sealing lease if no administration server answers; None: not
+    sealed."""
     sealing_trouble: str
     latency_us: dict[str, float]
     """From a datagram's arrival in the process to the moment its messages were sent, by percentile."""

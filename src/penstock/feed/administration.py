@@ -135,8 +135,8 @@ class Administration:
             self._loop.call_soon_threadsafe(self._revoke, each)
 
     def _on_heartbeat(self, answer: HeartbeatAnswer, asked_ns: int) -> None:
-        """The lease is for the key that the server says is in use. An answer that was overtaken by a newer key, told as
-        an event, renews nothing."""
+        """The lease is for the server's active key. An answer that was overtaken by an event with a newer key does not
+        renew the lease."""
         if answer.active_key_id > self._active_key_id:
             self._hold([], answer.active_key_id)
         if answer.active_key_id > self._active_key_id:
@@ -168,7 +168,7 @@ class Administration:
                     log.debug("event", kind=type(event).__name__)
 
     def _authenticate(self, scopes: list[AuthenticationScope]) -> None:
-        """Make packets and check requests with the keys of the feed, from the next packet on."""
+        """Use the feed's keys for packets and requests, starting with the next packet."""
         publisher = self._outbound.publisher
         scope = next((each for each in scopes if each.name == self._config.feed), None)
         if scope is not None and publisher.is_authenticated:

@@ -45,7 +45,7 @@ class Conversion(Protocol):
 
     @property
     def plan_number(self) -> int:
-        """The identity of what it converts by; equal numbers, equal messages."""
+        """The identity of the conversion plan; equal identities produce equal messages."""
         ...
 
     @property

@@ -80,7 +80,7 @@ class SessionBegan(msgspec.Struct, frozen=True):
 
 
 class SessionOver(msgspec.Struct, frozen=True):
-    """The source says that its session has ended; every message of it was told before."""
+    """The source signals the end of its session; all its messages were delivered before."""
 
     stream_id: int
 

@@ -10,13 +10,13 @@ from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 
 class RecordedConversion:
-    """A converter that is told what a source says, as an adapter tells it."""
+    """A converter that receives the events of a source in the same way as in an adapter."""
 
     def __init__(self, converter: Converter, dates: SessionDates) -> None:
         self.converter = converter
         self.session: str | None = None
         self.lost = 0
-        """Messages that the source numbered and the recording does not have."""
+        """Messages that are missing in the recording, by the source's numbers."""
         self._dates = dates
 
     def take(self, event: LineInstruction) -> Iterator[SourceBatch]:

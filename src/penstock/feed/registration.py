@@ -70,7 +70,7 @@ class Registration:
         self._wants_beat.set()
 
     def register_again(self) -> None:
-        """Something that the server told before is missing: ask for all of it."""
+        """State from the server is missing: request all of it again."""
         self._forget()
         self._wants_beat.set()
 

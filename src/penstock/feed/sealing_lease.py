@@ -1,8 +1,8 @@
-"""How long an adapter may seal with the stream key that it has.
+"""The lease that limits how long an adapter may seal with its stream key.
 
-The administration server takes a right away from a client that holds a stream key by giving the adapters another key.
-An adapter that cannot reach the server does not learn of that, so the right to seal is a lease: the server extends it
-with every heartbeat, and an adapter whose lease has ended sends nothing on its sealed groups until a server answers.
+To revoke a client that holds a stream key, the administration server gives the adapters a new key. An adapter that
+cannot reach the server does not learn of the new key, so the right to seal is a lease: the server renews the lease with
+every heartbeat, and an adapter whose lease has ended sends nothing on its sealed groups until a server answers.
 """
 
 from penstock.base.clock import NS_PER_SECOND, BootClock
@@ -21,11 +21,11 @@ class SealingLease:
         self._told = ""
 
     def now_ns(self) -> int:
-        """To be taken before the request whose answer renews the lease."""
+        """The start time of a renewal; read it before sending the request."""
         return self._clock.now_ns()
 
     def renew(self, asked_ns: int, lease_s: float) -> None:
-        """An answer to a request that was sent at `asked_ns` allows to seal for `lease_s` from then on."""
+        """Renew the lease: an answer to a request sent at `asked_ns` allows sealing until `lease_s` after that time."""
         self._lease_s = lease_s
         self._until_ns = max(self._until_ns, asked_ns + int(lease_s * NS_PER_SECOND))
 
@@ -40,7 +40,7 @@ class SealingLease:
 
     @property
     def trouble(self) -> str:
-        """For people: that the lease is about to end, or has ended; empty if all is well."""
+        """A readable warning that the lease is about to end or has ended; empty otherwise."""
         left_s = self.left_s
         if not self._until_ns:
             return "sealing has not begun: no administration server has answered"
@@ -51,7 +51,7 @@ class SealingLease:
         return ""
 
     def tell(self, adapter: str) -> None:
-        """Log each change of the state once; to be called now and then."""
+        """Log each state change once; call it periodically."""
         state = "ended" if not self.left_s else "ends_soon" if self.trouble else ""
         if state == self._told or (not self._told and not self._until_ns):
             return

@@ -212,8 +212,8 @@ class FilterModule:
         return answers
 
     def _trust_applications(self) -> None:
-        """Requests of applications need no trailer: who registered, over the control connection, is known by its
-        address."""
+        """Requests of applications need no trailer: an application that registered over the control connection is
+        identified by its address."""
         if self._authenticator is not None:
             self._authenticator.trust(each.address for each in self._audience.applications.values())
 

@@ -144,7 +144,7 @@ class Desk:
         return registrant
 
     def _free_address(self, token: Token | None, draw: Callable[[], int]) -> int:
-        """One that nobody has, of the token's client if there is a token."""
+        """A free address; with a token, one of the token's client."""
         for _ in range(DRAWS_MAX):
             address = draw() if token is None else direct_address(token.subject, draw() % NUMBERS)
             if address and address not in self.registrants:
@@ -155,7 +155,7 @@ class Desk:
         self.registrants.pop(registrant.application_id, None)
 
     def release_models(self, registrant: Registrant, models: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-        """The application names these models (by id and version) no more. Returns the ids that nobody names."""
+        """The application no longer uses these models (by id and version). Returns the ids that no application uses."""
         released = registrant.models & set(models)
         registrant.models -= released
         self._models.subtract(released)

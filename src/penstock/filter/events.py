@@ -103,8 +103,8 @@ class LearnModel(msgspec.Struct, frozen=True):
 
 
 class ForgetModels(msgspec.Struct, frozen=True):
-    """No application names these models any more. A model that a condition still speaks of is kept until that condition
-    is gone; those of the configuration always are."""
+    """No application uses these models any more. A model that a condition still refers to is kept until that condition
+    is removed; models of the configuration are always kept."""
 
     model_ids: tuple[int, ...]
 

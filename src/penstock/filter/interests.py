@@ -157,8 +157,8 @@ class InterestBook:
                     self._set_slot(application, slot.number, terms, self._compile(terms))
 
     def forget(self, model_ids: Iterable[int], applications: Iterable["Application"]) -> None:
-        """No application names these models any more. Those that no condition needs are forgotten, now or when the last
-        condition that speaks of them is gone."""
+        """No application uses these models any more. Models without a condition are dropped, now or when the last
+        condition that refers to them is removed."""
         self._unnamed |= self._known.models.keys() & set(model_ids)
         if not self._unnamed:
             return

@@ -109,8 +109,9 @@ async def follow_remote_batches(
 ) -> AsyncGenerator[RecordBatch, None]:
     """The records from a place, as they come; without `is_live` it ends with the newest one.
 
-    After the first connection, one that is lost is tried again for `patience_seconds`. `log_in` gives each connection
-    a token, for a server that asks for tokens; a connection whose token has expired is made again with a new token.
+    After the first connection, the client retries a lost connection for `patience_seconds`. `log_in` returns a token
+    for each connection, for a server that requires tokens; after a token expires, the client reconnects with a new
+    token.
     """
     wish = Follow(from_sequence, from_time_ns)
     counters = Counters("journal.client")

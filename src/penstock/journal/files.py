@@ -170,7 +170,7 @@ class WritableDirectory(Directory):
         self._active: _ActiveFile | None = None
         self._mark: Mark | None = None
         self._oldest_at: int | None = None
-        """The slot of the oldest record's file that counts."""
+        """The current slot of the file that names the oldest record."""
         self._obsolete: list[int] = []
         """Segments to be removed, oldest first."""
         self._directory_fd = self._mark_fd = -1
@@ -239,8 +239,8 @@ class WritableDirectory(Directory):
         return recovery
 
     def _prepare_oldest(self, journal_id: bytes, first: int, *, is_begun: bool) -> None:
-        """Let the file name this journal's oldest record, and have both its slots allocated: a segment can be removed
-        on a full disk, too."""
+        """Store this journal's oldest record in the file, and allocate both slots, so that a segment can be removed on
+        a full disk."""
         slots, oldest = self.read_oldest(), Oldest(journal_id=journal_id, sequence=first)
         self._oldest_at = newest_slot(slots, journal_id)
         if self._oldest_at is not None and (is_begun or slots[self._oldest_at] == oldest):
@@ -320,9 +320,9 @@ class WritableDirectory(Directory):
         file.allocated = file.end
 
     def remove_oldest(self, first_sequences: Sequence[int], oldest: int) -> None:
-        """Remove the first segments, so that the journal begins with the record `oldest` from now on, which is noted
-        on the disk before any segment is removed. Segments are removed in their order: one that cannot be removed now
-        is the first to be removed with the next ones."""
+        """Remove the first segments, so that the journal begins with the record `oldest`; the number is synced before
+        any segment is removed. Segments are removed in order: a segment that cannot be removed now is retried before
+        later ones."""
         assert self._mark is not None
         self._obsolete += first_sequences
         try:
@@ -334,7 +334,7 @@ class WritableDirectory(Directory):
             log.warning("segment_not_removed", first_sequence=self._obsolete[0], error=error.strerror)
 
     def _write_oldest(self, oldest: Oldest) -> None:
-        """Over the slot that does not count, so that the one that counts outlives a torn write."""
+        """Overwrite the slot that is not current, so that the current slot survives a torn write."""
         assert self._oldest_at is not None
         at = 1 - self._oldest_at
         fd = os.open(self.path / OLDEST_NAME, os.O_WRONLY | os.O_CLOEXEC)
@@ -346,7 +346,7 @@ class WritableDirectory(Directory):
         self._oldest_at = at
 
     def remove(self, first_sequence: int) -> None:
-        """The directory is synced each time, so that segments vanish in their order."""
+        """The directory is synced after each removal, so that segments disappear in order."""
         (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
         self._sync_names()
 

@@ -140,6 +140,6 @@ def _decode_slot(data: bytes, where: str) -> Oldest | None:
 
 
 def newest_slot(slots: Sequence[Oldest | None], journal_id: bytes) -> int | None:
-    """The index of the slot that counts for this journal: the one with the highest sequence number."""
+    """The index of this journal's current slot: the valid one with the highest sequence number."""
     ours = [(each.sequence, at) for at, each in enumerate(slots) if each is not None and each.journal_id == journal_id]
     return max(ours)[1] if ours else None

@@ -97,7 +97,7 @@ def check_link(before: SegmentHeader, after: SegmentHeader) -> None:
 
 
 def check_oldest(first: SegmentHeader, slots: Sequence[Oldest | None]) -> None:
-    """Refuse segments of which the first one does not begin with the oldest record that is retained."""
+    """Refuse a journal whose first segment does not begin with the oldest retained record."""
     if first.previous_first == 0:
         return  # the journal began with it
     missing, name = segment_name(first.previous_first), segment_name(first.first_sequence)

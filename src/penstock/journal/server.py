@@ -88,7 +88,7 @@ class JournalServer(ControlServer):
         )
 
     async def _admit(self, connection: ControlConnection[JournalMessage]) -> None:
-        """Have a follower log in, if tokens are asked for, and serve it while its token is good."""
+        """Require a login if tokens are required, and serve the follower while its token is valid."""
         if self._check_token is None:
             first = await connection.receive()
             await self._converse_with(connection, await connection.receive() if isinstance(first, Login) else first)
@@ -169,7 +169,7 @@ class JournalServer(ControlServer):
 
 
 async def _watch_token(connection: ControlConnection[JournalMessage], check: CheckToken, token: str) -> None:
-    """End the connection when its token is no longer good; a follower that gets a new token connects again."""
+    """End the connection when its token is no longer valid; a follower with a new token reconnects."""
     while True:
         await asyncio.sleep(TOKEN_CHECK_SECONDS)
         try:

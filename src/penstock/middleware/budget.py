@@ -1,13 +1,13 @@
-"""The memory that a receiver's streams have together for what they hold back."""
+"""The total memory of a receiver's streams for buffered packets and unfinished messages."""
 
 from typing import Generic, Protocol, TypeVar
 
 PACKET_OVERHEAD = 512
-"""Bytes that a packet held back takes besides its own."""
+"""Overhead of a buffered packet in bytes."""
 
 
 class Holder(Protocol):
-    """A stream that holds something back."""
+    """A stream with buffered data."""
 
     held_bytes: int
 
@@ -16,7 +16,7 @@ H = TypeVar("H", bound=Holder)
 
 
 class ReceiveBudget(Generic[H]):
-    """Who holds how much."""
+    """Buffered bytes per stream."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -28,7 +28,7 @@ class ReceiveBudget(Generic[H]):
         return self.used > self.bytes_max
 
     def change(self, holder: H, held_bytes: int) -> None:
-        """The stream holds so much now."""
+        """Update the stream's buffered bytes."""
         self.used += held_bytes - holder.held_bytes
         holder.held_bytes = held_bytes
         if held_bytes:

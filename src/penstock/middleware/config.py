@@ -49,13 +49,13 @@ class PublisherConfig(Config, frozen=True):
     """Most packets sent again for one request, so that a small datagram cannot ask for a flood."""
 
     repair_rate_max: Count = 100_000
-    """Packets sent again per second in total; who misses more asks again."""
+    """Retransmitted packets per second in total; receivers request missing packets again."""
 
     repair_source_rate_max: Count = 20_000
     """The same for one address."""
 
     request_rate_max: Count = 20_000
-    """Repair requests per second in total; further ones are dropped unseen and counted."""
+    """Repair requests per second in total; requests over the limit are dropped unread and counted."""
 
     request_source_rate_max: Count = 1_000
     """The same for one address."""
@@ -96,11 +96,11 @@ class ReceiverConfig(Config, frozen=True):
     """Silence after which a publisher's stream is taken for ended; a few times its keep_alive_ms."""
 
     streams_max: Count = 65_536
-    """Streams known at a time. A further one takes the place of the least proven newcomer, one that has not been heard
-    for publisher_expiry_ms yet; if there is none, its packets are dropped and counted."""
+    """Maximum number of streams. A further stream replaces an unproven stream, which has been heard for less than
+    publisher_expiry_ms; if all streams are proven, packets of the further stream are dropped and counted."""
 
     buffer_bytes_max: Count = 256 * 1024 * 1024
-    """Bytes held back in total, of all streams: packets that wait for a repair, and unfinished messages."""
+    """Total buffer size of all streams: packets that wait for a repair, and unfinished messages."""
 
     accept: Literal["live", "replay", "both"] = "live"
     """Whether packets from the past (the mark REPLAY) are refused, are all that is taken, or are taken as well."""

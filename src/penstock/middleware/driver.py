@@ -159,7 +159,7 @@ class MulticastPublisher(LanePublisher):
             return self._core.next_sequence(self._group)
 
     def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None:
-        """Make trailers with the active key from now on, and accept requests under all of them."""
+        """Create trailers with the active key from now on, and accept requests with any of the keys."""
         with self.turn:
             self._core.authenticate(keys, active_key_id)
 
@@ -270,7 +270,7 @@ class MulticastPublisher(LanePublisher):
             self.note_unsent(1, self._outlet.send(address_key(each.destination), each.data))
 
     def _carry_out_here(self, instructions: list[PublisherInstruction]) -> list[Unicast]:
-        """In our turn, what needs it; the rest is for _send_each()."""
+        """Execute all instructions except repairs, in this thread's turn; returns the repairs, for _send_each()."""
         self._carry_out([each for each in instructions if not isinstance(each, Unicast)])
         return [each for each in instructions if isinstance(each, Unicast)]
 

@@ -290,7 +290,7 @@ class Discontinuity(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether something may be missing: nothing is where a feed starts, or a session begins."""
+        """True if messages may be missing; False at the start of a feed or of a session."""
         return bool(self.lost) or self.reason not in ("start", "session")
 
 
@@ -298,7 +298,7 @@ SessionKind: TypeAlias = Literal["begin", "end", "running"]
 
 
 class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session of a source stream began or ended, in order with its messages: values of an ended session are stale.
+    """A session of a source stream began or ended; in order with the messages. Values of an ended session are stale.
 
     "begin" ends the session before it, if no "end" came. "running" says that the stream was met in the middle of a
     session. `session` is the name that the feed gave it, empty if the announcement was lost; `trading_date` is an ISO
@@ -310,9 +310,9 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     session: Annotated[str, msgspec.Meta(max_length=256)] = ""
     trading_date: Annotated[str, msgspec.Meta(max_length=32)] = ""
     tag: Annotated[int, msgspec.Meta(ge=0, lt=2**13 + 1)] = 0
-    """Of the session, as every message of it has it (wire/term.py); 0 if it is not known."""
+    """The session's tag, as in each of its messages (wire/term.py); 0 if unknown."""
     feed: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Where source streams of several feeds come together: which one."""
+    """The feed, for receivers that combine source streams of several feeds."""
 
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick

@@ -1,4 +1,4 @@
-"""Token buckets: how many packets are sent again for whom."""
+"""Token buckets that limit retransmissions, per address and in total."""
 
 from collections import OrderedDict
 
@@ -6,7 +6,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.middleware.events import Address
 
 SOURCES_MAX = 4_096
-"""Addresses whose use is remembered; the one that asked longest ago is forgotten first."""
+"""Maximum number of addresses with a bucket; the least recently used is dropped first."""
 
 BURSTS_PER_SECOND = 10
 """A bucket holds what its rate gives in a tenth of a second."""
@@ -35,8 +35,8 @@ class TokenBucket:
 
 
 class RepairLimits:
-    """What may be sent again to one address and in total. A burst is at least `burst_min`, so that one request can be
-    answered whole."""
+    """Retransmission limits per address and in total. A burst is at least `burst_min`, so that one request can be
+    answered completely."""
 
     def __init__(self, source_per_s: int, total_per_s: int, burst_min: int) -> None:
         self._source_per_s = source_per_s

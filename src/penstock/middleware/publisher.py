@@ -49,10 +49,10 @@ from penstock.wire import (
 TOPICS_REMEMBERED_MAX = 65_536
 
 REPAIR_SLICE = 32
-"""Packets sent again in one go, before what is published has its turn."""
+"""Packets retransmitted in one slice, before new messages are published."""
 
 REPAIRS_PENDING_MAX = 8_192
-"""Packets that wait to be sent again."""
+"""Packets that wait for retransmission."""
 
 
 class _State(Enum):
@@ -227,7 +227,8 @@ class Publisher:
         return self._send_repairs(now_ns) + instructions if is_idle else instructions
 
     def _send_repairs(self, now_ns: int) -> list[PublisherInstruction]:
-        """The next slice of what was asked for; the rest comes with the next Ticks, so that publishing goes on."""
+        """Send the next slice of requested packets; the rest follows with the next Ticks, so that publishing is not
+        stalled."""
         instructions: list[PublisherInstruction] = []
         self._repaired_ns = now_ns
         while self._repairs and len(instructions) < REPAIR_SLICE:
@@ -348,8 +349,8 @@ class _OutgoingStream(OutgoingCursor):
     def choose(
         self, request: Packet, source: Address, budget: int, now_ns: int
     ) -> tuple[list[int], list[PublisherInstruction]]:
-        """The packets to send again, at most `budget` and once per hold time when by multicast; and what says which are
-        gone."""
+        """The packets to retransmit, at most `budget`, and by multicast once per hold time; and the GONE answer for
+        packets that are no longer stored."""
         chosen: list[int] = []
         gone: list[tuple[int, int]] = []
         wanted = 0
@@ -370,7 +371,7 @@ class _OutgoingStream(OutgoingCursor):
         return chosen, [self._address(answer, source)]
 
     def repair(self, sequence: int, source: Address) -> list[PublisherInstruction]:
-        """Send a packet again, unless it made room for newer ones meanwhile."""
+        """Retransmit a packet, unless it has been evicted by newer packets."""
         if sequence < self.kept.oldest:
             self._counters.add("repairs_unavailable")
             return []

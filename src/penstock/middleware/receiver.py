@@ -47,7 +47,7 @@ STALE_GRACE_NS = 1_000 * NS_PER_MS
 
 
 NEWCOMERS_LOOKED_AT = 64
-"""Newcomers that are looked at to find one whose place a further stream may have."""
+"""Number of unproven streams examined to find one to evict."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -382,8 +382,8 @@ class Receiver:
         return instructions
 
     def _account_for(self, stream: IncomingStream) -> list[ReceiverInstruction]:
-        """The stream may hold back more than before. If all together hold too much, streams that are not proven release
-        theirs first, then those that hold most."""
+        """The stream's buffer may have grown. If all buffers together exceed the limit, unproven streams release theirs
+        first, then the streams with the largest buffers."""
         held_bytes = stream.count_held_bytes()
         if held_bytes == stream.held_bytes:
             return []
@@ -398,12 +398,12 @@ class Receiver:
         return instructions
 
     def _is_proven(self, stream: IncomingStream) -> bool:
-        """Whether the stream has been heard for longer than a stranger's packet keeps it alive."""
+        """True if the stream has been heard for longer than a single forged packet keeps it alive."""
         return stream.heard_ns - stream.started_ns >= self._expiry_ns()
 
     def _evict_newcomer(self, now_ns: int) -> bool:
-        """End a stream that is not proven, rather the one that was heard longest ago: somebody who makes up publishers
-        displaces those, not the ones that go on sending. Of a stream that was evicted nothing is remembered."""
+        """Evict an unproven stream, preferably the one heard longest ago: forged publishers then displace each other,
+        and not streams that keep sending. No state of an evicted stream is kept."""
         for _ in range(min(NEWCOMERS_LOOKED_AT, len(self._newcomers))):
             key, looked_ns = next(iter(self._newcomers.items()))
             del self._newcomers[key]

@@ -37,10 +37,10 @@ IMAGE = int(OriginFlag.IMAGE)
 
 REASONS = ("start", "source_gap", "session", "promotion", "state")
 END = "end"
-"""The reason of an announcement that does not begin a lineage: the session of the stream is over."""
+"""The reason of the announcement that a session is over; it begins no lineage."""
 
 END_INDEX = 1
-"""The message index in its ORIGIN, by which it is told from others also where the content is sealed."""
+"""The message index in the ORIGIN of such an announcement, which identifies it even if the content is sealed."""
 
 UNSEEN = "unseen"
 """The reason when the announcement itself was lost."""
@@ -77,8 +77,8 @@ _note = msgspec.json.Decoder(DiscontinuityNote)
 
 
 def session_said(message: PacketMessage) -> SessionEvent | None:
-    """What a message says of a session, for a receiver that does not merge; the same may be said by several adapters,
-    and again."""
+    """The session event in a message, for a receiver that does not merge; several adapters may announce the same event,
+    also repeatedly."""
     origin = find_origin(message.extensions) if message.topic == DISCONTINUITY_TOPIC else None
     if origin is None or not origin.flags & SYNCHRONISED:
         return None
@@ -233,7 +233,7 @@ class SourceStream(SourceCursor):
             self._early_end = early
 
     def _is_due(self, end: Early) -> bool:
-        """Whether nothing is missing before the session's end."""
+        """True if no message is missing before the session's end."""
         is_sequel = self._is_sequel(end) and end.after is not None and end.after <= self.number
         return is_sequel or end.origin.message_sequence <= self.number
 
@@ -394,7 +394,7 @@ class SourceStream(SourceCursor):
             self._session = note.session
 
     def _begin_session(self, name: str, tag: int) -> None:
-        """Places in the source count anew."""
+        """Restart the positions in the source."""
         self._session, self.session_tag = name, tag
         self.has_position = self._is_ended = False
 

@@ -81,11 +81,11 @@ class IncomingStream(StreamCursor):
         self.known_from = self.first_sequence
 
     def count_held_bytes(self) -> int:
-        """Bytes that are held back now."""
+        """Currently buffered bytes."""
         return self.window_bytes + PACKET_OVERHEAD * len(self._window) + self._reassembler.held_bytes
 
     def release(self) -> list[ReceiverInstruction]:
-        """Hold nothing back any more: what is missing is given up, and an unfinished message with it."""
+        """Release the buffers: missing packets and an unfinished message are given up."""
         instructions = self.give_up(self.next_sequence, self.newest_sequence, Cause.MEMORY)
         instructions += self._report(self._reassembler.abandon(Cause.MEMORY))
         return instructions

@@ -24,8 +24,9 @@ class Heartbeat:
         self._silence_due_ns = None
 
     def is_silent(self, now_ns: int) -> bool:
-        """Time during which this side stood still is no silence of the peer: what it sent may wait to be read. This is
-        asked at every deadline, so more than a ping's interval between two looks is such a time."""
+        """Time during which this process was suspended does not count as silence of the peer, because data from the
+        peer may still wait to be read. This runs at every deadline, so more than a ping interval between two calls
+        means a suspension."""
         stood_still_ns = now_ns - self._looked_ns - self._ping_ns
         self._looked_ns = now_ns
         if stood_still_ns > 0 and self._silence_due_ns is not None:

@@ -114,7 +114,7 @@ class RootFeed:
                 log.warning("message_not_published", topic=message.topic, code=error.code, error=str(error))
 
     def session(self, event: SessionEvent) -> None:
-        """Said in the tree, behind the messages so far."""
+        """Publish the session event in the tree, after the messages so far."""
         if event.kind == "running":
             return
         try:

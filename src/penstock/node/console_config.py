@@ -64,11 +64,11 @@ class ConsoleLimits(Config, frozen=True):
     """How often the administration server is asked for the roles of each session."""
 
     roles_lost_s: Seconds = 60.0
-    """Without an answer for so long, they have no roles until there is one."""
+    """Time without an answer after which sessions lose their roles until the server answers."""
 
     actions_bytes_max: Annotated[int, msgspec.Meta(ge=65_536, le=2**40)] = 16 * 1024 * 1024
     actions_files_max: Annotated[int, msgspec.Meta(ge=2, le=1_000)] = 8
-    """Of the log of actions: bytes of a file, and files; the oldest is removed."""
+    """The action log: bytes per file, and number of files; the oldest file is removed."""
 
     queue_size_max: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4_096
     """Messages that wait for one WebSocket."""

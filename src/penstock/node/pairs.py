@@ -1,7 +1,7 @@
-"""The message routers of a document that form pairs: each says the same of it, and knows where the other one is.
+"""The message routers of a document that form pairs: both have the same pair configuration and each other's address.
 
-Where the document has an administration server, clients show tokens; the links between the routers and their witness
-are protected by a secret, also on one machine. A document that names no secret gets one of its own.
+If the document has an administration server, clients authenticate with tokens, and the links between the routers and
+their witness need a secret, even on one machine. For a document without a secret, one is generated.
 """
 
 import os
@@ -65,7 +65,7 @@ def make_secrets(nodes: Mapping[str, object], directory: str, beside: Path) -> N
 
 
 def _make_secret(path: Path) -> None:
-    """Several processes may do so at once: one of them is first, and the file appears with its content."""
+    """Several processes may write at once: the first one wins, and the file appears atomically with its content."""
     if path.exists():
         return
     make_directory(path.parent)

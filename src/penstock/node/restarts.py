@@ -1,10 +1,10 @@
-"""When a node that died is started again. It does no I/O."""
+"""Restart policy for nodes that died. It does no I/O."""
 
 RESTART_SECONDS = (0.05, 0.5, 1.0, 2.0, 5.0)
 """Pauses before the first, second, ... restart of a node that does not stay up."""
 
 STEADY_SECONDS = 5.0
-"""A node that did its work for so long stays up: its next death counts as the first."""
+"""A node that was ready for this long counts as stable: its next death counts as the first."""
 
 
 class Restarts:
@@ -13,7 +13,8 @@ class Restarts:
     def __init__(self) -> None:
         self.failures = 0
         self.was_ready = False
-        """Whether the node did its work once. One that never did is not started again: its configuration is wrong."""
+        """True if the node was ready at least once. A node that was never ready is not restarted, because its
+        configuration is wrong."""
         self._ready_at: float | None = None
 
     def started(self) -> None:

@@ -143,7 +143,7 @@ class RunningPlant:
         return all(node.is_ready for node in nodes)
 
     def poll(self, timeout: float) -> None:
-        """Take in what the nodes tell, waiting at most so many seconds, and start those again that are due."""
+        """Process the nodes' reports, waiting at most this many seconds, and restart the nodes that are due."""
         due = [node.restart_at for node in self.nodes.values() if node.restart_at is not None and node.is_wanted]
         self.supervisor.poll(max(0.0, min([timeout, *(each - time.monotonic() for each in due)])))
         now = time.monotonic()

@@ -218,7 +218,7 @@ class DataPath:
             self._note_served(number, now_ns)
 
     def session(self, event: SessionEvent) -> None:
-        """A session of a source stream began or ended behind what was taken so far; in the caller's thread."""
+        """A session of a source stream began or ended, after all messages taken so far; in the caller's thread."""
         with self._lock:
             if self._is_stopped:
                 return

@@ -48,8 +48,8 @@ PASSED_ON = frozenset(
         RefusalCode.MODEL, RefusalCode.RATE, RefusalCode.LIMIT,
     }
 )  # fmt: skip
-"""Refusals of the node above that concern the consumer for whom it was asked. Any other one concerns this node: for the
-consumer it means that the node above is of no use just now."""
+"""Refusals of the upstream node that concern the consumer of the request. Any other refusal concerns this node: for the
+consumer, the upstream node is unavailable."""
 
 
 class RefusalError(PenstockError):
@@ -73,7 +73,7 @@ def refusal_of(error: PenstockError, number: int = 0) -> control.Refused:
 
 
 def refused_above(error: RefusedError) -> RefusalCode:
-    """The code for a consumer on whose behalf the node above was asked, and refused."""
+    """The refusal code for a consumer whose request the upstream node refused."""
     return next((code for code in PASSED_ON if code == error.peer_code), RefusalCode.UPSTREAM)
 
 

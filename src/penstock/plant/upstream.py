@@ -46,7 +46,7 @@ ITEMS_MAX = 16_000_000
 """Items that the node above may define on one connection."""
 
 RECONCILE_SECONDS = 60.0
-"""How long another run of the node above has, after it let us in, until records that it does not have are withdrawn."""
+"""Time after the login at a restarted upstream node until records that it does not have are withdrawn."""
 
 EARLY_MAX = 4_096
 """Updates that are kept because their items may be defined in a moment."""
@@ -401,7 +401,7 @@ class Upstream:
             self._datagrams.follow(welcome)
 
     def _reconcile(self) -> None:
-        """Another run of the node above has had time to get its images: what it does not have by now is withdrawn."""
+        """The restarted upstream node has had time to get its images: withdraw the records that it does not have."""
         self._reconciling = None
         topics = sorted(set().union(*self._groups.values()))
         if topics:

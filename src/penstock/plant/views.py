@@ -56,7 +56,7 @@ class Derived(NamedTuple):
     model: MessageModel
     record: memoryview
     source: Source | None
-    """Of what it is derived from: when that is withdrawn, so is this."""
+    """The source of the derived record, which is withdrawn together with its source."""
 
 
 class View(Protocol):
@@ -144,7 +144,7 @@ class DayView:
         return sum(sum(day.state.refused) for day in self._days.values())
 
     def new_day(self, stream: tuple[int, int]) -> None:
-        """Another session of this feed's source stream: what was traded counts anew."""
+        """A new session of this feed's source stream: reset the day's trades."""
         if (day := self._days.get(stream)) is not None:
             day.state.new_day()
 

@@ -1,4 +1,4 @@
-"""What packets are authenticated with: keys as the administration server issues them.
+"""The keys for packet authentication, as issued by the administration server.
 
     tag key    HKDF-SHA256(key, info = "penstock tag 1"), 16 bytes: the key of SipHash (penstock.wire.authentication)
 

@@ -1,4 +1,4 @@
-"""The keys that a node checks packets with, kept for when the administration server is away."""
+"""A node's authentication keys, stored for times when the administration server is unavailable."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -43,11 +43,11 @@ class AuthenticationState:
             return [scope_of(each) for each in self._scopes.values()]
 
     def renew(self, told: Iterable[Authentication]) -> None:
-        """All scopes anew."""
+        """Replace all scopes."""
         self._replace({each.scope: each for each in told})
 
     def note(self, told: Authentication) -> None:
-        """One scope as it is now."""
+        """Update one scope."""
         with self._lock:
             scopes = {**self._scopes, told.scope: told}
         self._replace(scopes)
@@ -61,7 +61,7 @@ class AuthenticationState:
         self._on_change(self.scopes)
 
     def _keep(self) -> None:
-        """A disk that does not take it is told of, and stops nothing."""
+        """A failed write is logged and otherwise ignored."""
         if self._path is None:
             return
         try:

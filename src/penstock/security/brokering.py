@@ -64,7 +64,7 @@ class LoginRequest(Document, frozen=True, kw_only=True):
     client: Name
     challenge: Annotated[bytes, msgspec.Meta(min_length=CHALLENGE_SIZE, max_length=CHALLENGE_SIZE)]
     nonce: Annotated[bytes, msgspec.Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
-    """Random bytes of the client, so that the server's proof is not a recorded one."""
+    """Random bytes of the client, so that a recorded server proof cannot be replayed."""
     binding: Annotated[bytes, msgspec.Meta(min_length=BINDING_SIZE, max_length=BINDING_SIZE)]
     """SHA-256 of the server's certificate (DER) as the client saw it; zeros without TLS."""
     proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)]
@@ -78,7 +78,7 @@ class Session(Answer, frozen=True, kw_only=True):
     expires_ns: int
     roles: list[str]
     server_proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)] = b""
-    """That the server knows what it should (security/proof.py)."""
+    """The server's proof of its identity (security/proof.py)."""
 
 
 # Subscriptions

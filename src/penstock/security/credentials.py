@@ -34,7 +34,7 @@ class CredentialsDocument(Config, frozen=True):
 
 
 class LoginAnswer:
-    """What a client answers to a challenge, and how it checks that the server knows what it should."""
+    """A client's answer to a challenge, and the check of the server's proof."""
 
     def __init__(
         self,

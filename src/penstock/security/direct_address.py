@@ -1,4 +1,4 @@
-"""Addresses of messages to one application alone, where tokens say who an application is.
+"""Addresses for direct messages to one application, bound to the client of its token.
 
 An address has 64 bits: the first 48 are a hash of the client's name, the last 16 are a number that tells the
 applications of one client apart. So a filter module sees by the token whether an address is the bearer's own.

@@ -98,8 +98,8 @@ class TokenGate:
         return self._verifier.verify(text, now_ns)
 
     def renew(self, told: Registered | Verification) -> None:
-        """What the server says now. A server that was replaced, and does not know it, does not take the generation
-        back; and no answer makes a revoked subscription good again: it may be older than what an event has told."""
+        """Apply the server's current state. A server that has been replaced without knowing it cannot lower the
+        generation, and no answer restores a revoked subscription, because the answer may be older than the event."""
         generation, since_ns = told.generation, told.generation_since_ns
         with self._lock:
             before = self._state

@@ -1,4 +1,4 @@
-"""How a client and the administration server show each other what they know without sending it.
+"""Mutual authentication of a client and the administration server without sending a secret.
 
 The server sends a challenge: 32 random bytes, good once and for a short time. The client answers with a nonce of 32
 random bytes and a proof over the statement that names the client, challenge and nonce, and the TLS certificate it saw:
@@ -52,14 +52,14 @@ class ScryptCost(msgspec.Struct, frozen=True):
 
 
 class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
-    """What a server keeps of a shared secret. It does not log in, also not together with recorded logins."""
+    """A server's verifier for a shared secret. It does not allow a login, even together with recorded logins."""
 
     cost: ScryptCost
     salt: bytes
     public: bytes
     """Of the client's key."""
     server: bytes
-    """With this the server proves itself to the client: whoever has it can pose as the server where there is no TLS."""
+    """The key of the server's proof; an attacker who has it can impersonate the server on connections without TLS."""
 
     @staticmethod
     def make(secret: bytes, salt: bytes, cost: ScryptCost | None = None) -> "SecretVerifier":
@@ -114,7 +114,7 @@ class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
 
 
 class SecretKeys(msgspec.Struct, frozen=True):
-    """What a client makes of its secret."""
+    """The keys that a client derives from its secret."""
 
     client: PrivateKey
     server: bytes
@@ -141,7 +141,7 @@ class SecretKeys(msgspec.Struct, frozen=True):
 
 
 def login_statement(client: str, challenge: bytes, nonce: bytes, binding: bytes = UNBOUND) -> bytes:
-    """What the client's proof is made over. `binding` is the SHA-256 of the server's certificate."""
+    """The statement that the client's proof signs. `binding` is the SHA-256 of the server's certificate."""
     return b"penstock login 2\0" + client.encode() + b"\0" + challenge + nonce + binding
 
 

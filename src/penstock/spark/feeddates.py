@@ -1,8 +1,8 @@
-"""The trading date of a recorded feed: told, or found in the capture's times and in the file's name.
+"""The trading date of a recorded feed: given, or taken from the capture's timestamps and the file's name.
 
     find_date(Path("01302019.NASDAQ_ITCH50.gz"), plan.timezone)        # 2019-01-30
 
-A date that is found wrongly puts a whole day of rows under another date, so a file that says two things is an error.
+A wrong date would put a whole day of rows under another date, so contradictory dates are an error.
 """
 
 import re

@@ -80,12 +80,12 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def needs_date(self) -> bool:
-        """Whether times count from midnight, and no date is told."""
+        """True if times count from midnight and no date is given."""
         table, _ = self.load()
         return self.day() is None and b"since_midnight" in msgspec.json.encode(table.document)
 
     def dated(self, path: Path) -> Conversion:
-        """The same with the date that the file has in its content or name, where one is needed and not told."""
+        """The same conversion with the date from the file's content or name, if a date is needed and not given."""
         if not self.needs_date:
             return self
         table, plan = self.load()

@@ -228,7 +228,7 @@ class Published(msgspec.Struct, tag="published", frozen=True):
 
     through: U64
     is_degraded: bool = False
-    """Whether some that were not acknowledged before have no copy at a standby, though the root is to wait for it."""
+    """True if some newly acknowledged messages have no copy at a standby, although replication is synchronous."""
 
 
 class Bearers(msgspec.Struct, tag="bearers", frozen=True):

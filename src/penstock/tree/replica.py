@@ -97,7 +97,7 @@ class Replica:
             del self._bearers[next(iter(self._bearers))]
 
     def settle_bearers(self) -> None:
-        """Publisher ids belong to the clients that they belonged to at the root that is replaced."""
+        """Publisher ids keep the clients that they had at the replaced root."""
         for publisher_id, bearer in self._bearers.items():
             if publisher_id in self.publishers:
                 self.publishers.bearers.setdefault(publisher_id, bearer)

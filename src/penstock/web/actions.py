@@ -113,8 +113,8 @@ class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
 
 class ActionLog:
-    """Lines of JSON in a file of the console's own: what an operator asks for is on the disk before it is done, what
-    came of it before the operator hears of it. A file that has `size_max` bytes becomes actions.jsonl.1, the one before
+    """The console's action log, in lines of JSON: a request is on the disk before it is executed, its outcome before
+    the operator gets the reply. A file that has `size_max` bytes becomes actions.jsonl.1, the one before
     actions.jsonl.2, and so on; `files_max` files are kept in all."""
 
     def __init__(self, directory: Path, *, size_max: int, files_max: int) -> None:
@@ -181,8 +181,8 @@ class Actions:
         self._log = log
 
     async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
-        """Whatever comes of an operator's action is written down; what others try is only logged, so that they cannot
-        fill the disk."""
+        """The outcome of every operator action is written to the action log; attempts of other clients go only to the
+        process log, so that they cannot fill the disk."""
         name = str(type(action).__struct_config__.tag)
         await self._check_role(session, address, name)
         asked = ActionLine(

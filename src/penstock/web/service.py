@@ -86,7 +86,7 @@ class ConsoleService:
         self._publishing = ThreadPoolExecutor(PUBLISHING_THREADS, "penstock-publishing")
 
     async def run(self) -> None:
-        """Look at the plant, end sessions that are due and read the roles of others again, until it is cancelled."""
+        """Poll the plant, end expired sessions and reread the roles of the others, until cancelled."""
         await asyncio.gather(self.watcher.run(), self._tick(), self._follow_roles())
 
     def end_sessions(self) -> None:

@@ -24,7 +24,7 @@ class Session:
     def __init__(self, client: str, roles: frozenset[str], admin: AdminClient, address: str, now_ns: int) -> None:
         self.client = client
         self.roles = roles
-        """As the administration server said when it was last asked; none if that was too long ago."""
+        """The roles from the administration server's last answer; none if that answer is too old."""
         self.roles_ns = now_ns
         """When that was, by the monotonic clock."""
         self.admin = admin

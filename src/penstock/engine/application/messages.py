@@ -61,11 +61,11 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
-    """A topic has no current value: its last one came from a session that is over."""
+    """A topic has no current value, because the session of its last value is over."""
 
     topic: str
     version: int
-    """Of the topic, after it: the next message has a higher one."""
+    """The topic's version after the withdrawal; the next message has a higher version."""
 
 
 Told: TypeAlias = Missed | Withdrawn | SessionEvent
@@ -144,8 +144,8 @@ class NodeMessages(Consumption):
         self.is_live = False
         """Whether the current state of everything has been given."""
         self.on_session: Callable[[SessionEvent | Withdrawn], None] | None = None
-        """Called when the reader comes to the place where a session of a source stream began or ended, and for each
-        topic whose value was withdrawn with it; in the thread that reads."""
+        """Called when the reader reaches the start or the end of a session of a source stream, and for each topic whose
+        value was withdrawn with it; in the reading thread."""
         self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
         self._source = source
         self._is_converting = is_converting
@@ -218,7 +218,7 @@ class NodeMessages(Consumption):
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        """The session events of source streams up to the reader's position, oldest first."""
         return list(self._sessions)
 
     def statistics(self) -> NodeStatistics:
@@ -237,7 +237,8 @@ class NodeMessages(Consumption):
     # The work
 
     def _next_ready(self) -> ReadableRecord | None:
-        """The next message that is here; a receipt counts, and a session is told of, when it is reached."""
+        """The next available message; receipts are counted and session events are reported when the reader reaches
+        them."""
         while self._ready:
             ready = self._ready.popleft()
             if not isinstance(ready, Told):

@@ -105,7 +105,7 @@ class Records(Consumption):
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """The sessions of source streams that began or ended, oldest first. Records of an ended one are withdrawn."""
+        """The session events of source streams, oldest first. Records of an ended session are withdrawn."""
         return self._source.sessions()
 
     def statistics(self) -> RecordsCounted:

@@ -80,7 +80,7 @@ class RecordsReader(NodeConsumer):
             return False  # another thread heard of another region meanwhile
 
     def sessions(self) -> list[SessionEvent]:
-        """The sessions of source streams that began or ended, oldest first."""
+        """The session events of source streams, oldest first."""
         self._hear(0.0)
         return list(self._sessions)
 

@@ -1,4 +1,4 @@
-"""What the first bytes of a file say it is: a capture, messages, text, or something that is not a feed."""
+"""Detection of a file's format from its first bytes: a capture, messages, text, or not a feed."""
 
 import re
 
@@ -6,7 +6,7 @@ from penstock.feed.formats.pcap import is_capture
 from penstock.feed.formats.stream import COMPRESSIONS, excerpt
 
 LOOK_SIZE = 4_096
-"""Bytes that are looked at."""
+"""Number of bytes examined."""
 
 BLOCK_SIZE_USUAL = 1_024
 """Messages with their sizes before them are taken for such if the first ones are not larger."""
@@ -36,7 +36,7 @@ JSON_START = re.compile(rb'\s*(\d+\s+)?[\[{]\s*["\[{\]}\d]')
 
 
 def foreign(start: bytes) -> str:
-    """What a file is that is certainly none of the feeds read here; empty if that cannot be said."""
+    """The format of a file that is certainly not a supported feed; empty if unknown."""
     if start.startswith(b"DBN") and len(start) > 3:
         return f"Databento Binary Encoding (DBN version {start[3]}){_dataset(start)}"
     if DBZ_FRAME.match(start):

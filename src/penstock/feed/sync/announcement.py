@@ -1,4 +1,4 @@
-"""The messages that say that a source stream does not go on seamlessly, and that its session ended."""
+"""Announcements of a discontinuity of a source stream, and of the end of its session."""
 
 import msgspec
 
@@ -30,8 +30,8 @@ def announcement_message(
 def end_message(
     stream_id: int, term: int, flags: int, *, number: int, source_sequence: int, session: str, trading_date: str
 ) -> OutgoingMessage:
-    """Says that the session ended behind the message of this number. It has no number of its own and begins no term, so
-    that every adapter may say it."""
+    """Announces that the session ended after the message with this number. The announcement has no number of its own
+    and begins no term, so every adapter may send it."""
     body = DiscontinuityNote(END, [], session, trading_date).encode()
     announced = Announced(term, stream_id, number, source_sequence, body)
     return announcement_message(announced, term, flags, is_repeated=False, index=END_INDEX)

@@ -106,7 +106,7 @@ class StreamFollower:
         return instructions + self._compare(state, now_ns)
 
     def refuse_plan(self) -> list[SyncInstruction]:
-        """The active adapter converts by another plan: its numbers stand for other messages. Said once."""
+        """The active adapter uses another plan, so its numbers denote different messages. Logged once."""
         if self._has_other_plan:
             return []
         self._has_other_plan = True
@@ -238,8 +238,9 @@ class StreamFollower:
         return self.unsynchronise("source messages were lost")
 
     def begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
-        """Messages of a session that follows another wait until the active adapter is in it, because nobody could use
-        them earlier. If the active adapter dies meanwhile, this one goes on with the session's first message."""
+        """Hold the messages of a new session until the active adapter has entered it, because no receiver could use
+        them earlier. If the active adapter dies in the meantime, this adapter continues with the session's first
+        message."""
         is_change, is_first = self.flow.is_change(event), self.flow.session is None
         instructions = self.abandon_repair() if is_change else []
         if is_change:

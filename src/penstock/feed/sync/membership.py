@@ -206,7 +206,7 @@ class Membership:
         return self._claim_seamless() if mine.is_synchronised else self.claim_break(self._why_break())
 
     def _why_break(self) -> Reason:
-        """A new session, if nothing but that keeps this adapter's streams from being synchronised."""
+        """`session` if a new session is the only reason why this adapter's streams are not in sync."""
         return "session" if self._has_whole_session() else "promotion"
 
     def _has_whole_session(self) -> bool:

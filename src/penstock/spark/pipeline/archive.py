@@ -115,7 +115,7 @@ class Archive:
         self._is_new = is_new
         self._grace_seconds = grace_seconds
         self._unsettled = 0
-        """Number of a commit that may count and was not finished."""
+        """Number of an unfinished commit whose outcome may be unknown."""
         self.catalogue = Catalogue()
         self._lock_fd = lock_fd
         self._log = CommitLog(path / COMMITS)
@@ -252,8 +252,9 @@ class Archive:
     ) -> Commit:
         """Make a commit of these files; `what` are further keys of a Commit.
 
-        After ArchiveUnsettledError the commit counts or may count, and this writer refuses further work; opening the
-        archive again finishes the commit. After any other error nothing of the commit counts, and its files are gone.
+        After ArchiveUnsettledError the commit was made or may have been made, and this writer refuses further work;
+        reopening the archive finishes the commit. After any other error the commit was not made, and its files are
+        removed.
         """
         self._require_lock()
         made_ns = time.time_ns()
@@ -299,7 +300,7 @@ class Archive:
         return commit
 
     def _changed_schemas(self, schemas: Mapping[str, str]) -> dict[str, str]:
-        """Those that are not in the catalogue; a table keeps its columns, also if these rows do not have all."""
+        """Schemas that are new or changed; a table keeps its columns, even if the new rows do not have all of them."""
         known = self.catalogue.schemas
         merged = {
             table: evolved(table, known[table], ddl) if table in known and not table.startswith(STATES) else ddl

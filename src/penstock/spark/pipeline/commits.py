@@ -32,7 +32,7 @@ STATE_INTERVAL = 64
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 NOT_LINKED = NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTDIR, errno.EXDEV}
-"""Errors of link(2) after which the name does not come into being; after others it still may, on a file server."""
+"""Errors of link(2) after which the name cannot appear; after other errors it still may, on a file server."""
 
 CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain", "replace", "models"]
 
@@ -323,7 +323,7 @@ class CommitLog:
         return self.commit(number) if (self.path / commit_name(number)).exists() else None
 
     def append(self, commit: Commit) -> None:
-        """Make the commit. After ArchiveUnsettledError it may count; after any other error it does not."""
+        """Make the commit. After ArchiveUnsettledError it may have been made; after any other error it was not."""
         target = self.path / commit_name(commit.number)
         new = self.path / f"{target.name}.{commit.run}.new"
         try:

@@ -1,4 +1,4 @@
-"""Trading days of venues in an archive: which source brought a day, and what stands in the place of what.
+"""Trading days of venues in an archive: the sources of each day, and which source replaces which.
 
     day = feed.trading_day()                                   # None if the file does not say its date
     found = other_sources(catalogue, day, key)                 # files and captured rows of the same day and venue
@@ -31,7 +31,7 @@ JOURNAL = "journal:"
 
 
 class OtherSources(msgspec.Struct, frozen=True):
-    """What an archive has of a day already."""
+    """The archived sources of a day."""
 
     feeds: dict[str, dict[str, Any]] = {}
     """By key: the positions of files."""
@@ -100,7 +100,7 @@ def _overlap(one: FileEntry, other: FileEntry) -> bool:
 
 
 class Removed(msgspec.Struct):
-    """What goes, and what stays of files that had other rows as well."""
+    """Removed files, and rewritten files with the remaining rows."""
 
     paths: list[str] = []
     files: list[FileEntry] = []

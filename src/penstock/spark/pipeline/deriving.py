@@ -222,7 +222,8 @@ def derive_dates(
     removed: Collection[str],
     on_each: Callable[[str], None] = lambda name: None,
 ) -> tuple[list[FileEntry], list[FileEntry], dict[str, str]]:
-    """Derived rows of these dates anew: the files that go, those that come, and the columns of their tables.
+    """Rebuild the derived rows of these dates: returns the removed files, the added files, and the columns of their
+    tables.
 
     `staged` are files of the commit at hand, `removed` paths that it takes away. Rows of the day before and of the day
     after are read as well: a session may end under the next date.

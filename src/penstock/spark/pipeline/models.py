@@ -4,9 +4,9 @@
     own_models(archive.catalogue)              # by id
     read_again(archive)                        # rows of `raw` whose model has become known move to its table
 
-Messages of a model that is not known are kept whole in the table `raw`, so they can be read when it is. The archive
-keeps the documents of its models: later runs know them. A newer version of a model replaces an older one if it only
-adds; an older one never replaces a newer one.
+Messages of an unknown model are kept in full in the table `raw`, and are converted when the model becomes known. The
+archive stores the documents of its models for later runs. A newer version of a model replaces an older one if it only
+adds fields; an older version never replaces a newer one.
 """
 
 from __future__ import annotations

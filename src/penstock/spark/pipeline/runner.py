@@ -61,7 +61,7 @@ class Replaced(msgspec.Struct, frozen=True):
 
     day: str
     sources: list[str]
-    """The files and journals whose rows of the day went."""
+    """The files and journals whose rows of the day were removed."""
     rows: dict[str, tuple[int, int]]
     """By table: rows before and after."""
 
@@ -194,7 +194,7 @@ def replace(
     cores: int,
     is_ended: Callable[[], bool],
 ) -> None:
-    """One commit: the rows of a file come, those of other sources of its day go, and derived tables follow.
+    """One commit: add the rows of a file, remove the rows of other sources of its day, and rebuild the derived tables.
 
     Ended early, it changes nothing.
     """
@@ -255,7 +255,7 @@ def replace(
 
 
 def _less(account: Account, removed: dict[str, int], known: Account) -> Account:
-    """The account of rows that come, less those that go: both sums still hold."""
+    """The account of added rows minus removed rows; both sums still hold."""
     less = Account()
     less.add(account)
     for table, rows in removed.items():

@@ -145,8 +145,8 @@ class StreamPublisher:
 
     @property
     def degraded(self) -> int:
-        """How many messages the root acknowledged without the copy at a standby that it is to wait for. Those that are
-        acknowledged together count together, if one of them has no copy."""
+        """Number of messages that the root acknowledged without a copy at a standby, although replication is
+        synchronous. All messages of an acknowledgement count if one of them has no copy."""
         return self._core.degraded
 
     @property

@@ -192,7 +192,7 @@ class StreamSubscription:
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """The sessions of source streams that began or ended, oldest first, as far as the reader has come."""
+        """The session events of source streams up to the reader's position, oldest first."""
         return list(self._sessions)
 
     @property

@@ -1,4 +1,4 @@
-"""How long a quote stands: until its venue quotes again, or its session ends.
+"""The lifetime of a quote: until the next quote of its venue, or the end of its session.
 
 A stream's session ends for its quotes
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SILENCE_NS = 3_600 * NS_PER_SECOND
-"""A session that has not quoted for so long has ended, even if no later one is known."""
+"""A session without a quote for this long has ended, even if no later session is known."""
 
 NEVER_NS = 2**62
 LIFETIME_COLUMNS = "stream INT, venue STRING, session BIGINT, until BIGINT, slot INT, day INT"
