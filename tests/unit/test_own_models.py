@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -82,6 +83,34 @@ def test_a_model_in_band_is_taken_and_remembered(tmp_path: Path) -> None:
         append(archive, tmp_path / "two")
         assert archive.catalogue.account.unknown_models["4711"] == 0
         check_ticks(archive, 2 * COUNT)
+
+
+@pytest.mark.spec("PIPE-11")
+@pytest.mark.parametrize("how", ["in band", "given"])
+def test_messages_of_a_newer_version_keep_its_new_columns(tmp_path: Path, how: str) -> None:
+    newer = MessageModel.parse(NEWER)
+    write_ticks(tmp_path / "one")
+    write_ticks(tmp_path / "two", first=COUNT + 1, model=newer, document=NEWER if how == "in band" else "")
+    with Archive.writing(tmp_path / "archive") as archive:
+        register_models(archive, [TICK])
+        append(archive, tmp_path / "one")
+        append(archive, tmp_path / "two")
+        account = archive.catalogue.account
+        assert account.rows["tick"] == COUNT
+        assert account.unknown_models == {"4711": COUNT}, "version 2 was not known"
+        if how == "given":
+            assert read_again(archive) is None, "version 1 does not read messages of version 2"
+            register_models(archive, [newer])
+        commit = read_again(archive)
+        assert commit is not None
+        assert commit.account.rows == {"raw": -COUNT, "tick": COUNT}
+        assert archive.catalogue.account.is_balanced
+        assert archive.catalogue.account.unknown_models == {"4711": 0}
+        check_ticks(archive, 2 * COUNT)
+        files = [pq.read_table(path) for path in archive.paths("tick")]
+        added = pa.concat_tables(files, promote_options="default").sort_by("seq").to_pylist()
+        assert [row["venue"] for row in added] == COUNT * [None] + COUNT * ["XNAS"]
+        assert [row["version"] for row in added] == COUNT * [1] + COUNT * [2]
 
 
 def test_an_older_version_in_band_does_not_replace_a_newer_one(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def write_ticks(path: Path, *, document: str = "", first: int = 1, model: Messag
     for number in range(first, first + COUNT):
         origin = Origin(3, 1 << 14, 0, int(OriginFlag.SYNCHRONISED), number, number)
         extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
-        record = bytes(model.new(symbol=f"symbol {number} " + 100 * "x", size=number, event_time=EVENT_NS + number))
+        added = {"venue": "XNAS"} if "venue" in model.fields_by_name else {}
+        symbol = f"symbol {number} " + 100 * "x"
+        record = bytes(model.new(symbol=symbol, size=number, event_time=EVENT_NS + number, **added))
         packets += packer.add(
             f"my.tick.{number % 10}", record, extensions=extensions, model_id=4711, model_version=model.version
         )

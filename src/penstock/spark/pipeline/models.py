@@ -4,9 +4,9 @@
     own_models(archive.catalogue)              # by id
     read_again(archive)                        # rows of `raw` whose model has become known move to its table
 
-Messages of an unknown model are kept in full in the table `raw`, and are converted when the model becomes known. The
-archive stores the documents of its models for later runs. A newer version of a model replaces an older one if it only
-adds fields; an older version never replaces a newer one.
+Messages of an unknown model, or of a newer version than the known one, are kept in full in the table `raw`, and are
+converted when the model or the version becomes known. The archive stores the documents of its models for later runs. A
+newer version of a model replaces an older one if it only adds fields; an older version never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -178,8 +178,9 @@ class _Again:
         """Which rows have been written into the table of their model."""
         is_read = np.zeros(len(batch), np.bool_)
         ids = batch.column("model_id").to_numpy(zero_copy_only=False)
+        versions = batch.column("version").to_numpy(zero_copy_only=False)
         for number, model in self._models.items():
-            chosen = np.flatnonzero(ids == number)
+            chosen = np.flatnonzero((ids == number) & (versions <= model.version))
             if len(chosen):
                 for rows in self._rows(batch.take(pa.array(chosen)), model, stream, chosen, is_read):
                     self._tables.add(rows)

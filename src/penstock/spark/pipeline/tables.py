@@ -35,7 +35,7 @@ ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", 
 PARTITION = "`date` DATE, `stream` INT"
 
 RAW = "raw"
-"""The table of messages without a model, or with one that is not known; their content is its column `payload`."""
+"""The table of messages without a model, or whose model or version is not known; column `payload` has their content."""
 
 DOCUMENTS_MAX = 64
 """Different documents of models that a slice takes from its messages."""
@@ -113,7 +113,12 @@ class MessageTables:
             chosen = messages.select(ids == number) if len(messages) else messages
             if number == 0 or (model := self.models.get(number)) is None:
                 yield from self._raw(chosen, number)
-            elif len(good := self._sound(chosen, model)):
+                continue
+            is_newer = chosen.rows["model_version"] > model.version
+            if number not in shipped_models() and is_newer.any():
+                yield from self._raw(chosen.select(is_newer), number)
+                chosen = chosen.select(~is_newer)
+            if len(good := self._sound(chosen, model)):
                 yield from self._of_model(good, model)
 
     def _sound(self, messages: MessageRows, model: MessageModel) -> MessageRows:
@@ -157,7 +162,7 @@ class MessageTables:
         return found
 
     def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
-        """Messages of no model, or of one that is not known here."""
+        """Messages without a model, of an unknown model, or of a newer version of a custom model than the known one."""
         is_sealed = (messages.rows["flags"] & SEALED) != 0 if model_id else np.zeros(len(messages), np.bool_)
         if is_sealed.any():
             self._refuse(messages.select(is_sealed), "record", f"is a message of model {model_id} that is sealed")
