@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.base.errors import ConfigurationError
+from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.model import MessageModel, shipped
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
@@ -111,6 +111,34 @@ def test_messages_of_a_newer_version_keep_its_new_columns(tmp_path: Path, how: s
         added = pa.concat_tables(files, promote_options="default").sort_by("seq").to_pylist()
         assert [row["venue"] for row in added] == COUNT * [None] + COUNT * ["XNAS"]
         assert [row["version"] for row in added] == COUNT * [1] + COUNT * [2]
+
+
+@pytest.mark.spec("PIPE-11")
+def test_rows_of_raw_that_cannot_be_read_are_tried_once_for_each_version(tmp_path: Path) -> None:
+    newer = MessageModel.parse(NEWER)
+    write_ticks(tmp_path / "one", model=MessageModel.parse(DOCUMENT.replace("size = 120", "size = 112")))
+    write_ticks(tmp_path / "two", first=COUNT + 1)
+    write_ticks(tmp_path / "three", first=2 * COUNT + 1, model=newer)
+    with Archive.writing(tmp_path / "archive") as archive:
+        append(archive, tmp_path / "one")
+        append(archive, tmp_path / "two")
+        register_models(archive, [TICK])
+        assert read_again(archive) is not None
+        assert archive.catalogue.account.rows == {"raw": COUNT, "tick": COUNT}, "records of the first are too short"
+        (tried,) = map(Path, archive.paths("raw"))
+        aside = tried.rename(tmp_path / "aside")
+        assert read_again(archive) is None, "the file is not read again"
+        append(archive, tmp_path / "three")
+        assert read_again(archive) is None, "only the new file is read"
+        assert read_again(archive) is None
+        register_models(archive, [newer])
+        with pytest.raises(ArchiveError, match="read the table raw again"):
+            read_again(archive)  # a newer version may read what the older could not
+        aside.rename(tried)
+        assert read_again(archive) is not None
+        assert archive.catalogue.account.rows == {"raw": COUNT, "tick": 2 * COUNT}
+        tried.rename(aside)
+        assert read_again(archive) is None
 
 
 def test_an_older_version_in_band_does_not_replace_a_newer_one(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ class Archive:
         self._unsettled = 0
         """Number of an unfinished commit whose outcome may be unknown."""
         self.catalogue = Catalogue()
+        self.tried: dict[str, frozenset[tuple[int, int]]] = {}
+        """By path of a file of the table `raw`: the models (id, version) that cannot read what the file has."""
         self._lock_fd = lock_fd
         self._log = CommitLog(path / COMMITS)
 

@@ -116,17 +116,23 @@ def reserved_tables() -> set[str]:
 
 
 def read_again(archive: Archive) -> Commit | None:
-    """Move rows of `raw` to the tables of their models, as far as these are known now; None if there are none."""
+    """Move rows of `raw` to the tables of their models, as far as these are known now; None if there are none.
+
+    A file is read once for the same models: rows that these cannot read stay in `raw` and are not tried again.
+    """
     catalogue = archive.catalogue
     waiting = {int(number) for number, count in catalogue.account.unknown_models.items() if count > 0}
     models = {number: model for number, model in own_models(catalogue).items() if number in waiting}
-    if not models or not catalogue.files.get(RAW):
+    versions = frozenset((number, model.version) for number, model in own_models(catalogue).items())
+    untried = [path for path in catalogue.files.get(RAW, {}) if archive.tried.get(path) != versions]
+    if not models or not untried:
         return None
     staging = archive.begin()
     try:
         again = _Again(staging, models)
         for file in archive.files(RAW):
-            again.take(archive, file)
+            if archive.tried.get(file.path) != versions:
+                again.take(archive, file)
     except OSError as error:
         archive.abandon(staging)
         raise cannot("read the table raw again", archive.path, error) from None
@@ -135,11 +141,20 @@ def read_again(archive: Archive) -> Commit | None:
         raise
     if not again.removed:
         archive.abandon(staging)
+        _note_tried(archive, again, versions)
         return None
     schemas = {model.name: table_schema(model) for model in models.values() if model.name in again.account.rows}
-    return archive.commit(
+    commit = archive.commit(
         staging, "append", files=again.files, removed=again.removed, account=again.account, schemas=schemas
     )
+    _note_tried(archive, again, versions)
+    return commit
+
+
+def _note_tried(archive: Archive, again: _Again, versions: frozenset[tuple[int, int]]) -> None:
+    """Note the files that need not be read again; forget those that the archive no longer has."""
+    tried = archive.tried | dict.fromkeys(again.tried, versions)
+    archive.tried = {path: tried[path] for path in archive.catalogue.files.get(RAW, {}) if path in tried}
 
 
 class _Again:
@@ -148,20 +163,26 @@ class _Again:
     def __init__(self, staging: Staging, models: Mapping[int, MessageModel]) -> None:
         self.files: list[FileEntry] = []
         self.removed: list[str] = []
+        self.tried: list[str] = []
+        """Paths of files whose other rows these models cannot read."""
         self.account = Account()
         self._staging = staging
         self._models = models
         self._tables = PartitionedFiles(staging)
         """Of the file at hand."""
         self._bound = PartitionBound()
+        self._is_bounded = False
+        """Rows of the file at hand stay only because of the bound: they can be read next time."""
 
     def take(self, archive: Archive, file: FileEntry) -> None:
         source = kept(archive.path, file.path)
         ids = pq.ParquetFile(source).read(columns=["model_id"]).column(0)
         if not set(pc.unique(ids).to_pylist()) & self._models.keys():
+            self.tried.append(file.path)
             return
         stays: list[pa.RecordBatch] = []
         is_split = False
+        self._is_bounded = False
         self._tables = PartitionedFiles(self._staging)
         with pq.ParquetFile(source) as opened:
             for batch in opened.iter_batches(ROW_GROUP_ROWS):
@@ -173,6 +194,10 @@ class _Again:
             self.files += [msgspec.structs.replace(made, source=file.source) for made in self._tables.finish()]
             rest = rewrite(self._staging, file, stays)
             self.files += [] if rest is None else [rest]
+        else:
+            rest = file
+        if rest is not None and not self._is_bounded:
+            self.tried.append(rest.path)
 
     def _read(self, batch: pa.RecordBatch, stream: int) -> NDArray[np.bool_]:
         """Which rows have been written into the table of their model."""
@@ -204,7 +229,9 @@ class _Again:
         times = event_times(model, records)
         times = np.where(times == 0, captured, times)
         is_placed = times >= 0
-        is_placed[is_placed] = self._bound.admit(times[is_placed], np.full(np.count_nonzero(is_placed), stream))
+        is_admitted = self._bound.admit(times[is_placed], np.full(np.count_nonzero(is_placed), stream))
+        self._is_bounded |= not is_admitted.all()
+        is_placed[is_placed] = is_admitted
         good, records, times = good[is_placed], records[is_placed], times[is_placed]
         if not len(good):
             return
