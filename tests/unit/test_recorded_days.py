@@ -4,20 +4,25 @@ import struct
 from datetime import date
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
+from feed_slices_kit import converted_slices, mold_day, pcap_of
+from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import ConfigurationError
 from penstock.cli.pipeline_run import RunOptions, find_feeds
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.model import shipped
 from penstock.spark.feeddates import find_date
+from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedoptions import FeedSourceOptions
-from penstock.spark.feedslices import FeedSlice
+from penstock.spark.feedslices import Conversion, FeedSlice
 from penstock.spark.pipeline.capture import FeedSource
 from penstock.spark.pipeline.commits import Catalogue
+from unit.itch_messages import directory, trade
 
-NEW_YORK = ZoneInfo("America/New_York")
+CALENDAR = TradingCalendar.of_venue("XNAS")
+TRADE = shipped("trade")
 FRIDAY, MONDAY = date(2019, 2, 1), date(2019, 2, 4)
 
 
@@ -79,19 +84,22 @@ def taken(catalogue: Catalogue, feeds: list[FeedSource]) -> list[tuple[int, str,
 )
 def test_a_date_is_found_in_a_name(tmp_path: Path, name: str, expected: date | None) -> None:
     (tmp_path / name).write_bytes(b"\x00\x01S")
-    assert find_date(tmp_path / name, NEW_YORK) == expected
+    assert find_date(tmp_path / name, CALENDAR) == expected
 
 
 @pytest.mark.spec("DAY-6", "DAY-2")
-def test_a_date_is_found_in_a_capture_in_the_venues_time(tmp_path: Path) -> None:
+def test_the_trading_date_is_found_in_a_capture_by_the_venues_calendar(tmp_path: Path) -> None:
     midnight = 1_549_065_600  # 2019-02-02 00:00 UTC, 19:00 of the day before in New York
-    assert find_date(capture_file(tmp_path / "a.pcap", midnight), NEW_YORK) == FRIDAY
-    assert find_date(capture_file(tmp_path / "a.20190201.pcap", midnight), NEW_YORK) == FRIDAY
-    with pytest.raises(ConfigurationError, match="begins on 2019-02-01, the name says 2019-02-04") as caught:
-        find_date(capture_file(tmp_path / "20190204.pcap", midnight), NEW_YORK)
+    assert find_date(capture_file(tmp_path / "a.pcap", midnight), CALENDAR) == FRIDAY
+    assert find_date(capture_file(tmp_path / "a.20190201.pcap", midnight), CALENDAR) == FRIDAY
+    with pytest.raises(ConfigurationError, match="trading date 2019-02-01, the name says 2019-02-04") as caught:
+        find_date(capture_file(tmp_path / "20190204.pcap", midnight), CALENDAR)
     assert "--date" in str(caught.value.hint)
+    sunday_evening = midnight + 49 * 3_600  # 20:00 in New York
+    for name in ("b.pcap", "b.20190203.pcap", "b.20190204.pcap"):
+        assert find_date(capture_file(tmp_path / name, sunday_evening), CALENDAR) == MONDAY
     with pytest.raises(ConfigurationError, match="the name says 2019-02-01 and 2019-02-04"):
-        find_date(feed_file(tmp_path / "20190201-20190204.itch"), NEW_YORK)
+        find_date(feed_file(tmp_path / "20190201-20190204.itch"), CALENDAR)
 
 
 @pytest.mark.spec("DAY-6")
@@ -110,6 +118,31 @@ def test_each_file_has_its_own_date_venue_and_stream_and_keeps_them(tmp_path: Pa
     catalogue.cursors["4"] = []
     fourth = feed_file(tmp_path / "20190206.itch", 8)
     assert taken(catalogue, find_feeds(options(), [fourth], 1))[0][0] == 5, "4 is a stream of a journal"
+
+
+@pytest.mark.spec("DAY-2", "DAY-6")
+def test_each_session_of_a_capture_has_the_date_that_an_adapter_gives_it(tmp_path: Path) -> None:
+    """The first session begins on Sunday evening; the last one follows a day without a session."""
+    sunday_evening = 1_549_242_000 * 10**9  # 2019-02-03 20:00 in New York
+    hour_ns = 3_600 * 10**9
+    frames = [
+        (sunday_evening + hours * hour_ns + index, 0, datagram)
+        for name, hours in (("MONDAY", 0), ("TUESDAY", 38), ("THURSDAY", 86))
+        for index, datagram in enumerate(mold_day([directory(), trade(100, 1_600_000, 1)] * 4, name))
+    ]
+    path = tmp_path / "days.pcap"
+    path.write_bytes(pcap_of(frames))
+    (feed,) = find_feeds(options(), [path], 1)
+    assert feed.day == MONDAY.isoformat()
+    assert taken(Catalogue(), [feed]) == [(1, "", "XNAS")], "no configured date"
+    conversion = Conversion("itch").dated(path)
+    plan = conversion.load()[1]
+    for size in (None, 300):
+        slices = plan_slices(path, conversion=conversion, slice_size=size, cache=tmp_path / "cache")
+        assert len(slices) > 1 or size is None
+        records = [record for _, _, model, record in converted_slices(slices) if model == TRADE.id]
+        times = [TRADE.view(record).event_time - 34_200 * 10**9 for record in records]
+        assert list(dict.fromkeys(map(plan.date_of, times))) == [MONDAY, date(2019, 2, 5), date(2019, 2, 7)]
 
 
 @pytest.mark.spec("DAY-6")

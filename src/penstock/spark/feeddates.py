@@ -1,19 +1,22 @@
 """The trading date of a recorded feed: given, or taken from the capture's timestamps and the file's name.
 
-    find_date(Path("01302019.NASDAQ_ITCH50.gz"), plan.timezone)        # 2019-01-30
+    find_date(Path("01302019.NASDAQ_ITCH50.gz"), plan.calendar)        # 2019-01-30
 
 A wrong date would put a whole day of rows under another date, so contradictory dates are an error.
 """
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, tzinfo
+from datetime import date, datetime
 from pathlib import Path
 
+from penstock.base.calendar import TradingCalendar
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
 from penstock.feed.formats.pcap import CaptureReader, is_capture
 from penstock.feed.formats.stream import ByteStream
 from penstock.feed.lines.sources import open_file
+from penstock.feed.sessiondates import RECEIVE_NS_MAX
 
 YEARS = range(1990, 2100)
 """Years that eight digits in a name are taken for."""
@@ -22,16 +25,22 @@ SEPARATED = re.compile(r"(?<!\d)(\d{4})([-_.])(\d{2})\2(\d{2})(?!\d)")
 DIGITS = re.compile(r"(?<!\d)(\d{8})(?!\d)")
 
 
-def find_date(path: Path, timezone: tzinfo) -> date | None:
-    """The date in the file's content or name; None where neither has one.
+def find_date(path: Path, calendar: TradingCalendar) -> date | None:
+    """The trading date in the file's content or name; None where neither has one.
 
-    The time of a capture's first packet is taken in `timezone`, that of the venue.
+    For a capture it is the trading date of the first datagram by the venue's calendar. The name of a capture may have
+    that date or the calendar date of the first datagram at the venue: a capture of Monday may begin on Sunday.
     """
     named = sorted(set(dates_in_name(path.name)))
-    captured = capture_date(path, timezone)
-    found = [captured, *(each for each in named if each != captured)] if captured is not None else named
+    begins_ns = capture_begins_ns(path)
+    if begins_ns is None:
+        found, sources = named, "its name has several dates"
+    else:
+        trading_date = calendar.trading_date(begins_ns)
+        begins = datetime.fromtimestamp(begins_ns // NS_PER_SECOND, calendar.zone).date()
+        found = [trading_date, *(each for each in named if each not in (trading_date, begins))]
+        sources = f"the capture begins with the trading date {trading_date}"
     if len(found) > 1:
-        sources = f"the capture begins on {captured}" if captured is not None else "its name has several dates"
         raise ConfigurationError(
             f"the trading date is ambiguous: {sources}, the name says {' and '.join(map(str, named))}",
             where=str(path),
@@ -58,13 +67,12 @@ def _date(year: str, month: str, day: str) -> Iterator[date]:
         yield found
 
 
-def capture_date(path: Path, timezone: tzinfo) -> date | None:
-    """The date of a capture's first packet; None for files that are no captures, or have no packets."""
+def capture_begins_ns(path: Path) -> int | None:
+    """The receive time of a capture's first datagram; None for a file that is no capture, or where no datagram or no
+    possible time is found."""
     with open_file(path) as file:
         stream = ByteStream(file)
         if not is_capture(stream.peek(4)):
             return None
         first = next(iter(CaptureReader(stream)), None)
-    if first is None:
-        return None
-    return datetime.fromtimestamp(first.time_ns // 1_000_000_000, UTC).astimezone(timezone).date()
+    return first.time_ns if first is not None and 0 < first.time_ns <= RECEIVE_NS_MAX else None

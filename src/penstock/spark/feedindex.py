@@ -51,7 +51,7 @@ COMPRESSION = 4
 
 SCAN_SIZE = 8 * 1024 * 1024
 CHUNK_SIZE = 4 * 1024 * 1024
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Another one makes indexes of older versions be made again."""
 
 Progress = Callable[[str, int, int], None]
@@ -99,7 +99,7 @@ def plan_slices(
     options = options or FeedOptions()
     progress = progress or _silent
     size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
-    plan = conversion.checked() if conversion is not None else None
+    plan = conversion.checked(path) if conversion is not None else None
     open_as_told(path, options).close()  # a file that cannot be read is refused here, not by every worker
     if size is None:
         return [FeedSlice(str(path), 0, options, conversion=conversion)]

@@ -35,7 +35,7 @@ from penstock.feed.lines.sources import FileFormat, open_file, open_source
 from penstock.feed.lines.tape import read_tape
 from penstock.feed.recorded import RecordedConversion
 from penstock.feed.sessiondates import SessionDates
-from penstock.spark.feeddates import find_date
+from penstock.spark.feeddates import capture_begins_ns, find_date
 
 READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
@@ -81,27 +81,33 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def needs_date(self) -> bool:
         """True if times count from midnight and no date is given."""
-        table, _ = self.load()
-        return self.day() is None and b"since_midnight" in msgspec.json.encode(table.document)
+        _, plan = self.load()
+        return self.day() is None and plan.counts_from_midnight
 
     def dated(self, path: Path) -> Conversion:
-        """The same conversion with the date from the file's content or name, if a date is needed and not given."""
+        """The same conversion with the date from the file's name, if a date is needed and not given.
+
+        A capture gets no date: its receive times date each of its sessions, as they do in an adapter.
+        """
         if not self.needs_date:
             return self
         table, plan = self.load()
-        found = find_date(path, plan.timezone)
+        found = find_date(path, plan.calendar)
         if found is None:
             raise ConfigurationError(
                 f"the table {table.name!r} needs a date, and neither the file's content nor its name has one",
                 where=str(path),
                 hint="give --date for the file, like --date 2019-01-30",
             )
+        if capture_begins_ns(path) is not None:
+            return self
         return msgspec.structs.replace(self, trading_date=found.isoformat())
 
-    def checked(self) -> tuple[ConverterTable, Plan]:
-        """The table and its plan, if the table has what it needs: a date, where times count from midnight."""
+    def checked(self, path: Path) -> tuple[ConverterTable, Plan]:
+        """The table and its plan, if the table has what it needs: where times count from midnight, a date or the
+        receive times of a capture."""
         table, plan = self.load()
-        if self.needs_date:
+        if self.needs_date and capture_begins_ns(path) is None:
             raise ConfigurationError(
                 f"the table {table.name!r} needs a date: the feed's times count from midnight",
                 where="date",

@@ -151,7 +151,7 @@ class FeedSource:
         """The trading date, told or found; empty where the file does not say it."""
         if self._conversion.trading_date:
             return self._conversion.trading_date
-        found = find_date(self._path, self._conversion.load()[1].timezone)
+        found = find_date(self._path, self._conversion.load()[1].calendar)
         return "" if found is None else found.isoformat()
 
     def _stream(self, catalogue: Catalogue, known: dict[str, Any]) -> int:
