@@ -412,6 +412,24 @@ def test_a_recording_over_several_days_has_the_dates_of_an_adapter() -> None:
     ]
 
 
+@pytest.mark.spec("DAY-1", "DAY-2")
+def test_a_reset_after_a_day_that_began_by_the_calendar_has_a_name_of_its_own() -> None:
+    """The arbiter knows nothing of the calendar's session S#2, and gives its first reset the same name."""
+    recorded = RecordedConversion(Converter(PLAN, STREAM), SessionDates(CALENDAR))
+    friday, monday = at("2026-01-30T12:00"), at("2026-02-02T12:00")
+    names = []
+    for event in (
+        SessionStarted("S", 1, receive_ns=friday),
+        SourceReady(SourceBatch.from_messages([directory()], 1, friday)),
+        SourceReady(SourceBatch.from_messages([directory()], 2, monday)),
+        SessionStarted("S#2", 1, is_reset=True, receive_ns=monday),
+    ):
+        for batch in recorded.take(event):
+            recorded.converter.convert(batch)
+        names.append(recorded.session)
+    assert names == ["S", "S", "S#2", "S#3"]
+
+
 def test_a_conversion_without_dates_stays_without() -> None:
     conversion = ToyConversion(STREAM)
     assert SessionDates(CALENDAR).date_of(conversion.trading_date, is_first=False) is None

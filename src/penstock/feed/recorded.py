@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from penstock.convert import Converter, SourceBatch
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.lines.sessions import after_reset
@@ -27,6 +29,8 @@ class RecordedConversion:
             self.lost += event.last - event.first + 1
             self.converter.skip_to(event.last + 1)
         elif isinstance(event, SessionStarted) and (event.is_reset or event.name != self.session):
+            if event.name == self.session:  # a day that began by the calendar has the name of the reset already
+                event = msgspec.structs.replace(event, name=after_reset(event.name))
             self._begin_session(event)
 
     def name_session(self, name: str) -> None:
