@@ -212,10 +212,11 @@ class FilterModule:
         return answers
 
     def _trust_applications(self) -> None:
-        """Requests of applications need no trailer: an application that registered over the control connection is
-        identified by its address."""
+        """Repair requests of applications need no trailer: an application that registered over the control connection
+        is known by its address. All other packets from that address need one, because any host can forge an address."""
         if self._authenticator is not None:
-            self._authenticator.trust(each.address for each in self._audience.applications.values())
+            addresses = [each.address for each in self._audience.applications.values()]
+            self._authenticator.trust(addresses, requests_only=True)
 
     def _change_map(self, event: ChangeMap, now_ns: int) -> list[FilterInstruction]:
         if len(event.groups.groups) > self.config.groups_max:

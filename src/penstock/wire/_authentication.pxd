@@ -42,7 +42,8 @@ cdef class Authenticator:
     cdef frozenset _trusted
     cdef uint64_t *_trusted_keys          # sorted
     cdef Py_ssize_t _trusted_count
-    cdef object _next_trusted
+    cdef bint _requests_only              # trusted addresses need a trailer except for requests
+    cdef object _next_trusted             # the addresses and requests_only, set together by any thread
     cdef readonly uint64_t unauthenticated
     cdef readonly uint64_t unknown_key
     cdef readonly uint64_t unvouched
@@ -51,6 +52,7 @@ cdef class Authenticator:
     cdef int update(self) except -1
     cdef int admit(self, DatagramBatch batch) except -1
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil
+    cdef bint is_exempt(self, const uint8_t *data, Py_ssize_t size) noexcept nogil
     cdef bint is_trusted(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
     cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil
 

@@ -11,8 +11,10 @@ from libc.string cimport memcpy, memset
 import socket
 
 from penstock.wire._codec cimport (
+    KIND_NACK,
     PACKET_EPOCH_AT,
     PACKET_HEADER_SIZE,
+    PACKET_KIND_AT,
     PACKET_PUBLISHER_ID_AT,
     PACKET_SIZE_AT,
     TRAILER_KEY_ID_AT,
@@ -206,10 +208,11 @@ cdef class Authenticator:
         """These keys and publishers in place of those before, from the next batch on."""
         self._next_table = AuthenticationTable(scopes)
 
-    def trust(self, addresses not None) -> None:
-        """Datagrams from these addresses, in place of those before, need no trailer: a filter module and the
-        applications of its host."""
-        self._next_trusted = frozenset(addresses)
+    def trust(self, addresses not None, *, bint requests_only = False) -> None:
+        """Replace the trusted addresses. Datagrams from a trusted address need no trailer: an application trusts its
+        filter module. With `requests_only` the exemption holds for repair requests alone: a filter module trusts the
+        applications of its host to ask for packets, not to send data."""
+        self._next_trusted = (frozenset(addresses), requests_only)
 
     def trailer(self, packet not None) -> bytes:
         """The trailer for a packet, made with the active key of its publisher's scope."""
@@ -231,7 +234,7 @@ cdef class Authenticator:
         """The packet of one datagram, without its trailer; None, counted, if it is not authentic."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         self.update()
-        if source in self._trusted:
+        if source in self._trusted and self.is_exempt(&content[0] if content.shape[0] else NULL, content.shape[0]):
             return strip_trailer(data)
         if content.shape[0] == 0 or content.shape[0] > UINT32_MAX:
             self.unauthenticated += 1
@@ -249,7 +252,7 @@ cdef class Authenticator:
         if self._next_table is not None:
             self._table, self._next_table = self._next_table, None
         if self._next_trusted is not None:
-            self._trusted, self._next_trusted = self._next_trusted, None
+            (self._trusted, self._requests_only), self._next_trusted = self._next_trusted, None
             keys = sorted(key for key in map(source_key, self._trusted) if key)
             PyMem_Free(self._trusted_keys)
             self._trusted_count = 0
@@ -275,7 +278,11 @@ cdef class Authenticator:
         cdef uint8_t *data
         for index in range(batch.count):
             data = batch.data + index * batch.stride
-            if self._trusted_count + <Py_ssize_t>(batch.sources[index] >> 63) and self.is_trusted(batch, index):
+            if (
+                self._trusted_count + <Py_ssize_t>(batch.sources[index] >> 63)
+                and self.is_exempt(data, batch.sizes[index])
+                and self.is_trusted(batch, index)
+            ):
                 if has_trailer(data, batch.sizes[index]):
                     batch.sizes[index] -= TRAILER_SIZE
             elif self.is_authentic(data, batch.sizes[index]):
@@ -286,6 +293,12 @@ cdef class Authenticator:
                 batch.move(kept, index)
             kept += 1
         batch.count = kept
+
+    cdef bint is_exempt(self, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+        """Whether a datagram of this kind needs no trailer if its source is trusted."""
+        if not self._requests_only:
+            return True
+        return size >= PACKET_HEADER_SIZE and data[PACKET_KIND_AT] == KIND_NACK
 
     cdef bint is_trusted(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil:
         cdef uint64_t source = batch.sources[index]
