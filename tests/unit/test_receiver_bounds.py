@@ -41,6 +41,29 @@ def test_made_up_publishers_displace_each_other_and_not_real_ones() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
+def test_made_up_publishers_displace_none_of_many_proven_streams() -> None:
+    core = receiver(streams_max=300)
+    real = range(1, 201)
+    for sequence, now_ns in ((1, 0), (2, EXPIRY_NS)):
+        for publisher_id in real:
+            take(core, packets(1, first=sequence, publisher_id=publisher_id), now_ns)
+    take(core, made_up(1_000, 300), EXPIRY_NS + MS, STRANGER)
+    assert {each.key.publisher_id for each in core.streams()} >= set(real)
+    assert core.counters.by_cause("streams_ended") == {Cause.STREAM_LIMIT: 200}
+
+
+@pytest.mark.spec("AUTH-4")
+def test_a_full_table_of_proven_streams_refuses_a_further_stream() -> None:
+    core = receiver(streams_max=200)
+    for sequence, now_ns in ((1, 0), (2, EXPIRY_NS)):
+        for publisher_id in range(1, 201):
+            take(core, packets(1, first=sequence, publisher_id=publisher_id), now_ns)
+    assert take(core, made_up(1_000, 1), EXPIRY_NS + MS, STRANGER) == []
+    assert core.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
+    assert len(core.streams()) == 200
+
+
+@pytest.mark.spec("AUTH-4")
 def test_a_stream_that_makes_room_is_told_of_first() -> None:
     core = receiver(streams_max=1)
     take(core, packets(1, publisher_id=1))

@@ -415,10 +415,13 @@ class Receiver:
                 continue
             self._evict(stream)
             return True
-        if not self._newcomers:
-            return False
-        self._evict(self._streams[next(iter(self._newcomers))])
-        return True
+        while self._newcomers:  # each turn forgets a proven stream, or is the last
+            key = next(iter(self._newcomers))
+            if not self._is_proven(self._streams[key]):
+                self._evict(self._streams[key])
+                return True
+            del self._newcomers[key]
+        return False
 
     def _evict(self, stream: IncomingStream) -> None:
         self._evicted += self._end(stream, Cause.STREAM_LIMIT)
