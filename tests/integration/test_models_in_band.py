@@ -25,7 +25,7 @@ from penstock.middleware import Deliver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.own import MODEL_TOPIC
 from penstock.model import MessageModel, shipped
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import PATIENCE_SECONDS
 
 OWN_ID = 900
 QUOTES = "md.us.eq.*.quote"
@@ -141,7 +141,7 @@ def read(subscription: Subscription, count: int) -> list[Any]:
 
 @pytest.mark.spec("ADM-6")
 def test_garbage_where_models_come_is_counted_and_harms_nobody(tmp_path: Path) -> None:
-    """On an open multicast group anybody can send anything."""
+    """Anybody on the segment can send anything: without a key of the feed nothing of it is looked at."""
     own = MessageModel.load(Path(own_table(tmp_path)).parent / "own_quote.toml")
     wrong = own.text.replace('"bid_price"', '"bid_prize"').encode()
     with (
@@ -153,10 +153,8 @@ def test_garbage_where_models_come_is_counted_and_harms_nobody(tmp_path: Path) -
         with MulticastPublisher(feed.channels[0], publisher_id=666, epoch=1) as stranger:
             for content in (b"\xff", b"id = [", b"#" * 100_000, wrong):
                 stranger.publish(MODEL_TOPIC, content)
-            wait_until(
-                lambda: next_readable(subscription, 1) and subscription.statistics().unreadable >= 4, "all are refused"
-            )
-        assert_quotes(next_readable(subscription, 50))
+            assert_quotes(next_readable(subscription, 200))
+        assert subscription.statistics().unreadable == 0
         assert client.models.get(OWN_ID, 1) == own
 
 

@@ -8,6 +8,7 @@ from penstock.convert import Converter, ConverterTable
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.tables import shipped_models
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_gone, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
@@ -63,6 +64,11 @@ def two_sessions(messages: int, symbols: int = 10) -> list[tuple[str, Origin, in
     return made
 
 
+def version_of(model_id: int) -> int:
+    """The version that a converter writes of a shipped model."""
+    return shipped_models()[model_id].version
+
+
 def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, corrupt: int = -1) -> list[bytes]:
     """Packets of two adapters that publish the same; the second is behind. Message `corrupt` differs in the second."""
     chance = random.Random(seed)
@@ -74,7 +80,7 @@ def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, co
             if number == corrupt and publisher == 2:
                 record = bytes([record[0] ^ 1]) + record[1:]
             extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})
-            queue += packer.add(topic, record, extensions=extensions, model_id=model, model_version=1)
+            queue += packer.add(topic, record, extensions=extensions, model_id=model, model_version=version_of(model))
         if (rest := packer.flush()) is not None:
             queue.append(rest)
         queues.append(queue)

@@ -13,7 +13,7 @@ from penstock.spark.pipeline.playing import Chosen
 from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import run
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_origin
-from spark.pipeline_kit import GROUP, LOST, TERM, Silent, capture_of, converted, write_journal
+from spark.pipeline_kit import GROUP, LOST, TERM, Silent, capture_of, converted, version_of, write_journal
 from unit.recordings_kit import Published, published
 
 CHECKED = [section for section in SECTIONS if section.name in ("delivery", "agreement", "balance")]
@@ -57,7 +57,7 @@ def test_a_day_is_proved_and_played_again(spark: Any, tmp_path: Path) -> None:
         for message in published(play.topic_data, play.payloads, play.rows)
     ]
     expected = [
-        Published(topic, model, 1, _origin(origin), record) for topic, origin, model, record in messages
+        Published(topic, model, version_of(model), _origin(origin), record) for topic, origin, model, record in messages
     ]  # fmt: skip
     assert played == expected
 

@@ -20,6 +20,7 @@ from penstock.feed.events import (
     SourceMessages,
     TermPersisted,
 )
+from penstock.feed.sessiondates import SessionDates
 from penstock.feed.sync.synchroniser import Synchroniser
 from penstock.wire import Origin, OriginFlag, decode_origin
 from sim.toy_conversion import ToyConversion
@@ -40,8 +41,10 @@ class Adapter:
         self.index = index
         self.table = table
         self.converter = ToyConversion(STREAM)
+        calendar = options.pop("calendar", None)
+        dates = None if calendar is None else {STREAM: SessionDates(calendar)}
         config = SynchroniserConfig(index=index, **options)
-        self.core = Synchroniser(config, {STREAM: self.converter}, term=term, now_ns=table.now_ns)
+        self.core = Synchroniser(config, {STREAM: self.converter}, term=term, now_ns=table.now_ns, dates=dates)
         self.disk = term
         self.disk_waits = False
         self.sent: list[tuple[Origin, bytes]] = []

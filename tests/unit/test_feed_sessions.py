@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.base.calendar import TradingCalendar
 from penstock.base.core import Tick
 from penstock.convert import Converter, ConverterTable
 from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
@@ -141,7 +142,7 @@ def test_an_adapter_that_did_not_see_the_source_count_anew_calls_the_session_as_
 @pytest.mark.spec("DAY-3", "SYNC-1")
 @pytest.mark.parametrize("is_by_calendar", [True, False])
 def test_active_and_backup_announce_the_same_end_and_a_consumer_hears_of_one(is_by_calendar: bool) -> None:
-    table = Table(2)
+    table = Table(2, calendar=TradingCalendar.of_venue("XNAS"))
     table.wait(1_000)
     for index in (0, 1):
         table[index].handle(SessionBegan(STREAM, "day 2", 1, receive_ns=DAY_NS))

@@ -371,8 +371,8 @@ def test_retention_goes_on(path: Path) -> None:
                 journal.append(bytes(300))
                 journal.commit()
             assert journal.durable_sequence == number
-        wait_until(lambda: len(segments(path)) <= 3)
-        assert journal._core.segments[0].first_sequence == int(segments(path)[0].stem)
+        wait_until(lambda: journal._core.segments[0].first_sequence == int(segments(path)[0].stem))
+        assert len(segments(path)) <= 3
     with JournalReader.open(path) as reader:
         sequences = [record.sequence for record in reader.read(from_sequence=reader.first_sequence)]
     assert sequences == list(range(sequences[0], 201))
