@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import secrets
 import socket
+from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
@@ -195,6 +196,10 @@ def free_channel() -> Channel:
     return Channel(group=f"239.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}", port=port)
 
 
+_given_ports: deque[int] = deque(maxlen=256)
+"""Ports that this process chose lately and may not have bound yet: free_ports() does not choose them again."""
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody uses for TCP or UDP right now, at random from a range that the kernel does not
     give to connections: they are likely to be free in a moment, too."""
@@ -202,6 +207,8 @@ def free_ports(count: int) -> list[int]:
     try:
         while len(sockets) < 2 * count:
             address = ("127.0.0.1", FREE_PORT_FIRST + secrets.randbelow(FREE_PORTS))
+            if address[1] in _given_ports:
+                continue
             tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
@@ -212,7 +219,9 @@ def free_ports(count: int) -> list[int]:
                 udp.close()
                 continue
             sockets += [tcp, udp]
-        return [each.getsockname()[1] for each in sockets[::2]]
+        ports = [each.getsockname()[1] for each in sockets[::2]]
+        _given_ports.extend(ports)
+        return ports
     finally:
         for each in sockets:
             each.close()
