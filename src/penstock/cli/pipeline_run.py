@@ -101,7 +101,7 @@ def find_sources(options: RunOptions, cores: int) -> list[Source]:
         journals.append(JournalSource(place, cores, records_max, is_skipping=options.is_skipping))
     if options.is_replacing and (journals or not files):
         raise ConfigurationError(
-            "--replace is for files, and a journal is none", where="--replace", hint="archive the journal without it"
+            "--replace takes recorded files, not journals", where="--replace", hint="archive the journal without it"
         )
     return [*journals, *find_feeds(options, files, cores)]
 
@@ -112,7 +112,7 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
         raise ConfigurationError("a file ends, and cannot be followed", where=str(files[0]), hint="leave out --follow")
     if files and not options.tables:
         raise ConfigurationError(
-            "is a recorded feed, and no converter table is told", where=str(files[0]), hint="--table itch"
+            "is a recorded feed and needs a converter table", where=str(files[0]), hint="--table itch"
         )
     tables, venues, prefixes = (
         shared(given, len(files), name)
