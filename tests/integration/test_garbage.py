@@ -17,10 +17,17 @@ def thrown(group: int, randomness: random.Random) -> list[bytes]:
     packer = Packer(99, group, 1)
     packer.add("a.b", b"payload")
     good = packer.flush() or b""
-    damaged = [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(0, len(good), 3)]
     forged = [encode_nack(5, group, 1, [(1, 2**62)]), encode_gone(5, group, 1, [(1, 2**62)])]
     noise = [randomness.randbytes(randomness.randrange(1_500)) for _ in range(100)]
-    return [b"", *[good[:at] for at in range(0, len(good), 5)], *damaged, *forged, *noise]
+    return [b"", *truncated(good), *damaged(good), *forged, *noise]
+
+
+def truncated(packet: bytes) -> list[bytes]:
+    return [packet[:at] for at in range(0, len(packet), 5)]
+
+
+def damaged(packet: bytes) -> list[bytes]:
+    return [packet[:at] + bytes([packet[at] ^ 0x41]) + packet[at + 1 :] for at in range(0, len(packet), 3)]
 
 
 def sender() -> socket.socket:
@@ -42,7 +49,8 @@ def test_every_port_of_the_middleware() -> None:
         MulticastPublisher(channel) as publisher,
     ):
         targets = [(channel.group, channel.port), receiver._own.getsockname(), publisher._socket.getsockname()]
-        junk = thrown(channel.group_id, randomness)
+        request = encode_nack(publisher.publisher_id, channel.group_id, publisher.epoch, [(1, 2)])
+        junk = [*truncated(request), *damaged(request), *thrown(channel.group_id, randomness)]
         for number, payload in enumerate(wanted):
             for target in targets:
                 intruder.sendto(junk[number % len(junk)], target)
