@@ -1,5 +1,6 @@
 """Trading calendars: which date a moment belongs to, in the venue's time zone, and when the sessions of a date are."""
 
+from collections.abc import Callable
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
@@ -112,6 +113,34 @@ def test_shipped_holidays_are_trading_days_otherwise() -> None:
         assert len(set(document.holidays)) == len(document.holidays)
     assert not US.lists(date(2099, 1, 1))
     assert US.is_trading_date(date(2099, 1, 1)), "beyond the years that are listed, only weekends are known"
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_date_beyond_the_listed_years_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    def warned(ask: Callable[[TradingCalendar], object]) -> list[dict[str, str]]:
+        caplog.clear()
+        ask(TradingCalendar(US.document))
+        return [record.fields for record in caplog.records if record.message == "holidays_unlisted"]  # type: ignore[attr-defined]
+
+    assert not warned(
+        lambda calendar: (calendar.trading_date(at("2035-12-31T12:00")), calendar.hours(date(2013, 1, 2)))
+    )
+    for ask in (
+        lambda calendar: calendar.trading_date(at("2035-12-31T22:00")),
+        lambda calendar: calendar.next_date(date(2035, 12, 31)),
+        lambda calendar: calendar.hours(date(2036, 1, 1)),
+        lambda calendar: [calendar.on_or_after(date(2036, 1, day)) for day in range(1, 30)],
+    ):
+        [warning] = warned(ask)
+        assert (warning["calendar"], warning["date"], warning["listed"]) == (
+            "us-equities",
+            "2036-01-01",
+            "2013 to 2035",
+        )
+    assert len(warned(lambda calendar: calendar.trading_date(at("2012-06-21T12:00")))) == 1
+    caplog.clear()
+    TradingCalendar.parse(CHICAGO).next_date(date(2099, 1, 1))
+    assert not caplog.records, "a calendar without years claims none"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@
     calendar.trading_date(receive_ns)           # in the venue's time zone, weekends and holidays left out
     calendar.hours(date(2026, 11, 27))          # an early close: the regular session ends at 13:00 in New York
 
-A calendar is a TOML document (docs/calendars.md). Nothing here reads a clock: the moment is an argument.
+A calendar is a TOML document (docs/calendars.md). Nothing here reads a clock: the moment is an argument. A calendar
+that is asked about a year whose holidays it does not list answers by its weekdays, and logs one warning.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import Config, load_toml, parse_toml
 from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
 
 DIRECTORY = Path(__file__).parent / "calendars"
 MIDNIGHT = time(0)
@@ -30,6 +32,8 @@ Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "frid
 WEEKDAYS: tuple[Weekday, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Venue = Annotated[str, msgspec.Meta(pattern=r"^[A-Z0-9]{4}\Z")]
 Year = Annotated[int, msgspec.Meta(ge=1970, le=2200)]
+
+log = logger("calendar")
 
 
 class CalendarDocument(Config, frozen=True):
@@ -91,7 +95,7 @@ class TradingHours(NamedTuple):
 
 
 class TradingCalendar:
-    """The calendar of one or several venues; immutable."""
+    """The calendar of one or several venues; its answers never change."""
 
     def __init__(self, document: CalendarDocument, *, is_fallback: bool = False) -> None:
         self.document = document
@@ -101,6 +105,7 @@ class TradingCalendar:
         self._holidays = frozenset(document.holidays)
         self._early_closes = frozenset(document.early_closes)
         self._weekdays = frozenset(WEEKDAYS.index(each) for each in document.weekdays)
+        self._has_warned = False
 
     @staticmethod
     def load(name: str, beside: Path = Path()) -> TradingCalendar:
@@ -145,6 +150,7 @@ class TradingCalendar:
         """The first trading date that is not before this date."""
         for distance in range(CLOSED_DAYS_MAX):
             if self.is_trading_date(found := day + timedelta(days=distance)):
+                self._warn_unlisted(found)
                 return found
         raise ConfigurationError(
             f"there is no trading date in the {CLOSED_DAYS_MAX} days from {day.isoformat()} on",
@@ -176,6 +182,7 @@ class TradingCalendar:
         document = self.document
         if document.open == document.close:
             return None
+        self._warn_unlisted(day)
         close, post_close = document.close, document.post_close
         if day in self._early_closes and document.early_close is not None:
             close, post_close = document.early_close, document.early_post_close
@@ -189,6 +196,21 @@ class TradingCalendar:
         if post_close is not None:
             post_close_ns = self._ns(day if post_close >= close else day + timedelta(days=1), post_close)
         return TradingHours(pre_open_ns, open_ns, close_ns, post_close_ns)
+
+    def _warn_unlisted(self, day: date) -> None:
+        """Log the first date that is outside the listed years; every later one has the same cause."""
+        years = self.document.years
+        if self._has_warned or years is None or self.lists(day):
+            return
+        self._has_warned = True
+        log.warning(
+            "holidays_unlisted",
+            calendar=self.name,
+            date=day.isoformat(),
+            listed=f"{years[0]} to {years[1]}",
+            effect="only weekdays are known: holidays count as trading dates, and early closes as full days",
+            hint="configure a calendar file that lists the holidays of that year (docs/calendars.md)",
+        )
 
     def _ns(self, day: date, at: time) -> int:
         return round(datetime.combine(day, at, self.zone).timestamp()) * NS_PER_SECOND
