@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
@@ -50,6 +51,7 @@ from penstock.middleware.unicast import (
 from penstock.model import MessageModel
 from penstock.net.udp import free_channel
 from penstock.security import Sealer
+from penstock.security.brokering import BrokeredStream
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
@@ -394,6 +396,52 @@ def test_a_stream_that_moves_is_followed_without_a_loss(feed: AdminClient, alice
         b.publish_batch(Originated(AAPL, [number + 1]))  # the old one is silent from here on
         assert [each.seq for each in take(subscription, 1)] == [number + 1]
     assert subscription.losses == []
+
+
+@pytest.mark.spec("SUB-2", "SYNC-9")
+def test_an_adapter_that_comes_while_messages_of_another_wait_to_be_read_costs_nothing(
+    feed: AdminClient, alice: Client
+) -> None:
+    channels = [free_channel(), free_channel()]
+    feed.register(registered_on(channels[0], A_ID))
+    subscription = alice.subscribe("md.us.eq.AAPL.>")
+    with adapter_on(channels[0], A_ID, feed) as first:
+        numbers = drained(subscription, first, AAPL, 1)
+        for number in range(2, 402):  # more datagrams than are read at once
+            first.publish_batch(Originated(AAPL, [number]))
+        feed.register(registered_on(channels[1], B_ID, index=1))
+        wait_until(lambda: subscription._commands, "the client knows the second adapter")
+        numbers += take(subscription, 1)  # the reader learns of it, too, with hundreds of messages yet to be read
+        with adapter_on(channels[1], B_ID, feed) as second:
+            for number in range(402, 412):
+                first.publish_batch(Originated(AAPL, [number]))
+                second.publish_batch(Originated(AAPL, [number]))
+            numbers += drained(subscription, second, AAPL, 412)
+    assert [each.seq for each in numbers] == list(range(1, 413))
+    assert subscription.losses == []
+
+
+@pytest.mark.spec("SUB-2", "SYNC-9")
+def test_messages_of_an_adapter_that_left_are_read_to_the_end(feed: AdminClient, alice: Client) -> None:
+    channels = [free_channel(), free_channel()]
+    for index, (channel, publisher_id) in enumerate(zip(channels, (A_ID, B_ID), strict=True)):
+        feed.register(registered_on(channel, publisher_id, index=index))
+    subscription = alice.subscribe("md.us.eq.AAPL.>")
+    with adapter_on(channels[0], A_ID, feed) as first, adapter_on(channels[1], B_ID, feed) as second:
+        numbers = drained(subscription, first, AAPL, 1)
+        for number in range(2, 402):
+            first.publish_batch(Originated(AAPL, [number]))
+        subscription.moved([left_by(subscription, A_ID)])
+        numbers += drained(subscription, second, AAPL, 402)
+    assert [each.seq for each in numbers] == list(range(1, 403))
+    assert subscription.losses == []
+
+
+def left_by(subscription: Subscription, publisher_id: int) -> BrokeredStream:
+    """The subscription's stream as it is without this adapter."""
+    (stream,) = subscription._brokered.streams
+    addresses = [each for each in stream.addresses if each.publisher_id != publisher_id]
+    return msgspec.structs.replace(stream, addresses=addresses)
 
 
 def test_a_discontinuity_and_a_gap_are_told(feed: AdminClient, alice: Client) -> None:

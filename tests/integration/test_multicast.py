@@ -15,12 +15,14 @@ from typing import Any
 import numpy
 import pytest
 
+from client_kit import Originated
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError
 from penstock.middleware import (
     Deliver,
     DeliverBatch,
     LossReceipt,
+    MergeGap,
     OutgoingBatch,
     PublisherConfig,
     ReceiverConfig,
@@ -31,9 +33,11 @@ from penstock.middleware import (
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.middleware.files import claim_epoch
 from penstock.middleware.grouping import channels_for
+from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.topics import GroupMap
 from penstock.wire import encode_gone, encode_nack
+from unit.merge_kit import numbers_of
 from waiting import wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
@@ -469,3 +473,57 @@ def test_more_groups_than_sockets() -> None:
     assert {each.stream.group for each in told if isinstance(each, StreamStarted)} == {
         groups.group_of(topic) for topic in topics
     }
+
+
+@pytest.mark.spec("SUB-2")
+def test_channels_change_without_a_break_of_the_streams_that_stay() -> None:
+    first, second = free_channel(), free_channel()
+    with (
+        MulticastPublisher(first, config=QUICK) as one,
+        MulticastPublisher(second, config=QUICK) as two,
+        MulticastReceiver([first], config=FROM_START) as receiver,
+    ):
+        for number in range(200):
+            one.publish("t.one", number.to_bytes(8))
+        receiver.listen([first, second])
+        for number in range(200, 210):
+            one.publish("t.one", number.to_bytes(8))
+            two.publish("t.two", number.to_bytes(8))
+        told = receive_until(receiver, lambda told: len(payloads(told)) == 220)
+        assert [each.payload for each in told if getattr(each, "topic", "") == "t.one"] == [
+            number.to_bytes(8) for number in range(210)
+        ]
+        assert [type(each) for each in told if not hasattr(each, "topic")] == [StreamStarted, StreamStarted]
+        one.publish("t.one", b"before it is left")
+        receiver.listen([second])
+        one.publish("t.one", b"after it is left")
+        two.publish("t.two", b"last")
+        told = receive_until(receiver, lambda told: b"last" in payloads(told))
+        assert sorted(payloads(told)) == [b"before it is left", b"last"]
+        receiver.listen([first, second])
+        told = receive_until(receiver, lambda told: b"after it is left" in payloads(told))
+        assert payloads(told) == [b"after it is left"], "the keep-alive shows the loss, and it is repaired"
+        with pytest.raises(ConfigurationError, match="uses interface"):
+            receiver.listen([Channel(group=first.group, port=first.port, interface="127.0.0.2")])
+
+
+@pytest.mark.spec("SUB-2", "SYNC-7")
+def test_a_source_that_is_replaced_is_read_before_its_successor(channel: Channel) -> None:
+    old = MulticastReceiver([channel])
+    with MergingReceiver([old]) as merging, MulticastPublisher(channel, config=QUICK) as publisher:
+        for number in range(1, 301):  # more datagrams than are read at once
+            publisher.publish_batch(Originated("t.one", [number]))
+        merging.add(MulticastReceiver([channel]))
+        merging.retire(old)
+        publisher.publish_batch(Originated("t.one", [301]))
+        numbers: list[int] = []
+        gaps: list[MergeGap] = []
+
+        def is_complete() -> bool:
+            told = merging.receive(0.1)
+            numbers.extend(numbers_of(told))
+            gaps.extend(each for each in told if isinstance(each, MergeGap))
+            return numbers[-1:] == [301]
+
+        wait_until(is_complete, "the last message")
+        assert (numbers, gaps) == (list(range(1, 302)), [])

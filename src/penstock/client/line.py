@@ -231,18 +231,20 @@ class Line:
             known, receiver = self._multicast.get(interface, (frozenset(), None))
             if channels == known:
                 continue
-            if channels:
-                made = MulticastReceiver(
+            if receiver is None:
+                receiver = MulticastReceiver(
                     sorted(channels, key=str),
                     config=self._around.config.receiver,
                     counters=self._around.counters,
                     authenticator=self._authenticator(),
                 )
-                self._multicast[interface] = (channels, made)
-                self._merging.add(made)
+                self._merging.add(receiver)
+            elif channels:
+                receiver.listen(sorted(channels, key=str))
+            if channels:
+                self._multicast[interface] = (channels, receiver)
             else:
                 del self._multicast[interface]
-            if receiver is not None:
                 self._merging.retire(receiver)
 
     def _authenticator(self) -> Authenticator:

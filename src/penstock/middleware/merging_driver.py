@@ -35,7 +35,8 @@ class Source(Protocol):
 
 class MergingReceiver:
     """Works in the caller's thread. Sources may come and go while it is used: one that takes another's place is added
-    first, so that nothing is missed between the two."""
+    first, so that nothing is missed between the two. The replaced source is read before the others: if a stream went on
+    in its successor first, everything that the replaced source still has would be taken for lost."""
 
     def __init__(
         self, sources: Sequence[Source], *, config: MergerConfig | None = None, counters: Counters | None = None
@@ -67,8 +68,10 @@ class MergingReceiver:
         self._sources.append(source)
 
     def retire(self, source: Source) -> None:
-        """Another one has taken its place: read what it has for a moment, then close it."""
+        """Another source has taken its place: read it for a moment, before the others, then close it."""
         self._retired[source] = time.monotonic_ns() + RETIREMENT_NS
+        self._sources.remove(source)
+        self._sources.insert(0, source)
 
     def handle(self, event: MergerEvent) -> list[MergerInstruction]:
         """Tell the merger something that comes from elsewhere."""
@@ -87,7 +90,8 @@ class MergingReceiver:
                 wait = self._wait_seconds(deadline_ns) if index == 0 else 0.0
                 out = [told for each in source.receive(wait) for told in self.handle(each)]
                 if out:
-                    self._sources.append(self._sources.pop(index))  # the others have their turn first
+                    if source not in self._retired:
+                        self._sources.append(self._sources.pop(index))  # the others have their turn first
                     return out
             now_ns = time.monotonic_ns()
             due_ns = self.merger.next_deadline_ns()

@@ -28,7 +28,16 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.receiver import Receiver
-from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_sockets, host_socket
+from penstock.net.udp import (
+    Channel,
+    Inlet,
+    Outlet,
+    address_key,
+    group_sockets,
+    host_socket,
+    join_group,
+    leave_group,
+)
 from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 
 log = logger("middleware.driver")
@@ -169,7 +178,7 @@ class SocketReceiver(LaneReceiver):
 
 
 class MulticastReceiver(SocketReceiver):
-    """Receives from one or more channels on one interface."""
+    """Receives from one or more channels on one interface; listen() changes them."""
 
     def __init__(
         self,
@@ -182,20 +191,21 @@ class MulticastReceiver(SocketReceiver):
         gather_us: int = 0,
         authenticator: Authenticator | None = None,
     ) -> None:
-        if len({channel.interface for channel in channels}) != 1:
-            raise ConfigurationError("a receiver needs channels, all on one interface")
+        interface = _interface_of(channels)
         # repairs come to a socket of our own: several receivers of a machine share the port of the group
-        own = host_socket(channels[0].interface, multicast_hops=channels[0].hops)
+        own = host_socket(interface, multicast_hops=channels[0].hops)
         try:
-            others = group_sockets(channels)
+            self._joined = group_sockets(channels)
         except ConfigurationError:
             own.close()
             raise
-        keys: dict[int, int] = {channel.group_id: channel.key for channel in channels}
+        self._interface = interface
+        self._left: dict[socket.socket, Channel] = {}
+        """Sockets of channels that were left: they receive nothing new, and are read until the next listen()."""
         super().__init__(
             own,
-            others,
-            keys,
+            list(self._joined),
+            {channel.group_id: channel.key for channel in channels},
             config=config,
             counters=counters,
             spin=spin,
@@ -203,6 +213,43 @@ class MulticastReceiver(SocketReceiver):
             gather_us=gather_us,
             authenticator=authenticator,
         )
+
+    def listen(self, channels: Sequence[Channel]) -> None:
+        """Listen to these channels from now on, by the same interface. Streams of channels that stay continue without
+        a break, and datagrams of a channel that is left are delivered if they arrived before."""
+        if _interface_of(channels) != self._interface:
+            raise ConfigurationError(
+                f"the receiver uses interface {self._interface}, and the channels use {channels[0].interface}",
+                hint="make another receiver",
+            )
+        for each in [sock for sock, channel in self._left.items() if channel not in channels]:
+            del self._left[each]
+            self._sockets.remove(each)
+            each.close()
+        for sock, channel in list(self._left.items()):
+            join_group(sock, channel)
+            self._joined[sock] = [channel]
+            del self._left[sock]
+        known = {channel for joined in self._joined.values() for channel in joined}
+        fresh = [channel for channel in channels if channel not in known]
+        made = group_sockets(fresh, used=len(self._sockets)) if fresh else {}
+        for sock, joined in self._joined.items():
+            for channel in [each for each in joined if each not in channels]:
+                leave_group(sock, channel)
+                joined.remove(channel)
+                if not joined:
+                    self._left[sock] = channel
+        self._joined = {**{sock: joined for sock, joined in self._joined.items() if joined}, **made}
+        self._sockets += made
+        self._keys.update({channel.group_id: channel.key for channel in channels})
+        self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
+
+
+def _interface_of(channels: Sequence[Channel]) -> str:
+    interfaces = {channel.interface for channel in channels}
+    if len(interfaces) != 1:
+        raise ConfigurationError("a receiver needs channels, all on one interface")
+    return interfaces.pop()
 
 
 def note_unsent(counters: Counters, count: int, error: int) -> None:

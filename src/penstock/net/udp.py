@@ -86,19 +86,21 @@ FREE_PORT_FIRST = 12_000
 FREE_PORTS = 20_000
 
 
-def group_sockets(channels: Sequence[Channel]) -> list[socket.socket]:
-    """Sockets that together receive what is sent to the channels, one for each while there is room for so many."""
-    at_once = 1 if len(channels) < SOCKETS_MAX else MEMBERSHIPS_MAX
+def group_sockets(channels: Sequence[Channel], *, used: int = 1) -> dict[socket.socket, list[Channel]]:
+    """Sockets that together receive what is sent to the channels, with the channels of each: one channel per socket
+    while there is room for so many beside the `used` sockets of the receiver."""
+    at_once = 1 if len(channels) + used <= SOCKETS_MAX else MEMBERSHIPS_MAX
     by_port: dict[int, list[Channel]] = {}
-    for channel in channels:
+    for channel in dict.fromkeys(channels):
         by_port.setdefault(channel.port, []).append(channel)
-    made: list[socket.socket] = []
+    made: dict[socket.socket, list[Channel]] = {}
     try:
         for alike in by_port.values():
-            made += [group_socket(*alike[start : start + at_once]) for start in range(0, len(alike), at_once)]
-        if len(made) >= SOCKETS_MAX:
+            for together in (alike[start : start + at_once] for start in range(0, len(alike), at_once)):
+                made[group_socket(*together)] = together
+        if len(made) + used > SOCKETS_MAX:
             raise ConfigurationError(
-                f"{len(channels)} channels need {len(made)} sockets, a receiver has room for {SOCKETS_MAX - 1}",
+                f"{len(channels)} channels need {len(made)} sockets, a receiver has room for {SOCKETS_MAX - used}",
                 hint="use fewer groups, or several receivers",
             )
     except ConfigurationError:
@@ -116,12 +118,31 @@ def group_socket(channel: Channel, *others: Channel) -> socket.socket:
         made.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         made.bind(("" if others else channel.group, channel.port))
         for each in dict.fromkeys((channel, *others)):
-            membership = socket.inet_aton(each.group) + socket.inet_aton(each.interface)
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _membership(each, each.interface))
     except OSError as error:
         made.close()
         raise _explained(error, f"cannot join {channel} on {channel.interface}") from None
     return made
+
+
+def join_group(sock: socket.socket, channel: Channel) -> None:
+    """Have a socket that is bound to the channel receive what is sent to it, again."""
+    try:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, _membership(channel, channel.interface))
+    except OSError as error:
+        raise _explained(error, f"cannot join {channel} on {channel.interface}") from None
+
+
+def leave_group(sock: socket.socket, channel: Channel) -> None:
+    """Have the socket receive nothing more that is sent to the channel; what came before stays to be read."""
+    try:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, _membership(channel, channel.interface))
+    except OSError as error:  # the interface is gone, and the membership with it
+        log.warning("group_not_left", channel=str(channel), error=str(error))
+
+
+def _membership(channel: Channel, interface: str) -> bytes:
+    return socket.inet_aton(channel.group) + socket.inet_aton(interface)
 
 
 class Memberships:
@@ -136,7 +157,7 @@ class Memberships:
         return [each.fileno() for _, each, _ in self._sockets]
 
     def join(self, channel: Channel) -> None:
-        membership = socket.inet_aton(channel.group) + socket.inet_aton(self._interface)
+        membership = _membership(channel, self._interface)
         for port, sock, groups in self._sockets:
             if port != channel.port:
                 continue
@@ -160,11 +181,7 @@ class Memberships:
             if port == channel.port and channel.group in groups:
                 groups.remove(channel.group)
                 if groups:
-                    membership = socket.inet_aton(channel.group) + socket.inet_aton(self._interface)
-                    try:
-                        sock.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
-                    except OSError as error:  # the interface is gone, and the membership with it
-                        log.warning("group_not_left", channel=str(channel), error=str(error))
+                    leave_group(sock, msgspec.structs.replace(channel, interface=self._interface))
                 else:
                     sock.close()
                     del self._sockets[number]
@@ -276,4 +293,6 @@ __all__ = [
     "group_socket",
     "group_sockets",
     "host_socket",
+    "join_group",
+    "leave_group",
 ]
