@@ -1,4 +1,6 @@
-"""SipHash-2-4 with 128 bits, written from the paper for the tests: nothing of it is shared with the product."""
+"""SipHash-2-4 with 128 bits and the tags of packets, written from the paper and docs/protocol/packet.md for the tests.
+
+Nothing is shared with the product."""
 
 MASK = 2**64 - 1
 
@@ -43,3 +45,15 @@ def siphash_128(data: bytes, key: bytes) -> bytes:
     state.v[1] ^= 0xDD
     state.rounds(4)
     return low + state.half()
+
+
+def packet_tag(data: bytes, key: bytes) -> bytes:
+    """SipHash of short data; of long data, SipHash of the four lanes, the size and the bytes of no whole block."""
+    if len(data) < 256:
+        return siphash_128(data, key)
+    keys = [siphash_128(number.to_bytes(8, "little"), key) for number in range(5)]
+    whole = len(data) // 32 * 32
+    words = [data[at : at + 8] for at in range(0, whole, 8)]
+    lanes = [siphash_128(b"".join(words[lane::4]), keys[lane]) for lane in range(4)]
+    first, second = [each[:8] for each in lanes], [each[8:] for each in lanes]
+    return siphash_128(b"".join([*first, *second, len(data).to_bytes(8, "little"), data[whole:]]), keys[4])

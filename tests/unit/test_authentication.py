@@ -2,6 +2,7 @@
 
 import pytest
 
+from interop import siphash_reference
 from interop.siphash_reference import siphash_128
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
@@ -34,7 +35,7 @@ from penstock.wire import (
     encode_gone,
     encode_nack,
 )
-from penstock.wire._authentication import siphash, source_key
+from penstock.wire._authentication import packet_tag, siphash, source_key
 from unit.authentication_kit import KEY, NEXT_KEY, authentic, scope
 from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, NoRandomness, packets
 
@@ -71,6 +72,12 @@ def test_siphash_has_the_published_vectors() -> None:
 def test_siphash_agrees_with_an_independent_implementation(size: int) -> None:
     data, key = bytes(at * 7 & 0xFF for at in range(size)), bytes(range(100, 116))
     assert siphash(data, key) == siphash_128(data, key)
+
+
+@pytest.mark.parametrize("size", [56, 255, 256, 257, 287, 288, 319, 1_024, 1_496, 8_980, 65_507])
+def test_tags_agree_with_an_independent_implementation(size: int) -> None:
+    data, key = bytes((at * 7 ^ at >> 8) & 0xFF for at in range(size)), bytes(range(100, 116))
+    assert packet_tag(data, key) == siphash_reference.packet_tag(data, key)
 
 
 def test_a_key_has_sixteen_bytes_and_an_id() -> None:

@@ -3,9 +3,13 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from penstock.wire._datagrams cimport DatagramBatch
 
 
+cdef extern from "penstock/wire/siphash.h" nogil:
+    ctypedef struct siphash_keys:
+        pass
+
+
 cdef struct Key:
-    uint64_t low
-    uint64_t high
+    siphash_keys hashing
     uint32_t key_id # 0: no key, or a free place
     uint32_t scope
 

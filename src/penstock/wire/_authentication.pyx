@@ -1,6 +1,7 @@
 """The authentication trailer of datagrams: made by senders, checked by receivers before anything else is looked at.
 
-The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag. docs/protocol/packet.md draws the layout.
+The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag, in four lanes if these are long. docs/protocol/packet.md draws the
+layout.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -38,6 +39,8 @@ from penstock.wire.authentication import KEY_SIZE
 
 cdef extern from "penstock/wire/siphash.h" nogil:
     void siphash_128(const uint8_t *data, size_t size, uint64_t low, uint64_t high, uint64_t *out)
+    void siphash_derive(siphash_keys *keys, uint64_t low, uint64_t high)
+    void siphash_tag(const uint8_t *data, size_t size, const siphash_keys *keys, uint64_t *out)
 
 cdef uint64_t NAMED = <uint64_t>1 << 63 # a source that is no IPv4 address: see DatagramBatch
 
@@ -45,18 +48,30 @@ cdef uint64_t NAMED = <uint64_t>1 << 63 # a source that is no IPv4 address: see 
 def siphash(bytes data not None, bytes key not None) -> bytes:
     """SipHash-2-4 of the bytes, 128 bits of it."""
     cdef uint64_t out[2]
+    check_key(key)
+    siphash_128(<const uint8_t *>data, len(data), load_u64(<const uint8_t *>key), load_u64(<const uint8_t *>key + 8), out)
+    return PyBytes_FromStringAndSize(<char *>out, sizeof(out))
+
+
+def packet_tag(bytes data not None, bytes key not None) -> bytes:
+    """The tag of a packet and the first bytes of its trailer."""
+    cdef uint64_t out[2]
     cdef Key parsed
     parse_bytes(&parsed, key)
-    siphash_128(<const uint8_t *>data, len(data), parsed.low, parsed.high, out)
+    siphash_tag(<const uint8_t *>data, len(data), &parsed.hashing, out)
     return PyBytes_FromStringAndSize(<char *>out, sizeof(out))
+
+
+cdef int check_key(bytes data) except -1:
+    if len(data) != KEY_SIZE:
+        raise LocalProtocolError(f"an authentication key has {KEY_SIZE} bytes, not {len(data)}")
+    return 0
 
 
 cdef int parse_bytes(Key *key, bytes data) except -1:
     memset(key, 0, sizeof(Key))
-    if len(data) != KEY_SIZE:
-        raise LocalProtocolError(f"an authentication key has {KEY_SIZE} bytes, not {len(data)}")
-    key.low = load_u64(<const uint8_t *>data)
-    key.high = load_u64(<const uint8_t *>data + 8)
+    check_key(data)
+    siphash_derive(&key.hashing, load_u64(<const uint8_t *>data), load_u64(<const uint8_t *>data + 8))
     return 0
 
 
@@ -76,7 +91,7 @@ cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept
     trailer[TRAILER_VERSION_AT] = TRAILER_VERSION
     store_u32(trailer + TRAILER_KEY_ID_AT, key.key_id)
     if key.key_id:
-        siphash_128(packet, size + TRAILER_TAG_AT, key.low, key.high, tag)
+        siphash_tag(packet, size + TRAILER_TAG_AT, &key.hashing, tag)
     else:
         tag[0] = tag[1] = 0
     memcpy(trailer + TRAILER_TAG_AT, tag, sizeof(tag))
@@ -332,7 +347,7 @@ cdef class Authenticator:
         if vouched is NULL or vouched.scope != key.scope or not vouched.epoch_first <= epoch <= vouched.epoch_last:
             self.unvouched += 1
             return False
-        siphash_128(data, size - TRAILER_SIZE + TRAILER_TAG_AT, key.low, key.high, tag)
+        siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
         # all bits are compared, so that the time says nothing about how many are right
         if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
             self.forged += 1
