@@ -60,6 +60,12 @@ class Plant:
     def events(self, name: str, after: int = 0) -> list[EventBody]:
         return [each.body for each in self.core.events(self.caller(name), after).events]
 
+    def confirm(self, name: str, session: str = "") -> None:
+        """The client asks for the events after all that there are, and so confirms them."""
+        number = self.core.state.meta.event_number
+        self.core.readers.begin(name, session or name, number, self.now_ns)
+        self.core.readers.end(session or name, self.now_ns)
+
     def wait(self, seconds: float) -> None:
         self.now_ns += int(seconds * NS_PER_SECOND)
         self.core.tick(self.now_ns)

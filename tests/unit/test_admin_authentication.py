@@ -1,14 +1,22 @@
 """The administration server and authentic packets: who gets keys, which epochs count, and when keys change."""
 
+import msgspec
 import pytest
 
-from admin_plant import Plant
+from admin_plant import NOW_NS, Plant
 from penstock.admin.authentication import EPOCHS_AHEAD
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, RequestError
 from penstock.security import Policy
-from penstock.security.authentication import PUBLISHERS, scope_of
+from penstock.security.authentication import PUBLISHERS, is_older, scope_of
 from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import Authentication, AuthenticationChanged, PublisherRequest, Vouched
+from penstock.security.brokering import (
+    Authentication,
+    AuthenticationChanged,
+    PublisherRequest,
+    StreamMoved,
+    Vouched,
+)
 
 
 def changes(plant: Plant, client: str) -> list[Authentication]:
@@ -66,14 +74,200 @@ def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() ->
     (pending,) = changes(plant, "bob")
     assert ([each.key_id for each in pending.keys], pending.active_key_id) == ([1, 2], 1)
     assert not changes(plant, "alice")
+    plant.confirm("feed")
     plant.wait(plant.limits.key_grace_s + 0.1)
     active = changes(plant, "feed")[-1]
     assert ([each.key_id for each in active.keys], active.active_key_id) == ([1, 2], 2)
+    plant.confirm("feed")
     plant.wait(plant.limits.key_grace_s + 0.1)
     rotated = changes(plant, "bob")[-1]
     assert ([each.key_id for each in rotated.keys], rotated.active_key_id) == ([2], 2)
     assert rotated == changes(plant, "feed")[-1]
     assert not changes(plant, "alice")
+
+
+@pytest.mark.spec("AUTH-2")
+def test_holders_that_asked_for_later_events_know_a_claimed_publisher() -> None:
+    plant = Plant()
+    for name in ("alice", "bob"):
+        plant.core.authenticate(plant.caller(name), plant.now_ns)
+        plant.confirm(name)
+    plant.core.claim_publisher(plant.caller("feed"), PublisherRequest(name="quotes"), plant.now_ns)
+    number = plant.core.state.meta.event_number
+
+    def unaware() -> list[str]:
+        return plant.core.authentication.unaware(PUBLISHERS, number, plant.now_ns)
+
+    assert unaware() == ["alice", "bob"]
+    for name, left in (("alice", ["bob"]), ("bob", [])):
+        answer = plant.core.events(plant.caller(name), 0)
+        plant.core.readers.begin(name, name, answer.next_after, plant.now_ns)
+        assert unaware() == left
+
+
+def keys_of(told: Authentication) -> tuple[list[int], int]:
+    return [each.key_id for each in told.keys], told.active_key_id
+
+
+def rotating() -> Plant:
+    """Alice has lost her right, and key 2 is pending."""
+    plant = Plant()
+    plant.register()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.confirm("feed")
+    plant.revoke("alice")
+    return plant
+
+
+@pytest.mark.spec("AUTH-1")
+@pytest.mark.parametrize("late", ["feed", "bob"])
+def test_a_new_key_waits_for_holders_that_have_not_confirmed_it(late: str) -> None:
+    plant = rotating()
+    plant.core.readers.begin(late, "its only session", 0, plant.now_ns)  # it asks for events, and gets no answer yet
+    for _ in range(3):
+        plant.wait(3)
+        plant.beat(key_ids=())
+        plant.confirm("feed", "another process")
+        assert keys_of(changes(plant, "bob")[-1]) == ([1, 2], 1)
+    plant.wait(1)  # key_rotation_s
+    assert keys_of(changes(plant, "bob")[-1]) == ([1, 2], 2)
+    for _ in range(3):
+        plant.wait(3)
+        assert keys_of(changes(plant, "bob")[-1]) == ([1, 2], 2)
+    plant.wait(1)
+    assert keys_of(changes(plant, "bob")[-1]) == ([2], 2)
+
+
+@pytest.mark.spec("AUTH-1")
+def test_an_adapter_that_never_asks_for_events_delays_a_key_and_does_not_stop_it() -> None:
+    plant = Plant()
+    plant.register()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.revoke("alice")
+    plant.wait(9.9)
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 1)
+    plant.wait(0.1)
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 2)
+
+
+@pytest.mark.spec("AUTH-1")
+def test_a_reader_that_is_gone_delays_nothing() -> None:
+    plant = rotating()
+    plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
+    plant.core.readers.end("bob", plant.now_ns, is_gone=True)
+    plant.confirm("feed")
+    plant.wait(1.1)
+    assert keys_of(changes(plant, "bob")[-1]) == ([1, 2], 2)
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-6")
+def test_one_revocation_after_another_does_not_postpone_the_new_key() -> None:
+    plant = Plant()
+    plant.register()
+    for name in ("alice", "bob", "carol"):
+        plant.subscribe(name, "md.us.eq.AAPL.quote", name=name)
+    plant.revoke("alice")
+    plant.wait(6)
+    plant.revoke("bob")
+    plant.wait(4)
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 3], 3)
+
+
+@pytest.mark.spec("AUTH-1")
+def test_a_rotation_goes_on_by_its_age_after_a_restart() -> None:
+    again = rotating().again(NOW_NS + 2 * NS_PER_SECOND)
+    again.wait(7.9)
+    assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 1)  # nobody has confirmed it to this server
+    again.wait(0.1)
+    assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 2)
+    confirmed = rotating().again(NOW_NS + 2 * NS_PER_SECOND)
+    confirmed.confirm("feed")
+    confirmed.wait(0)
+    assert keys_of(changes(confirmed, "bob")[-1]) == ([1, 2], 2)
+
+
+@pytest.mark.spec("AUTH-1")
+def test_publishers_of_clients_are_waited_for_after_a_restart() -> None:
+    plant = Plant()
+    plant.core.authenticate(plant.caller("alice"), plant.now_ns)
+    plant.core.claim_publisher(plant.caller("feed"), PublisherRequest(name="quotes"), plant.now_ns)
+    plant.core.authenticate(plant.caller("feed"), plant.now_ns)
+    text = plant.core.policy.text.replace("[clients.alice]", "[clients.alice]\nexpires = 2000-01-01T00:00:00Z")
+    plant.set_policy(Policy.parse(text))
+    again = plant.again(plant.now_ns)
+    again.wait(9.9)
+    assert keys_of(changes(again, "feed")[-1])[1] == 1
+    again.confirm("feed")
+    again.wait(0)
+    assert keys_of(changes(again, "feed")[-1])[1] == 2
+
+
+@pytest.mark.spec("AUTH-1")
+def test_a_holder_that_may_not_see_all_of_a_grown_sealed_feed_has_its_tag_key_replaced() -> None:
+    plant = Plant()
+    plant.register(sealed=True)
+    assert plant.subscribe("alice", "md.us.eq.>").streams[0].authentication is not None
+    plant.register(sealed=True, topics=["md.us.eq.>", "derived.>"])
+    plant.confirm("feed")
+    plant.wait(plant.limits.key_grace_s)
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 2)
+    assert not changes(plant, "alice")
+
+
+def older_and_newer() -> tuple[Authentication, Authentication]:
+    plant = rotating()
+    older = changes(plant, "bob")[-1]
+    plant.confirm("feed")
+    plant.wait(1)
+    newer = changes(plant, "bob")[-1]
+    assert (older.active_key_id, newer.active_key_id) == (1, 2)
+    return older, newer
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-6")
+def test_a_node_never_goes_back_to_an_older_state() -> None:
+    older, newer = older_and_newer()
+    state = AuthenticationState(None, lambda scopes: None)
+    state.note(newer)
+    state.note(older)
+    assert state.scopes == [scope_of(newer)]
+    state.renew([older])
+    assert state.scopes == [scope_of(newer)]
+    state.renew([msgspec.structs.replace(older, scope="another feed")])
+    assert {each.name for each in state.scopes} == {"itch", "another feed"}
+    state.renew([newer])
+    assert state.scopes == [scope_of(newer)]
+
+
+def test_the_state_of_a_new_server_with_another_signing_key_counts() -> None:
+    older, newer = older_and_newer()
+    state = AuthenticationState(None, lambda scopes: None)
+    state.note(newer)
+    anew = msgspec.structs.replace(older, issuer="another one")
+    state.renew([anew])
+    assert state.scopes == [scope_of(anew)]
+
+
+@pytest.mark.spec("AUTH-2")
+def test_answers_from_before_and_after_a_registration_are_told_apart() -> None:
+    plant = Plant()
+    plant.register()
+    before = plant.subscribe("alice", "md.us.eq.>").streams[0].authentication
+    plant.register(adapter="b", index=1, publisher_id=12)
+    (moved,) = [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
+    after = moved.streams[0].authentication
+    assert before is not None
+    assert after is not None
+    assert set(vouched(after)) == {11, 12}
+    assert is_older(before, after)
+
+
+def test_a_server_that_takes_over_numbers_its_keys_beyond_those_of_the_other() -> None:
+    plant = rotating()
+    plant.core.promote("a test", plant.now_ns)
+    plant.revoke("bob")
+    assert keys_of(changes(plant, "feed")[-1])[0][-1] > 1_024
 
 
 @pytest.mark.spec("AUTH-1")

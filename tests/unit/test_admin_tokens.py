@@ -1,5 +1,6 @@
 """What was handed out is watched: tokens, keys and event numbers after cancel, modify, restart and failover."""
 
+import msgspec
 import pytest
 
 from admin_kit import policy_text
@@ -8,7 +9,7 @@ from penstock.admin import AdminLimits
 from penstock.admin.issued import ISSUED_MAX
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LimitError, NotEntitledError, RevokedError, TokenError
-from penstock.security import Policy
+from penstock.security import Policy, PrivateKey
 from penstock.security.brokering import GenerationChanged, Revoked
 from penstock.security.gate import TokenGate
 from penstock.security.token import TOKEN_SIZE_MAX
@@ -168,3 +169,37 @@ def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None
         gate.verify(brokered.token, plant.now_ns)
     plant.core.promote("the test says so", plant.now_ns)
     assert plant.events("filter")[-1] == GenerationChanged(generation=2, since_ns=plant.now_ns)
+
+
+@pytest.mark.spec("AUTH-6")
+def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_good() -> None:
+    plant = Plant()
+    brokered = plant.subscribe("alice", "md.us.>")
+    replaced = msgspec.structs.replace(
+        plant.core.verification(), token_keys=[PrivateKey(bytes(range(1, 33))).public.text]
+    )
+    plant.core.promote("the test says so", plant.now_ns)
+    plant.revoke("alice", reason="left the firm")
+    known = plant.core.verification()
+    gate = TokenGate(None)
+    gate.renew(known)
+    gate.renew(replaced)
+    assert gate.state is not None
+    assert (gate.state.token_keys, gate.state.generation) == (known.token_keys, known.generation)
+    with pytest.raises(RevokedError, match="left the firm"):
+        gate.verify(brokered.token, plant.now_ns)
+    # the server's own key was replaced, in the same generation: the new key counts, and revocations are kept
+    gate.renew(msgspec.structs.replace(known, token_keys=replaced.token_keys, revoked=[]))
+    assert gate.state.token_keys == replaced.token_keys
+    assert [each.subscription_id for each in gate.state.revoked] == ["s1"]
+
+
+@pytest.mark.spec("AUTH-6")
+def test_an_older_revocation_event_does_not_shorten_a_newer_one() -> None:
+    plant = Plant()
+    gate = TokenGate(None)
+    gate.renew(plant.core.verification())
+    for until_ns in (5, 3):
+        gate.note(Revoked(subscription_id="s1", client="alice", reason="left", until_ns=until_ns))
+    assert gate.state is not None
+    assert [each.until_ns for each in gate.state.revoked] == [5]

@@ -1,9 +1,10 @@
 """The HTTP side: routes, who may use them, bounded bodies, and every refusal as {code, what, where, hint}."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -30,6 +31,7 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION, Metrics
 from penstock.security import brokering as b
+from penstock.security.authentication import PUBLISHERS
 
 STATUSES = {
     "authentication": HTTPStatus.UNAUTHORIZED,
@@ -48,7 +50,11 @@ STATUSES = {
 """By the error's code; every other one is a bad request."""
 
 ANONYMOUS = ""
+TEXT_SIZE_MAX = 1_024
 log = logger("admin.http")
+
+
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -59,6 +65,8 @@ class Call(msgspec.Struct, frozen=True):
     query: Any
     path: dict[str, str]
     headers: dict[str, str]
+    receive: Receive
+    """The next message of the connection (ASGI)."""
 
 
 class AdminApp:
@@ -67,6 +75,7 @@ class AdminApp:
     def __init__(self, service: AdminService) -> None:
         self._service = service
         self._is_stopping = False
+        self._applied = asyncio.Event()  # set, and replaced, when a reader of events polls or disconnects
         self._openapi = msgspec.json.encode(openapi.document())
         routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
         self._metrics = Metrics()
@@ -83,6 +92,7 @@ class AdminApp:
         """Let those who wait for events go."""
         self._is_stopping = True
         self._service.wake()
+        self._note_applied()
 
     # From a request to a decision
 
@@ -103,6 +113,7 @@ class AdminApp:
                     _query(request, operation),
                     request.path_params,
                     dict(request.headers),
+                    request.receive,
                 )
                 if isinstance(call.document, b.LoginRequest):
                     caller = Caller(call.document.client, frozenset(), address)
@@ -215,11 +226,27 @@ class AdminApp:
 
     async def _events(self, call: Call) -> Any:
         query: EventsQuery = call.query
-        return await self._poll(
-            lambda: self._core.events(call.caller, query.after),
-            lambda answer: bool(answer.events) or not answer.is_complete,
-            query.wait_s,
+        readers, session = self._core.readers, call.headers["authorization"]
+        readers.begin(call.caller.client, session, query.after, self._service.now_ns)
+        self._note_applied()
+        polling = asyncio.ensure_future(
+            self._poll(
+                lambda: self._core.events(call.caller, query.after),
+                lambda answer: bool(answer.events) or not answer.is_complete,
+                query.wait_s,
+            )
         )
+        leaving = asyncio.ensure_future(_until_disconnected(call.receive))
+        try:
+            await asyncio.wait((polling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not polling.done():
+                raise ClientDisconnect
+            return polling.result()
+        finally:
+            readers.end(session, self._service.now_ns, is_gone=leaving.done())
+            self._note_applied()
+            for each in (polling, leaving):
+                each.cancel()
 
     async def _entitlements(self, call: Call) -> Any:
         core, service = self._core, self._service
@@ -240,7 +267,19 @@ class AdminApp:
         return self._respond(msgspec.json.encode(document), headers=headers)
 
     async def _publisher(self, call: Call) -> Any:
-        return self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
+        """The answer waits until receivers vouch for the publisher: they would drop its first packets before."""
+        answer = self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
+        core, number = self._core, self._core.state.meta.event_number
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._service.config.limits.publisher_wait_s
+        while unaware := core.authentication.unaware(PUBLISHERS, number, self._service.now_ns):
+            left_s = end_s - loop.time()
+            if left_s <= 0 or self._is_stopping:
+                log.warning("publisher_not_confirmed", publisher=answer.name, clients=",".join(unaware)[:TEXT_SIZE_MAX])
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._applied.wait(), left_s)
+        return answer
 
     async def _register(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.register(call.caller, call.document, now))
@@ -283,6 +322,11 @@ class AdminApp:
 
     # What they share
 
+    def _note_applied(self) -> None:
+        """Have claims that wait for readers of events look again."""
+        self._applied.set()
+        self._applied = asyncio.Event()
+
     @property
     def _core(self) -> Any:
         return self._service.core
@@ -297,6 +341,11 @@ class AdminApp:
             if is_enough(answer) or left_s <= 0 or self._is_stopping:
                 return answer
             await self._service.wait_for_change(left_s)
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _query(request: Request, operation: Operation) -> Any:

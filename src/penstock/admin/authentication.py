@@ -1,9 +1,11 @@
 """Authentication of packets: the keys of each scope, who holds them, and the publishers and epochs vouched for.
 
 A scope is a feed, or PUBLISHERS for publishers without a feed. A key is created when the scope's first publisher
-registers. When a holder loses its right, all other holders get the next key (pending). It becomes active after
-`key_grace_s`, and the previous key is accepted for another `key_grace_s`: packets in flight are not lost, and after
-twice that time the former holder's key is useless.
+registers. When a holder loses its right, all other holders get the next key (pending). It becomes active when all of
+them have confirmed it, and the previous key is dropped when all have confirmed the activation: packets in flight are
+not lost. Each step takes at least `key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing, so the
+former holder's key is useless after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder confirms an
+event by asking for later ones (EventReaders).
 """
 
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import msgspec
 
 from penstock.admin.config import AdminLimits
 from penstock.admin.feeds import Feeds
+from penstock.admin.readers import EventReaders
 from penstock.admin.records import AuthenticationKeyRecord, KeyState
 from penstock.admin.rights import Rights
 from penstock.admin.state import State
@@ -26,14 +29,25 @@ EPOCHS_AHEAD = 16
 
 
 class StreamAuthentication:
+    """`issuer` names the lineage of the server's state: its numbers can be compared with those of the same issuer."""
+
     def __init__(
-        self, state: State, limits: AdminLimits, random: Callable[[int], bytes], feeds: Feeds, rights: Rights
+        self,
+        state: State,
+        limits: AdminLimits,
+        random: Callable[[int], bytes],
+        feeds: Feeds,
+        rights: Rights,
+        readers: EventReaders,
+        issuer: str,
     ) -> None:
         self._state = state
         self._limits = limits
         self._random = random
         self._feeds = feeds
         self._rights = rights
+        self._readers = readers
+        self._issuer = issuer
 
     def hand_out(self, client: str, scope: str, now_ns: int) -> Authentication:
         """The current state of the scope, for a client that may have its keys; the server records the holders."""
@@ -42,7 +56,7 @@ class StreamAuthentication:
         for name, each in self._keys(scope).items():
             if client not in each.holders:
                 self._put(name, msgspec.structs.replace(each, holders=(*each.holders, client)))
-        return self._told(scope)
+        return self._told(scope, self._state.meta.event_number)
 
     def scopes(self) -> list[str]:
         """All scopes with keys, or with publishers whose packets need keys."""
@@ -71,7 +85,7 @@ class StreamAuthentication:
         if not keys:
             return
         newest = max(keys.values(), key=lambda each: each.key.key_id)
-        event = AuthenticationChanged(authentication=self._told(scope))
+        event = AuthenticationChanged(authentication=self._told(scope, self._state.meta.event_number + 1))
         for client in newest.holders:
             if only is None or client in only:
                 self._state.notify(client, event, now_ns)
@@ -86,43 +100,80 @@ class StreamAuthentication:
             newest = max(keys.values(), key=lambda each: each.key.key_id)
             entitled = tuple(each for each in newest.holders if self.may_hold(each, scope, now_ns))
             if len(entitled) < len(newest.holders):
+                since_ns = now_ns
                 for name, each in keys.items():
                     if each.state == "pending":  # the former holder may have this key as well
+                        # a later revocation does not postpone the end of the active key
+                        since_ns = min(since_ns, each.since_ns)
                         self._state.remove("authentication", name)
-                self._make_key(scope, "pending", entitled, now_ns)
+                self._make_key(scope, "pending", entitled, since_ns)
                 self.tell(scope, now_ns)
+                self._note_told(scope, "pending")
                 rotated.append(scope)
         return rotated
 
     def tick(self, now_ns: int) -> list[StreamKey]:
         """Activate keys whose pending time is over, and drop replaced keys whose grace period is over; returns the keys
         that became active."""
-        due_ns = now_ns - round(self._limits.key_grace_s * NS_PER_SECOND)
-        due = {name: each for name, each in self._state.authentication_keys.items() if each.since_ns <= due_ns}
+        changing = {name: each for name, each in self._state.authentication_keys.items() if each.state != "active"}
         changed: set[str] = set()
         activated = []
-        for name, each in due.items():
+        for name, each in changing.items():
             scope = each.key.feed
+            if not self._is_due(each, now_ns):
+                continue
             if each.state == "old":
                 self._state.remove("authentication", name)
-                changed.add(scope)
-            elif each.state == "pending":
+            else:
                 for other, before in self._keys(scope).items():
                     if before.state == "active":
                         self._put(other, msgspec.structs.replace(before, state="old", since_ns=now_ns))
                 self._put(name, msgspec.structs.replace(each, state="active", since_ns=now_ns))
                 activated.append(each.key)
-                changed.add(scope)
+            changed.add(scope)
         for scope in sorted(changed):
             self.tell(scope, now_ns)
+            self._note_told(scope, "old")
         return activated
+
+    def unaware(self, scope: str, number: int, now_ns: int) -> list[str]:
+        """Holders of the scope's keys that are present and have not applied event `number`."""
+        held = self._keys(scope).values()
+        return self._readers.behind({client for each in held for client in each.holders}, number, now_ns)
+
+    def _is_due(self, record: AuthenticationKeyRecord, now_ns: int) -> bool:
+        """Whether a pending key becomes active now, or a replaced one is dropped."""
+        age_ns = now_ns - record.since_ns
+        if age_ns >= self._limits.key_rotation_s * NS_PER_SECOND:
+            return True
+        if age_ns < self._limits.key_grace_s * NS_PER_SECOND:
+            return False
+        scope = record.key.feed
+        newest = max(self._keys(scope).values(), key=lambda each: each.key.key_id)
+        publishing = self._publishing(scope, now_ns)
+        return not self._readers.behind(newest.holders, record.told, now_ns, publishing=publishing)
+
+    def _publishing(self, scope: str, now_ns: int) -> set[str]:
+        """Clients that publish in the scope even if they do not ask for events at the moment. A client's publisher
+        that does not ask counts as ended, except for some time after a start of this server."""
+        if scope != PUBLISHERS:
+            return {each.client for each in self._feeds.adapters(scope)}
+        if not self._readers.is_settling(now_ns):
+            return set()
+        return {each.client for each in self._state.publishers.values()}
+
+    def _note_told(self, scope: str, state: KeyState) -> None:
+        """The events up to now have told all holders of the scope's keys in this state."""
+        for name, each in self._keys(scope).items():
+            if each.state == state:
+                self._put(name, msgspec.structs.replace(each, told=self._state.meta.event_number))
 
     def _filters(self) -> tuple[str, ...]:
         """Filter modules that have requested keys: they get the keys of every scope."""
         asked = {client for each in self._state.authentication_keys.values() for client in each.holders}
         return tuple(each for each in self._rights.policy.filters() if each in asked)
 
-    def _told(self, scope: str) -> Authentication:
+    def _told(self, scope: str, number: int) -> Authentication:
         keys = sorted(self._keys(scope).values(), key=lambda each: each.key.key_id)
         active = next((each.key.key_id for each in keys if each.state == "active"), 0)
         return Authentication(
@@ -130,6 +181,8 @@ class StreamAuthentication:
             keys=[each.key for each in keys],
             active_key_id=active,
             publishers=self._publishers(scope),
+            issuer=self._issuer,
+            number=number,
         )
 
     def _publishers(self, scope: str) -> list[Vouched]:

@@ -53,6 +53,10 @@ class AdminLimits(Config, frozen=True):
     client_publishers_max: Count = 256
     """Names under which clients, and one client, may have publisher ids."""
 
+    publisher_wait_s: Annotated[float, msgspec.Meta(ge=0, le=4)] = 3.0
+    """How long the answer to the claim of a publisher id waits for receivers that have not yet confirmed the publisher.
+    Below the timeout of clients, which is 5 s."""
+
     heartbeat_s: Seconds = 2.0
     """How often adapters report."""
 
@@ -60,10 +64,11 @@ class AdminLimits(Config, frozen=True):
     """An adapter that was silent for so long is left out of brokered addresses."""
 
     key_grace_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
-    """Time that clients get to fetch a new stream key before adapters seal with it."""
+    """Time that clients get to fetch a new stream or authentication key before adapters use it."""
 
     key_rotation_s: Seconds = 10.0
-    """A new stream key is used after this time even if an adapter has not said that it has it."""
+    """A new stream or authentication key is used after this time even if an adapter or another holder has not
+    confirmed that it has the key."""
 
     key_lease_s: Seconds = 600.0
     """How long an adapter that cannot reach a server continues to seal with its stream key; the default equals the

@@ -15,6 +15,7 @@ from penstock.admin.authentication import StreamAuthentication
 from penstock.admin.config import AdminLimits
 from penstock.admin.feeds import Feeds, adapter_name, topics_of
 from penstock.admin.publishers import Publishers
+from penstock.admin.readers import EventReaders
 from penstock.admin.records import Adapter, Denial, Denials
 from penstock.admin.rights import Rights
 from penstock.admin.state import Audit, State, Stored
@@ -43,6 +44,8 @@ EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
 DENIALS_MAX = 256
 DETAIL_SIZE_MAX = 1_024
 BINDING_SIZE = 16
+KEY_STEP = 1_024
+"""More keys than a server creates that its standby has not heard of."""
 SERVER = "(server)"
 
 
@@ -76,7 +79,10 @@ class StreamAdministration:
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
         self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
         self.publishers = Publishers(self.state, limits, random)
-        self.authentication = StreamAuthentication(self.state, limits, random, self.feeds, self.rights)
+        self.readers = EventReaders(limits.adapter_lost_s, now_ns)
+        self.authentication = StreamAuthentication(
+            self.state, limits, random, self.feeds, self.rights, self.readers, key.public.id
+        )
         self.feeds.authenticate = self.authentication.hand_out
         self._audits: list[Audit] = []
         self._ticked_ns = now_ns
@@ -154,8 +160,7 @@ class StreamAdministration:
 
     def events(self, caller: Caller, after: int) -> b.Events:
         found, is_complete = self.state.events(caller.client, after)
-        next_after = found[-1].number if found else self.state.meta.event_number
-        return b.Events(events=found, next_after=next_after, is_complete=is_complete)
+        return b.Events(events=found, next_after=self.state.meta.event_number, is_complete=is_complete)
 
     def claim_publisher(self, caller: Caller, request: b.PublisherRequest, now_ns: int) -> b.PublisherClaimed:
         answer = self.publishers.claim(caller.client, request.name)
@@ -173,7 +178,9 @@ class StreamAdministration:
         self._check_adapter(caller, request, now_ns)
         is_change = self.feeds.register(caller.client, request, now_ns)
         if is_change:
+            self.state.advance_events()
             self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
+            self.authentication.rotate_lost(now_ns)
             self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
         is_multicast = request.transport == "multicast"
@@ -306,6 +313,8 @@ class StreamAdministration:
             name = adapter_name(each.registration)
             self.feeds.remove(name)
             self.audit(ITSELF, "remove", now_ns, detail=f"{name} of {each.client}: {reason}")
+        if lost:
+            self.state.advance_events()
         ended = self.subscriptions.recheck(reason, now_ns)
         self.authentication.rotate_lost(now_ns)
         for feed in sorted({each.registration.feed for each in lost}):
@@ -345,6 +354,10 @@ class StreamAdministration:
         self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
         self.state.begin_events()
         self.publishers.begin()
+        # the previous server may have created keys that are not known here
+        self.state.set_meta(
+            key_number=meta.key_number + KEY_STEP, authentication_key_number=meta.authentication_key_number + KEY_STEP
+        )
         event = b.GenerationChanged(generation=self.state.meta.generation, since_ns=now_ns)
         for client in sorted({*(each.client for each in self.state.adapters.values()), *self.policy.filters()}):
             self.state.notify(client, event, now_ns)

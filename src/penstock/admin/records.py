@@ -91,9 +91,11 @@ class AuthenticationKeyRecord(msgspec.Struct, frozen=True):
     key: StreamKey
     state: KeyState
     since_ns: int
-    """Time of the last state change."""
+    """Time of the last state change; of the first of several pending keys that replaced each other."""
     holders: tuple[str, ...]
     """Clients that were given it."""
+    told: int = 0
+    """Number of the last event that told the holders of the current state."""
 
 
 class Notice(msgspec.Struct, frozen=True):

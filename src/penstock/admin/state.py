@@ -130,6 +130,10 @@ class State:
         known_from = max(self._dropped.get(client, self._restored_number), self.meta.event_floor)
         return [event for event in queue if event.number > after], known_from <= after <= self.meta.event_number
 
+    def advance_events(self) -> None:
+        """Skip an event number, so that answers with the state from now on are newer than those before."""
+        self.set_meta(event_number=self.meta.event_number + 1)
+
     def begin_events(self) -> None:
         """Go on with numbers that no other server can have reached: it may have told of more than is known here."""
         number = self.meta.event_number + EVENT_STEP

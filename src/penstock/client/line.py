@@ -25,7 +25,7 @@ from penstock.middleware.merging_driver import MergingReceiver
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
-from penstock.security.authentication import scope_of
+from penstock.security.authentication import is_older, scope_of
 from penstock.security.brokering import Authentication, BrokeredStream, StreamAddress
 from penstock.wire import AuthenticationScope, Authenticator, PacketMessage
 
@@ -65,6 +65,7 @@ class Line:
         self.is_multicast = self._goes_by_multicast(stream)
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
+        self._authentication: Authentication | None = None
         self._scopes: list[AuthenticationScope] = []
         self._authenticators: list[Authenticator] = []  # of the receivers that are open
         self._filtered: FilteredFeed | None = None
@@ -114,6 +115,9 @@ class Line:
 
     def authenticate(self, told: Authentication) -> None:
         """Set the current keys and publishers of the feed; other packets on its groups are dropped."""
+        if is_older(told, self._authentication):
+            return
+        self._authentication = told
         self._scopes = [scope_of(told)]
         for each in self._authenticators:
             each.use(self._scopes)

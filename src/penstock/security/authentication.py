@@ -27,6 +27,12 @@ def tag_key(key: StreamKey) -> AuthenticationKey:
     return AuthenticationKey(key.key_id, derived)
 
 
+def is_older(told: Authentication, held: Authentication | None) -> bool:
+    """True if `told` is from before `held`: an answer that an event has overtaken, or the state of a server that has
+    been replaced. Such a value would activate a replaced key again."""
+    return held is not None and told.issuer == held.issuer and told.number < held.number
+
+
 def scope_of(told: Authentication) -> AuthenticationScope:
     """What the server told, for penstock.wire.Authenticator."""
     publishers = {each.publisher_id: each for each in told.publishers}

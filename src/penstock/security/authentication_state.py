@@ -11,7 +11,7 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
-from penstock.security.authentication import scope_of
+from penstock.security.authentication import is_older, scope_of
 from penstock.security.brokering import Authentication
 from penstock.wire.authentication import AuthenticationScope
 
@@ -22,7 +22,8 @@ log = logger("security.authentication")
 
 class AuthenticationState:
     """The scopes that a node holds; with a `path` they are kept in a private file, so that a node that starts again
-    while no server answers goes on with them. `on_change` is called with all scopes, in the thread that told."""
+    while no server answers goes on with them. Values that are older than the held ones are ignored. `on_change` is
+    called with all scopes, in the thread that told and in the order of the changes; it must not call back."""
 
     def __init__(self, path: Path | None, on_change: Callable[[list[AuthenticationScope]], None]) -> None:
         self._path = path
@@ -43,22 +44,30 @@ class AuthenticationState:
             return [scope_of(each) for each in self._scopes.values()]
 
     def renew(self, told: Iterable[Authentication]) -> None:
-        """Replace all scopes."""
-        self._replace({each.scope: each for each in told})
+        """Replace all scopes. A scope that is missing ends, unless it is newer than what is told."""
+        given = {each.scope: each for each in told}
+        newest = max(given.values(), key=lambda each: each.number, default=None)
+        with self._lock:
+            kept = {name: held for name, held in self._scopes.items() if _is_kept(held, given.get(name, newest))}
+            self._replace({**given, **kept})
 
     def note(self, told: Authentication) -> None:
         """Update one scope."""
         with self._lock:
-            scopes = {**self._scopes, told.scope: told}
-        self._replace(scopes)
+            if not is_older(told, self._scopes.get(told.scope)):
+                self._replace({**self._scopes, told.scope: told})
+
+    def repeat(self) -> None:
+        """Call `on_change` with the current scopes, for a user that was not there at the last change."""
+        with self._lock:
+            self._on_change([scope_of(each) for each in self._scopes.values()])
 
     def _replace(self, scopes: dict[str, Authentication]) -> None:
-        with self._lock:
-            if scopes == self._scopes:
-                return
-            self._scopes = scopes
-            self._keep()
-        self._on_change(self.scopes)
+        if scopes == self._scopes:
+            return
+        self._scopes = scopes
+        self._keep()
+        self._on_change([scope_of(each) for each in scopes.values()])
 
     def _keep(self) -> None:
         """A failed write is logged and otherwise ignored."""
@@ -69,3 +78,7 @@ class AuthenticationState:
             replace_private(self._path, msgspec.json.encode(list(self._scopes.values())))
         except (OSError, ConfigurationError) as error:
             log.error("authentication_not_kept", path=str(self._path), error=str(error))
+
+
+def _is_kept(held: Authentication, told: Authentication | None) -> bool:
+    return told is not None and is_older(told, held)

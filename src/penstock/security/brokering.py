@@ -132,6 +132,10 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[StreamKey]
     active_key_id: int
     publishers: list[Vouched]
+    issuer: str = ""
+    """Id of the key with which the server signs tokens."""
+    number: U63 = 0
+    """Of several values with the same issuer, the one with the highest number is the newest."""
 
 
 class SourceStreamName(msgspec.Struct, frozen=True, kw_only=True):

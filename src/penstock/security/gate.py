@@ -99,19 +99,22 @@ class TokenGate:
 
     def renew(self, told: Registered | Verification) -> None:
         """Apply the server's current state. A server that has been replaced without knowing it cannot lower the
-        generation, and no answer restores a revoked subscription, because the answer may be older than the event."""
-        generation, since_ns = told.generation, told.generation_since_ns
+        generation or bring its token keys back, and no answer restores a revoked subscription, because the answer may
+        be older than the event."""
+        latest = TokenState(told.token_keys, told.generation, told.generation_since_ns, told.revoked)
         with self._lock:
             before = self._state
-            if before is None or before.token_keys != told.token_keys:  # other keys: no token from before is good
-                self._keep(TokenState(told.token_keys, generation, since_ns, told.revoked))
+            if before is None:
+                self._keep(latest)
                 return
-            if before.generation > generation:
-                generation, since_ns = before.generation, before.generation_since_ns
+            if before.generation > latest.generation:
+                if before.token_keys != latest.token_keys:
+                    log.warning("other_token_keys", generation=latest.generation, known=before.generation)
+                latest = before
             known = {each.subscription_id: each for each in before.revoked}
             known |= {each.subscription_id: each for each in told.revoked if is_news(each, known)}
-            revoked = list(known.values())
-            self._keep(TokenState(told.token_keys, generation, since_ns, revoked, before.refused_through_ns))
+            revoked, refused_through_ns = list(known.values()), before.refused_through_ns
+            self._keep(msgspec.structs.replace(latest, revoked=revoked, refused_through_ns=refused_through_ns))
 
     @property
     def state(self) -> TokenState | None:
@@ -144,6 +147,8 @@ class TokenGate:
             if state is None:
                 return
             if isinstance(event, Revoked):
+                if not is_news(event, {each.subscription_id: each for each in state.revoked}):
+                    return
                 others = [each for each in state.revoked if each.subscription_id != event.subscription_id]
                 self._keep(msgspec.structs.replace(state, revoked=[*others, event]))
             elif isinstance(event, GenerationChanged) and event.generation > state.generation:

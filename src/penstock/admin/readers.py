@@ -1,0 +1,71 @@
+"""Which events each client's readers have taken over, as far as their requests say.
+
+A reader is one process that polls for events with a session of its own; several may share a client's credentials. A
+reader that asks for the events after number N has applied all events up to N. Nothing here is durable: after a restart
+the readers are known as soon as they poll again.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND
+
+
+class Reader(msgspec.Struct):
+    client: str
+    applied: int
+    """The number of the last event that the reader has applied."""
+    seen_ns: int
+    """Start or end of its last request."""
+    open_requests: int = 0
+
+
+class EventReaders:
+    def __init__(self, lost_s: float, now_ns: int) -> None:
+        self._lost_ns = round(lost_s * NS_PER_SECOND)
+        self._started_ns = now_ns
+        self._readers: dict[str, Reader] = {}  # by session
+
+    def begin(self, client: str, session: str, after: int, now_ns: int) -> None:
+        """A reader asks for the events after this number."""
+        reader = self._readers.get(session)
+        if reader is None:
+            self._forget_lost(now_ns)
+            reader = self._readers[session] = Reader(client, after, now_ns)
+        reader.applied, reader.seen_ns = after, now_ns
+        reader.open_requests += 1
+
+    def end(self, session: str, now_ns: int, *, is_gone: bool = False) -> None:
+        """The request was answered, or its reader disconnected before."""
+        reader = self._readers.get(session)
+        if reader is None:
+            return
+        reader.open_requests -= 1
+        reader.seen_ns = now_ns
+        if is_gone and reader.open_requests <= 0:
+            del self._readers[session]
+
+    def behind(self, clients: Iterable[str], number: int, now_ns: int, *, publishing: Iterable[str] = ()) -> list[str]:
+        """The clients with a present reader that has not applied event `number`. Clients in `publishing` are also
+        behind without a reader."""
+        self._forget_lost(now_ns)
+        present: dict[str, bool] = {}
+        for each in self._readers.values():
+            present[each.client] = present.get(each.client, True) and each.applied >= number
+        wanted = set(clients)
+        late = {each for each in wanted if not present.get(each, True)}
+        return sorted(late | {each for each in publishing if each in wanted and each not in present})
+
+    def is_settling(self, now_ns: int) -> bool:
+        """True for some time after a start, in which readers may not have polled yet."""
+        return now_ns - self._started_ns <= self._lost_ns
+
+    def _forget_lost(self, now_ns: int) -> None:
+        lost = [
+            session
+            for session, each in self._readers.items()
+            if each.open_requests <= 0 and now_ns - each.seen_ns > self._lost_ns
+        ]
+        for session in lost:
+            del self._readers[session]
