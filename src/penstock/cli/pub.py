@@ -16,7 +16,7 @@ from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceO
 from penstock.cli.interrupt import Interrupt, interruptible
 from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
-from penstock.cli.publishing import identity, publishing
+from penstock.cli.publishing import publishing
 from penstock.cli.treed import TreeOutput, opened_publisher
 from penstock.demo.generator import TickGenerator
 from penstock.demo.schedule import Schedule
@@ -90,8 +90,17 @@ def pub(
     groups = GroupMap.load(group_map) if group_map is not None else None
     where = channel if groups is None else f"{len(groups.groups):,} groups of {group_map}"
     chosen = Channel.parse(channel, interface=interface)
-    known = identity(publisher_id, epochs, connect, credentials, name)
-    with interruptible() as interrupt, publishing(chosen, groups, known, filter_place) as publisher:
+    publishing_here = publishing(
+        chosen,
+        groups,
+        filter_place,
+        publisher_id=publisher_id,
+        epochs=epochs,
+        connect=connect,
+        credentials=credentials,
+        name=name,
+    )
+    with interruptible() as interrupt, publishing_here as publisher:
         try:
             if generate:
                 _publish_quotes(publisher, TickGenerator(seed, symbols), generate, rate or GENERATE_RATE, interrupt)

@@ -37,7 +37,8 @@ from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.authentication import PUBLISHERS, scope_of
+from penstock.security.authentication import PUBLISHERS
+from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import (
     Authentication,
     AuthenticationChanged,
@@ -50,6 +51,7 @@ from penstock.security.brokering import (
 )
 from penstock.security.client import AdminClient
 from penstock.security.direct_address import NUMBERS, direct_address
+from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.application.subscription import Since
 from penstock.wire import AuthenticationScope, Authenticator
@@ -93,6 +95,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._contributors: dict[str, Contributor] = {}
         self._inboxes: list[Inbox] = []
         self._publishers: list[MulticastPublisher] = []
+        self._authentication = AuthenticationState(None, self._use_publishers_scope)  # of PUBLISHERS
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
         self._events_after: int | None = None
         self._unheard_since: float | None = None  # since when the administration server does not answer
@@ -212,17 +215,24 @@ class Client(NodeWays, StreamWays, AssuredWays):
         name: str,
         groups: GroupMap | None = None,
         config: PublisherConfig | None = None,
+        ring: RingWriter | None = None,
     ) -> MulticastPublisher:
         """A publisher on multicast whose id is this client's under that name; needs the role `publisher`. It is the
-        caller's to close."""
+        caller's to close. Its authentication keys follow the server as long as the client is open."""
         claimed = self.admin.claim_publisher(name)
-        scope = self._publishers_scope()
+        self._learn_publishers_scope()
         made = MulticastPublisher(
-            channel, publisher_id=claimed.publisher_id, epoch=claimed.epoch, groups=groups, config=config, keys=()
+            channel,
+            publisher_id=claimed.publisher_id,
+            epoch=claimed.epoch,
+            groups=groups,
+            config=config,
+            ring=ring,
+            keys=(),
         )
-        made.authenticate(scope.keys, scope.active_key_id)
         with self._lock:
             self._publishers = [each for each in self._publishers if not each.is_closed] + [made]
+        self._authentication.repeat()
         return made
 
     def inbox(self, *channels: Channel) -> Inbox:
@@ -230,6 +240,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         asks for tokens is shown a subscription's, so there has to be one."""
         with self._lock:
             token = next((each.token for each in self._subscriptions.values()), "")
+        self._learn_publishers_scope()
         made = Inbox(
             channels,
             self.address,
@@ -238,10 +249,11 @@ class Client(NodeWays, StreamWays, AssuredWays):
             self.models,
             node=self._node,
             token=token,
-            authenticator=Authenticator([self._publishers_scope()]),
+            authenticator=Authenticator(self._authentication.scopes),
         )
         with self._lock:
             self._inboxes = [each for each in self._inboxes if not each.is_closed] + [made]
+        self._authentication.repeat()
         return made
 
     def close(self) -> None:
@@ -331,22 +343,27 @@ class Client(NodeWays, StreamWays, AssuredWays):
                 self._thread = threading.Thread(target=self._run, name="penstock-client", daemon=True)
                 self._thread.start()
 
-    def _publishers_scope(self) -> AuthenticationScope:
-        """The authentication keys of publishers without a feed; kept up to date by events."""
+    def _learn_publishers_scope(self) -> None:
+        """Fetch the authentication keys of publishers without a feed; events keep them up to date."""
         answer = self.admin.authentication()
         self._hear_after(answer.events_after)
-        return scope_of(next(each for each in answer.scopes if each.scope == PUBLISHERS))
+        self._authentication.note(next(each for each in answer.scopes if each.scope == PUBLISHERS))
 
     def _authenticate(self, told: Authentication) -> None:
         with self._lock:
-            subscriptions, inboxes, publishers = list(self._subscriptions.values()), self._inboxes, self._publishers
+            subscriptions = list(self._subscriptions.values())
         for subscription in subscriptions:
             subscription.authenticated(told)
         if told.scope == PUBLISHERS:
-            scope = scope_of(told)
-            for inbox in inboxes:
-                if inbox.authenticator is not None:
-                    inbox.authenticator.use([scope])
+            self._authentication.note(told)
+
+    def _use_publishers_scope(self, scopes: list[AuthenticationScope]) -> None:
+        with self._lock:
+            inboxes, publishers = self._inboxes, self._publishers
+        for inbox in inboxes:
+            if inbox.authenticator is not None:
+                inbox.authenticator.use(scopes)
+        for scope in scopes:
             for publisher in publishers:
                 publisher.authenticate(scope.keys, scope.active_key_id)
 

@@ -10,7 +10,7 @@ goes, is looked for until it is there.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.base.clock import random_bytes
@@ -43,13 +43,14 @@ def offered_publisher(
     groups: GroupMap | None = None,
     ring_bytes: int = RING_BYTES,
     secret: Secret | None = None,
+    make: Callable[..., MulticastPublisher] = MulticastPublisher,
     **identity: Any,
 ) -> Iterator[MulticastPublisher]:
-    """A publisher whose packets the filter at `address` gets by a ring as well; `identity` is what it is told of its
-    id (publisher_id, epoch, epoch_path)."""
+    """A publisher whose packets the filter at `address` gets by a ring as well; `identity` is what `make` is told of
+    its id (publisher_id, epoch, epoch_path)."""
     with (
         RingWriter.create(ring_bytes, PACKET_SIZE_MAX) as ring,
-        MulticastPublisher(channel, groups=groups, ring=ring, **identity) as publisher,
+        make(channel, groups=groups, ring=ring, **identity) as publisher,
         RingOffer(publisher, ring, address, secret=secret),
     ):
         yield publisher
