@@ -2,13 +2,14 @@
 
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from penstock.base.errors import JournalError
+from penstock.base.errors import ConfigurationError, JournalError
 from penstock.base.log import logger
 from penstock.capture import Capture
 from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, FromStartOption, InterfaceOption
@@ -17,6 +18,9 @@ from penstock.journal import JournalWriter
 from penstock.middleware import ReceiverConfig
 from penstock.middleware.driver import MulticastReceiver
 from penstock.net.udp import Channel
+from penstock.security.authentication_watch import AuthenticationWatch
+from penstock.security.client import AdminClient
+from penstock.wire import Authenticator
 
 log = logger("capture")
 
@@ -29,16 +33,34 @@ def capture(
     interface: InterfaceOption = INTERFACE,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, on Ctrl-C.")] = float("inf"),
     from_start: FromStartOption = False,
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Check the authentication of packets with the keys of this administration server."
+        ),
+    ] = None,
+    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None,
 ) -> None:
     """Write everything that is delivered on a channel, and what is lost, into a journal, in order.
 
+    With --connect, packets without a valid authentication trailer are refused and counted. The role `filter` gives the
+    keys of all feeds; other clients get those of publishers that belong to no feed.
+
     It ends with a summary of what is safely on the disk. A disk that is full or fails ends it with status 1.
     """
+    if (connect is None) != (credentials is None):
+        raise ConfigurationError("--connect and --credentials belong together")
     console = Console(stderr=True, highlight=False)
     config = ReceiverConfig(join="start" if from_start else "live")
     chosen = Channel.parse(channel, interface=interface)
     deadline = time.monotonic() + seconds
-    with interruptible() as interrupt, MulticastReceiver([chosen], config=config) as receiver:
+    with ExitStack() as stack:
+        interrupt = stack.enter_context(interruptible())
+        authenticator: Authenticator | None = None
+        if connect is not None and credentials is not None:
+            authenticator = Authenticator()
+            stack.enter_context(AuthenticationWatch(AdminClient.connect(connect, credentials), authenticator.use))
+        receiver = stack.enter_context(MulticastReceiver([chosen], config=config, authenticator=authenticator))
         journal = JournalWriter.open(to)
         first = journal.next_sequence
         log.info("listening", channel=str(chosen))
@@ -60,5 +82,13 @@ def capture(
     sys.stderr.write(
         f"{taken.messages:,} messages in {taken.packets:,} packets captured into {to}, {records}; "
         f"{taken.packets_lost:,} packets lost, "
-        f"{receiver.counters['repairs_received']:,} repaired\n"
+        f"{receiver.counters['repairs_received']:,} repaired{_refused(authenticator)}\n"
     )
+
+
+def _refused(authenticator: Authenticator | None) -> str:
+    """What the summary says of packets without valid authentication."""
+    if authenticator is None:
+        return ""
+    count = authenticator.unauthenticated + authenticator.unknown_key + authenticator.unvouched + authenticator.forged
+    return f"; {count:,} not authentic"
