@@ -1,17 +1,32 @@
 """A chain between nodes by UDP: the same events, lost packets sent again or made up for."""
 
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote, trade
+from penstock.base.counters import Cause, Counters
 from penstock.base.errors import RemoteProtocolError
+from penstock.base.ids import parse_group
 from penstock.engine import EventKind, TransmissionClass, make_event
 from penstock.engine.control import ClassWish
-from penstock.plant.config import DatagramsConfig, UpstreamConfig
+from penstock.middleware.driver import MulticastPublisher
+from penstock.plant.blocks import EPOCH, TOPIC
+from penstock.plant.config import FRESH, SURE, DatagramsConfig, UpstreamConfig
 from penstock.plant.datagrams import split_events
 from penstock.plant.upstream import Incoming
+from penstock.wire import (
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
+    Packer,
+    PacketFlag,
+    VouchedPublisher,
+    encode_gone,
+    encode_nack,
+)
 from waiting import wait_until
 
 LOCAL = "127.0.0.1"
@@ -91,6 +106,67 @@ def test_strangers_datagrams_are_dropped(plant: NodeHere) -> None:
                 stranger.sendto(b"\x55" * size, (LOCAL, port))
         plant.publish(packed("md.A.quote", quote("A", 2)))
         assert consumer.wait_for("md.A.quote", 2) == [1, 2]
+
+
+def forgeries(publisher: MulticastPublisher, group: int) -> list[bytes]:
+    """Packets that would disturb the stream: an event that nobody sent, a goodbye, a jump, an end of repairs."""
+    stream = (publisher.publisher_id, group, EPOCH)
+    sequence = publisher.next_sequence
+    forged = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=99, number=99, body=b"x" * 8)
+    made = []
+    for first in (sequence, sequence + 1, sequence + 5_000, 2**63):
+        packer = Packer(*stream, first_sequence=first)
+        packer.add(TOPIC, forged)
+        made += [packer.flush() or b"", Packer(*stream, first_sequence=first).empty(PacketFlag.GOODBYE)]
+    return [*made, encode_gone(*stream, [(1, sequence + 1_000)])]
+
+
+def refused(counters: Counters, cause: Cause) -> int:
+    return counters.by_cause("packets_dropped").get(cause, 0)
+
+
+@pytest.mark.spec("AUTH-1", "MUX-3")
+def test_a_stranger_with_the_address_of_the_node_above_changes_nothing(plant: NodeHere) -> None:
+    with mux_of(plant) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        plant.publish(packed("md.A.trade", trade("A", 1)))
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        consumer.wait_for("md.A.trade", 1)
+        upstream = mux.node._above()
+        to, sender = (LOCAL, upstream._datagrams.port), sender_of(plant)
+        streams = [(sender._sure, SURE), *([(sender._fresh, FRESH)] if sender._fresh is not None else [])]
+        vouched = VouchedPublisher(sender._sure.publisher_id, EPOCH, EPOCH)
+        guessed = Authenticator([AuthenticationScope("guessed", (AuthenticationKey(1, bytes(16)),), 1, (vouched,))])
+        sent = 0
+        for number in range(2, 12):
+            for publisher, group in streams:
+                # its own socket: the datagrams come from the very address of the node above
+                with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
+                    for packet in forgeries(publisher, parse_group(group)):
+                        stranger.sendto(packet, to)
+                        stranger.sendto(packet + guessed.trailer(packet), to)
+                        sent += 1
+            plant.publish(packed("md.A.trade", trade("A", number)))
+        assert consumer.wait_for("md.A.trade", 11) == list(range(1, 12))
+        assert not consumer.of_kind(EventKind.RECEIPT)
+        counters = upstream._counters
+        wait_until(lambda: refused(counters, Cause.UNAUTHENTICATED) == sent, "the drops of packets without a trailer")
+        wait_until(lambda: refused(counters, Cause.FORGED) == sent, "the drops of packets with a guessed key")
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-3")
+def test_a_stranger_gets_no_repairs_from_the_node_above(plant: NodeHere) -> None:
+    with mux_of(plant) as mux, Consumer(mux.port) as consumer:
+        wait_until(lambda: mux.node.status().is_fed, "the plant")
+        plant.publish(packed("md.A.trade", trade("A", 1)))
+        consumer.wait_live(consumer.attached().subscribe("md.>"))
+        publisher = sender_of(plant)._sure
+        request = encode_nack(publisher.publisher_id, parse_group(SURE), EPOCH, [(1, 1)])
+        before = publisher.counters["repairs_sent"]
+        with socket.socket(fileno=os.dup(mux.node._above()._datagrams._socket.fileno())) as stranger:
+            stranger.sendto(request, publisher.address)
+        wait_until(lambda: refused(publisher.counters, Cause.UNAUTHENTICATED) == 1, "the drop")
+        assert publisher.counters["repairs_sent"] == before
 
 
 def test_a_plant_sends_datagrams_only_where_it_is_told() -> None:

@@ -1,11 +1,13 @@
 """Two multiplexers that hear one group: one datagram for both, and what becomes of one that a node missed."""
 
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote, trade
+from penstock.base.counters import Cause
 from penstock.engine import EventKind
 from penstock.engine.control import Login
 from penstock.middleware.driver import MulticastPublisher
@@ -16,6 +18,7 @@ from penstock.plant.datagrams import DatagramSender
 from penstock.plant.desk import RefusalError
 from penstock.plant.rights import EVERYTHING, Rights
 from penstock.security import Grant
+from penstock.wire import Packer, PacketFlag
 from waiting import wait_until
 
 LOCAL = "127.0.0.1"
@@ -88,6 +91,30 @@ def test_one_datagram_brings_an_update_to_all(plant: NodeHere, below: tuple[Belo
     for each in below:
         assert each.consumer.wait_for(TOPIC, 11) == list(range(1, 12))
     assert (own_messages(plant), group_messages(plant)) == (own, by_group + 10)
+
+
+@pytest.mark.spec("AUTH-1", "ADPT-3")
+def test_a_stranger_with_the_address_of_the_plant_cannot_forge_the_group(
+    plant: NodeHere, below: tuple[Below, Below]
+) -> None:
+    group = plant.node._server._chained._group
+    publisher, channel = group._publisher, group.channel
+    with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
+        for number in range(2, 12):
+            for first in (publisher.next_sequence, publisher.next_sequence + 5_000):
+                packer = Packer(publisher.publisher_id, channel.group_id, 1, first_sequence=first)
+                packer.add("penstock.distribution", b"forged")
+                goodbye = Packer(publisher.publisher_id, channel.group_id, 1, first_sequence=first)
+                for packet in (packer.flush() or b"", goodbye.empty(PacketFlag.GOODBYE)):
+                    stranger.sendto(packet, (channel.group, channel.port))
+            plant.publish(packed(TOPIC, quote("A", number)))
+            for each in below:
+                assert each.consumer.wait_for(TOPIC, number) == list(range(1, number + 1))
+    for each in below:
+        dropped = each.mux.node._above()._counters
+        wait_until(
+            lambda dropped=dropped: dropped.by_cause("packets_dropped").get(Cause.UNAUTHENTICATED, 0) == 40, "drops"
+        )
 
 
 @pytest.mark.spec("ADPT-3")

@@ -75,6 +75,8 @@ RATE_MAX = 1e12
 Rate = Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)]
 EventBytes = Annotated[bytes, msgspec.Meta(max_length=EVENTS_SIZE_MAX)]
 ModelNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+DatagramKey = Annotated[bytes, msgspec.Meta(max_length=16)]
+"""16 random bytes; empty without datagrams."""
 
 
 # What a consumer says
@@ -229,6 +231,12 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     group_sequence: U64 = 0
     """The number of the first packet that concerns this consumer."""
 
+    key: DatagramKey = b""
+    """Of datagrams: authenticates the packets and repair requests of this consumer's streams."""
+
+    group_key: DatagramKey = b""
+    """The same for the group; all its members have it."""
+
 
 class Held(msgspec.Struct, tag="held", frozen=True):
     """What was asked for under this number holds."""
@@ -335,7 +343,7 @@ NodeMessage: TypeAlias = (
 )
 ControlMessage: TypeAlias = ConsumerMessage | NodeMessage
 
-PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(2, 0), ControlMessage)
+PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(3, 0), ControlMessage)
 
 CONNECTION = ControlConfig(
     message_size_max=MESSAGE_SIZE_MAX, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000

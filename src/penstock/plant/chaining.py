@@ -8,6 +8,7 @@ with others get everything in streams of their own.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
@@ -56,7 +57,9 @@ class Chained:
         data: Distributing,
         counters: Counters,
         publish: Publish = MulticastPublisher,
+        random: Callable[[int], bytes] = random_bytes,
     ) -> None:
+        self._random = random
         self.senders: dict[int, DatagramSender] = {}  # by consumer
         self._config = config
         self._data = data
@@ -80,7 +83,8 @@ class Chained:
         if not self._config.interface or not party.is_node:
             raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
         group = self._joined(party)
-        sender = DatagramSender(self._config, (party.host, party.port), self._counters, group, self._publish)
+        place = (party.host, party.port)
+        sender = DatagramSender(self._config, place, self._counters, group, self._publish, self._random)
         self.senders[party.number] = sender
         return sender
 
@@ -120,7 +124,7 @@ class Chained:
         if self._party is None or not party.takes_group or (self._members and party.entitled != self._rights):
             return None
         if self._group is None:
-            self._group = GroupSender(self._config, self._counters, self._publish)
+            self._group = GroupSender(self._config, self._counters, self._publish, self._random)
             self._data.attach(self._party, self._group)
         self._rights = party.entitled
         self._members.add(party.number)

@@ -3,17 +3,21 @@
 The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
 for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update
 makes up for a lost one. They can also come by a group, which several nodes hear.
+
+Packets and repair requests are authenticated with a random key of the sender, which the node below gets with the
+welcome of its control connection. A datagram without a valid trailer changes no state; it is counted.
 """
 
 import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
@@ -36,8 +40,11 @@ from penstock.plant.blocks import (
     joined,
 )
 from penstock.plant.config import FRESH, SURE, DatagramsConfig
-from penstock.plant.grouped import GroupSender
+from penstock.plant.grouped import GROUP_KEY_ID, GroupSender
+from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher
+from penstock.wire.authentication import KEY_SIZE
 
+OWN_KEY_ID = 1
 SLICE_SECONDS = 0.05
 GROUP_SILENCE_NS = 5 * NS_PER_SECOND
 """Until a group that is alive, but is not heard, is given up."""
@@ -61,11 +68,13 @@ class DatagramSender:
         counters: Counters,
         group: GroupSender | None = None,
         publish: Publish = MulticastPublisher,
+        random: Callable[[int], bytes] = random_bytes,
     ) -> None:
         self.group = group
         self._missed = config.missed
         self._items: set[int] = set()  # that a member knows
-        self._sure = publish(_channel(SURE, config.interface), to=to, counters=counters)
+        self._key = AuthenticationKey(OWN_KEY_ID, random(KEY_SIZE))
+        self._sure = publish(_channel(SURE, config.interface), to=to, counters=counters, keys=(self._key,))
         self._fresh: Publishing | None = None
         if config.missed == "wait":
             self._fresh = publish(
@@ -75,6 +84,7 @@ class DatagramSender:
                 config=FORGETFUL,
                 publisher_id=self._sure.publisher_id,
                 epoch=EPOCH,
+                keys=(self._key,),
             )
 
     def introduce(self, welcome: Welcome) -> Welcome:
@@ -82,7 +92,12 @@ class DatagramSender:
         host, port = self._sure.address
         fresh_port = 0 if self._fresh is None else self._fresh.address[1]
         placed = msgspec.structs.replace(
-            welcome, publisher_id=self._sure.publisher_id, host=host, port=port, fresh_port=fresh_port
+            welcome,
+            publisher_id=self._sure.publisher_id,
+            host=host,
+            port=port,
+            fresh_port=fresh_port,
+            key=self._key.key,
         )
         if self.group is None:
             return placed
@@ -92,6 +107,7 @@ class DatagramSender:
             group_port=self.group.port,
             group_publisher_id=self.group.publisher_id,
             group_sequence=self.group.next_sequence,
+            group_key=self.group.key.key,
         )
 
     def send(self, data: bytes) -> None:
@@ -196,6 +212,7 @@ class DatagramReceiver:
             spin=False,
             loss=0.0,
             only_expected=True,
+            authenticator=authenticator_of(welcome),
         )
         for each in streams:
             receiver.expect(each.expected_from(welcome.host))
@@ -265,6 +282,20 @@ class Stream(NamedTuple):
     def expected_from(self, host: str) -> Expect:
         key = StreamKey(self.publisher_id, self.channel.group_id)
         return Expect(key, EPOCH, self.next_sequence, (host, self.port))
+
+
+def authenticator_of(welcome: Welcome) -> Authenticator:
+    """Checks packets of the node above, and makes the trailers of requests to it. A node that gives no key is not
+    heard."""
+    own = _scope("own", OWN_KEY_ID, welcome.key, welcome.publisher_id)
+    return Authenticator([*own, *_scope("group", GROUP_KEY_ID, welcome.group_key, welcome.group_publisher_id)])
+
+
+def _scope(name: str, key_id: int, key: bytes, publisher_id: int) -> list[AuthenticationScope]:
+    if len(key) != KEY_SIZE or not publisher_id:
+        return []
+    vouched = VouchedPublisher(publisher_id, EPOCH, EPOCH)
+    return [AuthenticationScope(name, (AuthenticationKey(key_id, key),), key_id, (vouched,))]
 
 
 def streams_of(welcome: Welcome, interface: str) -> list[Stream]:

@@ -4,18 +4,22 @@ To the engine the group is one consumer, which wants what its members want: an u
 brings it to all of them. Nothing is kept for repair. Which records a node has missed, and not got since, is known here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.engine import EventKind, TransmissionClass
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.plant.blocks import FORGETFUL, TOPIC, Cut, Publish, blocks_of, cut_events, joined
 from penstock.plant.config import DatagramsConfig
+from penstock.wire import AuthenticationKey
+from penstock.wire.authentication import KEY_SIZE
 
 PACKED_SIZE_MAX = 1_200
 """Bytes of events that are sent together: they fit into one packet, so that little is lost with it."""
 
+GROUP_KEY_ID = 2
 VERSION_MAX = 2**64 - 1
 
 
@@ -48,9 +52,17 @@ class NewestSent:
 class GroupSender:
     """The events of the group, as a consumer of this node; one thread at a time."""
 
-    def __init__(self, config: DatagramsConfig, counters: Counters, publish: Publish = MulticastPublisher) -> None:
+    def __init__(
+        self,
+        config: DatagramsConfig,
+        counters: Counters,
+        publish: Publish = MulticastPublisher,
+        random: Callable[[int], bytes] = random_bytes,
+    ) -> None:
         self.channel = Channel.parse(config.group, interface=config.interface)
-        self._publisher = publish(self.channel, counters=counters, config=FORGETFUL)
+        self.key = AuthenticationKey(GROUP_KEY_ID, random(KEY_SIZE))
+        """All members get it, so each of them could forge packets of the group."""
+        self._publisher = publish(self.channel, counters=counters, config=FORGETFUL, keys=(self.key,))
         self._publisher.publish(TOPIC, b"")  # from now on it is alive, and can be heard
         self._newest = NewestSent()
         self._brings_after: dict[int, int] = {}  # by item: updates with later versions go to the group

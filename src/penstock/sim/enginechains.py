@@ -1,6 +1,7 @@
 """Chains of a simulated distribution plant by datagrams: streams of packets from a node to those below, and a group,
 over a network that loses, repeats and reorders them."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.core import Tick
@@ -28,9 +29,10 @@ from penstock.net.udp import Channel
 from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.chaining import Chained
 from penstock.plant.config import DatagramsConfig
-from penstock.plant.datagrams import DatagramSender, Hearer, Way, hear, streams_of
+from penstock.plant.datagrams import DatagramSender, Hearer, Way, authenticator_of, hear, streams_of
 from penstock.plant.desk import Party
 from penstock.sim.node import Node
+from penstock.wire import AuthenticationKey
 
 if TYPE_CHECKING:
     from penstock.sim.enginenodes import DistributionNode
@@ -52,6 +54,7 @@ class PublishedStream(Node):
         config: PublisherConfig | None = None,
         publisher_id: int = 0,
         epoch: int = 1,
+        keys: Sequence[AuthenticationKey] = (),
     ) -> None:
         super().__init__(node.world, f"{node.name}/stream", "publisher")
         self.address: Address = (node.name, node.plant.new_port())
@@ -60,7 +63,9 @@ class PublishedStream(Node):
         self._group = channel.group_id
         self._to = to
         kept = PublisherConfig(retransmission_packets_max=node.plant.options.kept_packets)
-        self._publisher = Publisher(self.publisher_id, epoch, config or kept, counters)
+        self._publisher = Publisher(self.publisher_id, epoch, config or kept, counters, is_authenticated=bool(keys))
+        if keys:
+            self._publisher.authenticate(keys, keys[-1].key_id)
         self.start()
 
     @property
@@ -91,7 +96,7 @@ class PublishedStream(Node):
                     self._network.unicast(self.address, self._to, data)
             case MulticastStored(group, store, first, last):
                 for sequence in range(first, last + 1):
-                    self.carry_out(Multicast(group, store.get(sequence)))
+                    self.carry_out(Multicast(group, store.get(sequence) + store.trailer(sequence)))
             case Unicast(destination, data):
                 self._network.unicast(self.address, destination, data)
             case Closed():
@@ -108,6 +113,7 @@ class HeardStreams(Node):
         self._hearer = hearer
         self._network = node.plant.network
         self._streams = streams_of(welcome, INTERFACE)
+        self._authenticator = authenticator_of(welcome)
         self._host = welcome.host
         self._ways: dict[int, Way] = {each.channel.group_id: each.way for each in self._streams}
         self.start()
@@ -115,7 +121,7 @@ class HeardStreams(Node):
     def on_start(self) -> None:
         config = ReceiverConfig(nack_attempts_max=self._node.plant.options.nack_attempts)
         randomness = self._node.randomness.fork(f"hearing/{self._address[1]}")
-        self.run(Receiver(config, randomness, self.counters, only_expected=True))
+        self.run(Receiver(config, randomness, self.counters, only_expected=True, authenticator=self._authenticator))
         self._network.attach(self._address, lambda data, source: self.handle(DatagramReceived(data, source)))
         for each in self._streams:
             if each.way == "group":
@@ -171,7 +177,12 @@ class Chaining:
         self._node = node
         self._parties: dict[int, Party] = {}
         self._streams: list[PublishedStream] = []
-        self._chained = Chained(config, self, self, node.counters, self._publish)
+        randomness = node.randomness.fork("keys")
+
+        def random(size: int) -> bytes:
+            return bytes(randomness.below(256) for _ in range(size))
+
+        self._chained = Chained(config, self, self, node.counters, self._publish, random)
 
     def _publish(self, channel: Channel, **options: Any) -> PublishedStream:
         stream = PublishedStream(self._node, channel, **options)
