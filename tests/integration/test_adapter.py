@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 import pytest
 
 from integration.command_kit import running
 from integration.feed_kit import running_feed
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ConfigurationError, PenstockError
+from penstock.base.metrics import Metrics
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import (
     AdapterConfig,
@@ -25,6 +27,7 @@ from penstock.feed.adapter_config import (
 )
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.driver import LiveAdapter
+from penstock.feed.inputs import Sources
 from penstock.feed.outbound import Outbound
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service.config import ServiceConfig
@@ -304,6 +307,31 @@ def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
         assert adapter.status().streams[1].next_message_sequence > 1_000
 
 
+def replaying(directory: Path, path: Path) -> AdapterConfig:
+    return AdapterConfig(
+        name="a-0",
+        feed="itch",
+        table="itch",
+        streams=(SourceStreamConfig(id=1, name="replay", framing="file", url=str(path)),),
+        publish=PublishConfig(channel=free_channel()),
+        sync=SynchroniserConfig(startup_ms=600_000),
+        service=ServiceConfig(open=True),
+        state_directory=str(directory / "state"),
+    )
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_replayed_file_without_a_date_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Its times count from midnight: without a date the adapter would publish events of 1970."""
+    day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
+    with pytest.raises(ConfigurationError, match=r"day\.itch: the table 'itch' needs a date") as caught:
+        Sources(replaying(tmp_path, day), Metrics())
+    assert "set trading_date of the adapter a-0" in caught.value.hint
+    (tmp_path / "day.dbn").write_bytes(b"DBN\x02\x40\0\0\0GLBX.MDP3" + bytes(60))
+    with pytest.raises(ConfigurationError, match="this is Databento Binary Encoding"):
+        Sources(replaying(tmp_path, tmp_path / "day.dbn"), Metrics())
+
+
 def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay, which asks it again and again, ends as well."""
     is_broken, tick = threading.Event(), Outbound.tick
@@ -315,16 +343,7 @@ def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, mo
         tick(outbound, now_ns)
 
     monkeypatch.setattr(Outbound, "tick", fail_once_broken)
-    config = AdapterConfig(
-        name="a-0",
-        feed="itch",
-        table="itch",
-        streams=(SourceStreamConfig(id=1, name="replay", framing="file", url=str(day)),),
-        publish=PublishConfig(channel=free_channel()),
-        sync=SynchroniserConfig(startup_ms=600_000),
-        service=ServiceConfig(open=True),
-        state_directory=str(tmp_path / "state"),
-    )
+    config = msgspec.structs.replace(replaying(tmp_path, day), trading_date="2026-01-30")
 
     async def live() -> None:
         adapter = LiveAdapter(config)

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from feed_slices_kit import Message, converted_slices, messages_of
+from feed_slices_kit import Message, converted_slices, messages_of, write_day
 from integration.feed_kit import running_feed
-from penstock.bench.adapters import wait_for
+from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.capture.rows import PacketRows
-from penstock.feed.adapter_config import JournalCaptureConfig, SourceStreamConfig
+from penstock.feed.adapter_config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.service.config import ServiceConfig
+from penstock.net.udp import free_channel
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
@@ -61,5 +64,27 @@ def test_the_journal_of_an_adapter_has_what_the_slices_give(samples: Path, tmp_p
             "all of the file is published",
         )
         wait_for(lambda: len(recorded(tmp_path / "journal")) == len(expected), "all of it is in the journal")
+        live = recorded(tmp_path / "journal")
+    assert [without_term(message) for message in live] == [without_term(message) for message in expected]
+
+
+@pytest.mark.spec("DAY-2")
+def test_an_adapter_takes_the_date_of_a_replayed_file_from_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "01302019.NASDAQ_ITCH50"
+    write_day(path, 1_000)
+    expected = converted_slices(plan_slices(path, conversion=Conversion("itch", STREAM, "2019-01-30")))
+    config = AdapterConfig(
+        name="a-0",
+        feed="itch",
+        table="itch",
+        streams=(SourceStreamConfig(id=STREAM, name="replay", framing="file", url=str(path)),),
+        publish=PublishConfig(channel=free_channel()),
+        sync=SynchroniserConfig(startup_ms=300),
+        service=ServiceConfig(open=True),
+        journal=JournalCaptureConfig(path=str(tmp_path / "journal")),
+        state_directory=str(tmp_path / "state"),
+    )
+    with AdapterProcess(config, tmp_path):
+        wait_for(lambda: len(recorded(tmp_path / "journal")) == len(expected), "all of the file is in the journal")
         live = recorded(tmp_path / "journal")
     assert [without_term(message) for message in live] == [without_term(message) for message in expected]

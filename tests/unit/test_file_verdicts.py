@@ -2,17 +2,21 @@
 
 import gzip
 import io
+import json
 import random
 import struct
+import subprocess
 import zipfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 
 from command_here import run_here
-from feed_slices_kit import write_day
+from feed_slices_kit import blocks_of, pcap_of, write_day
 from penstock.base.errors import ConfigurationError
 from penstock.feed.formats.mold import encode_packet
 from penstock.feed.formats.stream import ZSTD_READ_SIZE, ByteStream
@@ -153,6 +157,42 @@ def test_what_was_skipped_is_not_forgotten_in_the_verdict(tmp_path: Path) -> Non
     shown = run_here("feed", "info", path)
     assert shown.returncode == 0
     assert shown.stdout.endswith("nothing is damaged of what was read; 1 frames were skipped\n")
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_file_without_a_date_is_refused_and_one_with_a_date_in_its_name_is_dated(tmp_path: Path) -> None:
+    """Never 1970: the times of ITCH count from midnight."""
+    undated, dated = tmp_path / "day.itch", tmp_path / "S013019-v50_01302019.itch"
+    for path in (undated, dated):
+        write_day(path, 200)
+    refused = run_here("convert", "run", "itch", undated)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "the table 'itch' needs a date, and neither the file's content nor its name has one" in refused.stderr
+    assert "--date 2019-01-30" in refused.stderr
+    assert dates_of(run_here("convert", "run", "itch", dated)) == {"2019-01-30"}
+    assert dates_of(run_here("convert", "run", "itch", dated, "--date", "2019-01-31")) == {"2019-01-31"}
+    assert dates_of(run_here("convert", "run", "itch", undated, "--trading-date", "2019-02-01")) == {"2019-02-01"}
+    ambiguous = undated.rename(tmp_path / "20190130-20190131.itch")
+    refused = run_here("convert", "run", "itch", ambiguous)
+    assert refused.returncode == 1
+    assert "the name says 2019-01-30 and 2019-01-31" in refused.stderr
+
+
+def dates_of(done: "subprocess.CompletedProcess[str]") -> set[str]:
+    """The dates of all events."""
+    assert done.returncode == 0, done.stderr
+    seconds = {json.loads(line)["message"]["event_time"] // 10**9 for line in done.stdout.splitlines()}
+    return {datetime.fromtimestamp(each, ZoneInfo("America/New_York")).date().isoformat() for each in seconds}
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_capture_needs_no_date(tmp_path: Path) -> None:
+    path = tmp_path / "lines.pcap"
+    messages = blocks_of(write_day(tmp_path / "day.itch", 200))
+    at_ns = 1_548_864_000 * 10**9  # 2019-01-30 11:00 in New York
+    frames = [(at_ns + first, 0, encode_packet("s", first + 1, [message])) for first, message in enumerate(messages)]
+    path.write_bytes(pcap_of(frames))
+    assert dates_of(run_here("convert", "run", "itch", path)) == {"2019-01-30"}
 
 
 @pytest.mark.parametrize("name", ["empty.itch", "empty.csv"])

@@ -13,6 +13,7 @@ from penstock.cli.file_options import FormatOption
 from penstock.cli.table_options import DecimalsOption, ModulesOption, PrefixOption, VenueOption, chosen_table
 from penstock.convert import Converted, Converter, ConverterTable
 from penstock.convert.explain import explain
+from penstock.feed.filedates import replay_date
 from penstock.feed.lines.sources import open_source
 from penstock.feed.recorded import RecordedConversion
 from penstock.feed.sessiondates import SessionDates
@@ -46,7 +47,13 @@ def run(
         Path, typer.Argument(help="A file of messages, a capture of a network, or text; it may be compressed.")
     ],
     trading_date: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The day, for feeds that send only times of day.")
+        datetime | None,
+        typer.Option(
+            "--date",
+            "--trading-date",
+            formats=["%Y-%m-%d"],
+            help="The trading date, for feeds that send only times of day. Default: the date in the file's name.",
+        ),
     ] = None,
     venue: VenueOption = "",
     prefix: PrefixOption = "",
@@ -61,11 +68,13 @@ def run(
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
     plan = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals)).compile()
-    converter = Converter(plan, 1, trading_date=day)
-    recorded = RecordedConversion(converter, SessionDates.of_plan(plan, day))
+    converter = Converter(plan, 1)
+    recorded: RecordedConversion | None = None
     models = {output.model.id: output.model for output in plan.outputs}
     with open_source(file, file_format=file_format) as source:
         for event in source:
+            if recorded is None:  # a file without a session needs no date
+                recorded = RecordedConversion(converter, SessionDates.of_plan(plan, replay_date(file, plan, day)))
             for batch in recorded.take(event):
                 print_messages(converter.convert(batch), models)
     for damage in source.damages:

@@ -2,16 +2,20 @@
 
 import socket
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
-from penstock.convert import Converter, ConverterTable
+from penstock.convert import Converter, ConverterTable, Plan
 from penstock.feed.adapter_config import AdapterConfig, AddressConfig, LineAddress, SourceStreamConfig
 from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.events import RequestSource
+from penstock.feed.filedates import replay_date
 from penstock.feed.formats import datagram_format
 from penstock.feed.lines.arbiter import LineArbiter
+from penstock.feed.lines.sources import open_source
 from penstock.feed.sessiondates import SessionDates
 from penstock.middleware.events import Address
 from penstock.middleware.receiving_driver import note_unsent
@@ -75,7 +79,6 @@ class Sources:
         self.converters: dict[int, Converter] = {}
         self._counters: list[Counters] = []
         plan = config.load()
-        dates = SessionDates.of_plan(plan, config.trading_day())
         self.dates: dict[int, SessionDates] = {}
         """Of each source stream with sessions of the venue; contributions have one session that never ends."""
         interval = config.sync.checkpoint_interval
@@ -84,9 +87,9 @@ class Sources:
                 counters = Counters("feed.source", adapter=config.name, stream=stream.name)
                 is_contributed = stream.framing == "contribution"
                 used = ConverterTable.load(CONTRIBUTION_TABLE).compile() if is_contributed else plan
+                day = None if is_contributed else _first_date(config, stream, plan)
                 if not is_contributed:
-                    self.dates[stream.id] = dates
-                day = None if is_contributed else dates.configured
+                    self.dates[stream.id] = SessionDates.of_plan(plan, day)
                 converter = Converter(used, stream.id, trading_date=day, checkpoint_interval=interval)
                 self.converters[stream.id] = converter
                 for each in (counters, converter.counters):
@@ -144,6 +147,17 @@ class RepairSocket:
         self._inlet.close()
         self.outlet.close()
         self._socket.close()
+
+
+def _first_date(config: AdapterConfig, stream: SourceStreamConfig, plan: Plan) -> date | None:
+    """The configured trading date, or that in the name of a replayed file if the feed's times need a date; None: the
+    date of each session comes from its receive time."""
+    day = config.trading_day()
+    if stream.framing != "file" or day is not None or not plan.counts_from_midnight:
+        return day
+    path = Path(stream.url)
+    open_source(path).close()  # a file that is not a feed is refused as such
+    return replay_date(path, plan, hint=f'set trading_date of the adapter {config.name}, like "2019-01-30"')
 
 
 def _line_socket(line: LineAddress) -> socket.socket:

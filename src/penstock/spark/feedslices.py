@@ -28,6 +28,7 @@ from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, TableChoice
 from penstock.convert.document import QuantityDecimals
+from penstock.feed.filedates import capture_begins_ns, replay_date
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
 from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
@@ -35,7 +36,6 @@ from penstock.feed.lines.sources import FileFormat, open_file, open_source
 from penstock.feed.lines.tape import read_tape
 from penstock.feed.recorded import RecordedConversion
 from penstock.feed.sessiondates import SessionDates
-from penstock.spark.feeddates import capture_begins_ns, find_date
 
 READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
@@ -91,17 +91,8 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         if not self.needs_date:
             return self
-        table, plan = self.load()
-        found = find_date(path, plan.calendar)
-        if found is None:
-            raise ConfigurationError(
-                f"the table {table.name!r} needs a date, and neither the file's content nor its name has one",
-                where=str(path),
-                hint="give --date for the file, like --date 2019-01-30",
-            )
-        if capture_begins_ns(path) is not None:
-            return self
-        return msgspec.structs.replace(self, trading_date=found.isoformat())
+        found = replay_date(path, self.load()[1])
+        return self if found is None else msgspec.structs.replace(self, trading_date=found.isoformat())
 
     def checked(self, path: Path) -> tuple[ConverterTable, Plan]:
         """The table and its plan, if the table has what it needs: where times count from midnight, a date or the

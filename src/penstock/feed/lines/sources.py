@@ -146,10 +146,16 @@ def guess_framing(data: bytes) -> DatagramFormat | None:
 
 
 def _file_events(name: str, file: _Numbered) -> Iterator[LineInstruction]:
-    yield SessionStarted(name, file.next_sequence)
+    """A file without a message has no session."""
+    first = file.next_sequence
+    is_started = False
     for batch in file:
+        if not is_started:
+            yield SessionStarted(name, first)
+            is_started = True
         yield SourceReady(batch)
-    yield SessionEnded(name, file.next_sequence)
+    if is_started:
+        yield SessionEnded(name, file.next_sequence)
 
 
 def _capture_events(

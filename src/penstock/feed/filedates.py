@@ -1,8 +1,10 @@
 """The trading date of a recorded feed: given, or taken from the capture's timestamps and the file's name.
 
     find_date(Path("01302019.NASDAQ_ITCH50.gz"), plan.calendar)        # 2019-01-30
+    replay_date(Path("01302019.NASDAQ_ITCH50.gz"), plan)               # the same, or an error if a date is missing
 
-A wrong date would put a whole day of rows under another date, so contradictory dates are an error.
+A wrong date would put a whole day of messages under another date, so contradictory dates are an error, and so is a
+missing date where the feed's times count from midnight.
 """
 
 import re
@@ -13,6 +15,7 @@ from pathlib import Path
 from penstock.base.calendar import TradingCalendar
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
+from penstock.convert import Plan
 from penstock.feed.formats.pcap import CaptureReader, is_capture
 from penstock.feed.formats.stream import ByteStream
 from penstock.feed.lines.sources import open_file
@@ -23,9 +26,29 @@ YEARS = range(1990, 2100)
 
 SEPARATED = re.compile(r"(?<!\d)(\d{4})([-_.])(\d{2})\2(\d{2})(?!\d)")
 DIGITS = re.compile(r"(?<!\d)(\d{8})(?!\d)")
+DATE_OPTION = "give --date for the file, like --date 2019-01-30"
+"""The next step where no date is found, in a command."""
 
 
-def find_date(path: Path, calendar: TradingCalendar) -> date | None:
+def replay_date(path: Path, plan: Plan, given: date | None = None, *, hint: str = DATE_OPTION) -> date | None:
+    """The trading date of the first session of a replayed file: `given`, or the date in the file's name.
+
+    None where sessions get their dates otherwise: the feed's times have dates, or a capture has receive times, which
+    date each session as in an adapter of the live feed. A file without any of these is refused.
+    """
+    if given is not None or not plan.counts_from_midnight:
+        return given
+    found = find_date(path, plan.calendar, hint=hint)
+    if found is None:
+        raise ConfigurationError(
+            f"the table {plan.name!r} needs a date, and neither the file's content nor its name has one",
+            where=str(path),
+            hint=hint,
+        )
+    return None if capture_begins_ns(path) is not None else found
+
+
+def find_date(path: Path, calendar: TradingCalendar, *, hint: str = DATE_OPTION) -> date | None:
     """The trading date in the file's content or name; None where neither has one.
 
     For a capture it is the trading date of the first datagram by the venue's calendar. The name of a capture may have
@@ -44,7 +67,7 @@ def find_date(path: Path, calendar: TradingCalendar) -> date | None:
         raise ConfigurationError(
             f"the trading date is ambiguous: {sources}, the name says {' and '.join(map(str, named))}",
             where=str(path),
-            hint="give --date for the file",
+            hint=hint,
         )
     return found[0] if found else None
 
