@@ -135,7 +135,7 @@ class ToyConversion:
     def checkpoint_now(self) -> Position:
         return ToyCheckpoint(self.next_source_sequence, self.next_message_sequence, self.state.digest)
 
-    def new_session(self, name: str, trading_date: date | None) -> None:
+    def new_session(self, name: str, trading_date: date | None, *, is_continued: bool = False) -> None:
         self.state.units.clear()
         self.trading_date = trading_date
         self.next_source_sequence = 0

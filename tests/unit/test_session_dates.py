@@ -202,6 +202,55 @@ def test_a_feed_that_keeps_its_session_is_rolled_by_the_calendar() -> None:
     assert len(plant.rows) == 4
 
 
+@pytest.mark.spec("DAY-1", "DAY-2")
+def test_a_feed_that_keeps_its_session_keeps_its_instrument_definitions() -> None:
+    """For weeks, on a real calendar: locate codes are of the source's session, books and trading states of the day."""
+    plant = Plant(SessionDates(CALENDAR))
+    recorded = RecordedConversion(Converter(PLAN, STREAM), SessionDates(CALENDAR))
+    days = [f"2026-01-{day}T15:00" for day in (26, 27, 28, 29, 30)] + [f"2026-02-0{day}T15:00" for day in (2, 3)]
+    first = [directory(), halt(1, b"AAPL"), collar(1, b"AAPL"), add(11, b"B", 100, 1_000_000, 1, b"AAPL")]
+    plant.hear(encode_packet("S", 1, first), at(days[0]))
+    plant.wait(10)
+    lot = plant.converter.state.reference(plant.converter.state.find("AAPL")).round_lot
+    assert lot > 0
+    execution = head(b"E", 1) + number(11, 8) + number(100, 4) + number(9, 8)
+    batches = [first]
+    for index, moment in enumerate(days[1:], 1):
+        plant.rows.clear()
+        batches.append([trade(index, 1_600_000, index), execution])
+        plant.hear(encode_packet("S", 3 + 2 * index, batches[-1]), at(moment))
+        plant.wait(10)
+        assert {topic for topic, _ in plant.rows} == {"md.us.eq.AAPL.trade", "md.us.eq.AAPL.stats"}
+        assert {row.event_time for _, row in plant.rows} == {at(moment[:10] + "T09:30")}
+        found = plant.converter.state.reference(plant.converter.state.find_locate(1))
+        assert (found.symbol, found.round_lot, found.status, found.upper_limit) == ("AAPL", lot, 0, None)
+        unmatched = plant.converter.counters.by_cause("source_messages_unmatched")
+        assert unmatched == {"unknown_order": index}, "the order was of the first day"
+    sequence = 1
+    events: list[Any] = [SessionStarted("S", 1, receive_ns=at(days[0]))]
+    for moment, messages in zip(days, batches, strict=True):
+        events.append(SourceReady(SourceBatch.from_messages(messages, sequence, at(moment))))
+        sequence += len(messages)
+    for event in events:
+        for batch in recorded.take(event):
+            recorded.converter.convert(batch)
+    assert recorded.converter.state.differences(plant.converter.state) == []
+
+
+@pytest.mark.spec("DAY-1")
+def test_a_feed_that_has_ended_its_day_assigns_codes_anew_also_under_the_same_name() -> None:
+    """The feed's own events come before the calendar: after the end of messages nothing is kept."""
+    plant = Plant(SessionDates(CALENDAR))
+    plant.hear(encode_packet("S", 1, [directory(), system_event(b"C")]), at("2026-01-29T20:05"))
+    plant.wait(10)
+    plant.rows.clear()
+    plant.hear(encode_packet("S", 3, [add(11, b"B", 100, 1_000_000, 1, b"MSFT")]), at("2026-01-30T10:00"))
+    plant.wait(10)
+    assert plant.notes[-1] == DiscontinuityNote("session", [], "S#2", "2026-01-30")
+    assert {row.symbol for _, row in plant.rows} == {"MSFT"}
+    assert plant.converter.state.reference(plant.converter.state.find("AAPL")).locate is None
+
+
 def system_event(code: bytes) -> bytes:
     return head(b"S", 0) + code
 

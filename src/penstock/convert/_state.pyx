@@ -83,6 +83,23 @@ cdef void state_new_day(State *state, bint is_same_day) noexcept nogil:
     instruments_forget(state)
 
 
+cdef void state_next_day(State *state, bint is_same_day) noexcept nogil:
+    """The next trading day within a session of the venue: definitions stay, the values of the day go."""
+    cdef ReferenceRow row
+    cdef uint32_t number
+    state_clear_books(state)
+    trades_roll_over(state, is_same_day)
+    for number in range(<uint32_t>state.counts[LIMIT_INSTRUMENTS]):
+        row = state.instruments[number].reference
+        row.status = 0
+        row.restrictions = 0
+        memset(row.reason, 0, REASON_SIZE)
+        row.upper_limit = PRICE_NONE()
+        row.lower_limit = PRICE_NONE()
+        instrument_refer(state, number, &row)
+        instrument_set_position(state, number, 0, 0)
+
+
 cdef void state_clear_books(State *state) noexcept nogil:
     cdef uint32_t instrument
     images_end(state)
@@ -352,9 +369,13 @@ cdef class StateKernel:
         trades_between(self.state, self.checked(instrument), from_ns, until_ns, &row)
         return statistics_of(&row, NULL)
 
-    def new_day(self, *, bint is_same_day = False) -> None:
-        """Begin a session: see state_new_day() in _state.pxd."""
-        state_new_day(self.state, is_same_day)
+    def new_day(self, *, bint is_same_day = False, bint keeps_definitions = False) -> None:
+        """Begin a session: see state_new_day() in _state.pxd. With `keeps_definitions`, the venue's session goes on
+        and only the trading day changes: venue keys, round lots and flags stay."""
+        if keeps_definitions:
+            state_next_day(self.state, is_same_day)
+        else:
+            state_new_day(self.state, is_same_day)
 
     # Images
 

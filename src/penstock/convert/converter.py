@@ -85,9 +85,13 @@ class Converter(ConverterKernel):
         _, day_ns, _ = self.state.session()
         return self.plan.date_of(day_ns) if day_ns else None
 
-    def new_session(self, name: str, trading_date: date | None) -> None:
+    def new_session(self, name: str, trading_date: date | None, *, is_continued: bool = False) -> None:
         """Begin a session: state that the venue reassigns is cleared, source sequence numbers restart, message numbers
         continue. Instruments keep their numbers and, by symbol, their previous close.
+
+        With `is_continued`, the venue's own session goes on and the trading day ended by the calendar: instruments also
+        keep what the venue defines once per session (locate codes, round lots). If the feed has said that its session
+        is over, this session is the venue's next one in any case.
 
         A session with the same trading date keeps the previous close, because the venue restarted its feed. None is
         for converters without dates. The state has room for 16 bytes of the name; of a longer one it has the beginning
@@ -99,7 +103,10 @@ class Converter(ConverterKernel):
                 f"session {name!r} has no trading date, the one before is of {before.isoformat()}",
                 hint="pass the trading date of the session",
             )
-        self.state.new_day(is_same_day=trading_date is not None and trading_date == before)
+        self.state.new_day(
+            is_same_day=trading_date is not None and trading_date == before,
+            keeps_definitions=is_continued and not self.is_over,
+        )
         self._set_session(_short_name(name), trading_date)
         self._enter_references()
         self.skip_to(0)

@@ -78,6 +78,9 @@ class SessionBegan(msgspec.Struct, frozen=True):
     trading_date: date | None = None
     """Where the feed itself tells it; else the venue's calendar does (feed/sessiondates.py)."""
 
+    is_continued: bool = False
+    """The source's own session goes on; its trading day ended by the calendar."""
+
 
 class SessionOver(msgspec.Struct, frozen=True):
     """The source signals the end of its session; all its messages were delivered before."""

@@ -37,14 +37,14 @@ class RecordedConversion:
         self.session = name
         self.converter.flags = session_tag(name) << SESSION_TAG_SHIFT
 
-    def _begin_session(self, event: SessionStarted) -> None:
+    def _begin_session(self, event: SessionStarted, *, is_continued: bool = False) -> None:
         day = self._dates.date_of(
             self.converter.trading_date,
             is_first=self.session is None,
             is_reset=event.is_reset,
             receive_ns=event.receive_ns,
         )
-        self.converter.new_session(event.name, day)
+        self.converter.new_session(event.name, day, is_continued=is_continued)
         self.converter.skip_to(event.first)
         self.name_session(event.name)
 
@@ -55,7 +55,8 @@ class RecordedConversion:
                 yield batch.part(0, at)
             batch = batch.part(at, len(batch))
             first = next(sequence for sequence, _ in batch)
-            self._begin_session(SessionStarted(after_reset(self.session or ""), first, True, batch.receive_ns(0)))
+            event = SessionStarted(after_reset(self.session or ""), first, True, batch.receive_ns(0))
+            self._begin_session(event, is_continued=True)
         if len(batch):
             yield batch
 

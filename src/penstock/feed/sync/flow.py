@@ -157,14 +157,16 @@ class StreamFlow:
     def begin_session(self, event: SessionBegan) -> None:
         is_first, is_new = self.session is None, self.is_change(event)
         self.session, self._start = event.name, event.first
-        if self.mode in (Mode.BROKEN, Mode.AWAITING) and self.held.first is not None:
+        is_missed = self.mode in (Mode.BROKEN, Mode.AWAITING) or event.is_continued  # definitions may be in it
+        if is_missed and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
         self.converter.flags = self.flags
         self.is_ended = self._is_ending = False
         if is_new:
             self.forget_checkpoints()
-            self.converter.new_session(event.name, event.trading_date or self._date_of(event, is_first=is_first))
+            day = event.trading_date or self._date_of(event, is_first=is_first)
+            self.converter.new_session(event.name, day, is_continued=event.is_continued)
             self.converter.skip_to(event.first)
             self._note_date()
 

@@ -271,7 +271,9 @@ class Synchroniser:
         instructions = flow.take(before) if at else []
         first = next(sequence for sequence, _ in after)
         name = after_reset(flow.session or "")
-        event = SessionBegan(flow.stream_id, name, first, is_reset=True, receive_ns=after.receive_ns(0))
+        event = SessionBegan(
+            flow.stream_id, name, first, is_reset=True, receive_ns=after.receive_ns(0), is_continued=True
+        )
         return [*instructions, *self._begin_session(event), *flow.take(after)]
 
     def _hold_broken(self, flow: StreamFlow) -> None:
