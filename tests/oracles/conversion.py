@@ -209,7 +209,8 @@ class OracleState:
         if size == 0 or self.volume(instrument) + size >= SIZE_LIMIT:
             return INVALID
         trades = self.instruments[instrument].trades
-        trades[at] = replace(trades[at], price=price, size=size, conditions=conditions)
+        kept = trades[at].conditions & EXTENDED_HOURS
+        trades[at] = replace(trades[at], price=price, size=size, conditions=conditions & ~EXTENDED_HOURS | kept)
         return OK
 
     def statistics(self, instrument: int):

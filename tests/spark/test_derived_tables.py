@@ -430,3 +430,21 @@ def test_quotes_of_a_file_do_not_outlast_its_day(spark: Any) -> None:
         for row in as_of(spark.createDataFrame(trades), spark.createDataFrame(quotes)).collect()
     }
     assert found == {(2, 2): (2, 1), (4, 2): (None, None), (4, 3): (3, 2)}
+
+
+@pytest.mark.spec("DAY-8")
+def test_a_corrected_trade_keeps_its_hours_in_the_day(spark: Any) -> None:
+    """The correction is printed in other hours, and says so."""
+    extended = 2
+    trades = pa.Table.from_pylist(
+        [
+            trade(1, MONDAY_NS, price=Decimal(10), quantity=5, conditions=extended),
+            trade(2, MONDAY_NS + 1, price=Decimal(20), quantity=7),
+            trade(3, MONDAY_NS + 2, trade_id=1, action="correct", price=Decimal(11), quantity=6),
+            trade(4, MONDAY_NS + 3, trade_id=2, action="correct", price=Decimal(21), quantity=8, conditions=extended),
+        ],
+        SCHEMA,
+    )
+    [row] = run(spark, Day(), [{"trade": trades}])["day"]
+    assert (row["open"], row["close"], row["volume"], row["trade_count"]) == (21, 21, 8, 1)
+    assert (row["extended_close"], row["extended_volume"], row["extended_trade_count"]) == (11, 6, 1)

@@ -232,6 +232,7 @@ cdef Answer trade_correct(
     State *state, uint32_t instrument, uint64_t trade_id, int64_t price, uint64_t size, uint32_t conditions,
     TradeRow *was
 ) noexcept nogil:
+    """A trade keeps its hours, whenever its correction is printed."""
     cdef TradeRow *trade = log_find(&state.instruments[instrument], trade_id)
     cdef TradeRow altered
     if trade is NULL:
@@ -247,7 +248,7 @@ cdef Answer trade_correct(
     altered = trade[0]
     altered.price = price
     altered.size = size
-    altered.conditions = conditions
+    altered.conditions = (conditions & ~TRADE_EXTENDED_HOURS) | (trade.conditions & TRADE_EXTENDED_HOURS)
     trade_alter(state, instrument, trade, &altered)
     return STATE_OK
 

@@ -218,7 +218,7 @@ VERBS = {
     ),
     "trade_correct": Verb(
         c.CODE_TRADE_CORRECT,
-        "a trade was another one",
+        "a trade was another one; it keeps its hours",
         _TRADE_ARGUMENTS,
         frozenset({"conditions"}),
         gives="trade",

@@ -152,8 +152,18 @@ def as_altered(alterations: "Column") -> "Column":
     from pyspark.sql import functions as f
 
     correction = f.array_max(f.filter(alterations, lambda said: said["action"] == "correct"))
-    values = [f.coalesce(correction[name], f.col(name)).alias(name) for name in VALUES]
+    values = [_corrected(correction, name).alias(name) for name in VALUES]
     return f.when(~f.exists(alterations, lambda said: said["action"] == "cancel"), f.struct(*values))
+
+
+def _corrected(correction: "Column", name: str) -> "Column":
+    """The value after a correction, or the trade's own without one. A trade keeps its hours."""
+    from pyspark.sql import functions as f
+
+    said, own = correction[name], f.col(name)
+    if name == "conditions":
+        said = said.bitwiseAND(~TRADE_EXTENDED_HOURS).bitwiseOR(own.bitwiseAND(TRADE_EXTENDED_HOURS))
+    return f.coalesce(said, own)
 
 
 # Values
