@@ -8,7 +8,8 @@ import pytest
 
 from penstock.base.errors import TableError
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice
-from penstock.convert.state import Statistics
+from penstock.convert.state import ConversionState, Statistics
+from penstock.convert.table import DIRECTORY
 from penstock.model import Message
 from unit.itch_messages import add, directory, executed, head, number, trade
 
@@ -86,6 +87,25 @@ def test_the_venue_of_a_table_decides_which_market_is_its_own(venue: str, market
     assert feed.states(*(itch_halt(other, b"H") for other in others)) == []
     assert feed.states(itch_halt(market, b"H")) == [("suspended", True, None)]
     assert feed.states(itch_halt(market, b"T")) == [("trading", False, None)], "nothing else is known of it"
+
+
+@pytest.mark.spec("DAY-7", "DAY-10")
+@pytest.mark.parametrize("market", [b"Q", b"B", b"X", b"Z"])
+def test_every_operational_halt_on_the_feed_of_another_venue_is_its_own(market: bytes) -> None:
+    feed = Feed("itch", "XTST")
+    assert feed.states(itch_halt(market, b"H")) == [("suspended", True, None)]
+    assert feed.states(itch_halt(market, b"T")) == [("trading", False, None)]
+
+
+@pytest.mark.spec("DAY-7")
+def test_a_market_that_no_venue_has_does_not_concern_a_known_venue() -> None:
+    assert Feed("itch").states(itch_halt(b"Z", b"H")) == []
+
+
+def test_a_table_does_not_declare_the_map_of_its_markets() -> None:
+    text = (DIRECTORY / "itch.toml").read_text() + "\n[map.own_market]\nQ = 1\n"
+    with pytest.raises(TableError, match=r"map\.own_market: the map 'own_market' is declared, and also follows"):
+        ConverterTable.parse(text)
 
 
 @pytest.mark.spec("DAY-7")
@@ -186,6 +206,28 @@ def test_without_system_events_the_calendar_tells_hours() -> None:
     assert all("hidden" in row.conditions for row in trades)
     statistics = feed.converter.state.statistics("AAPL")
     assert (statistics.volume, statistics.extended_volume) == (6, 9)
+
+
+@pytest.mark.spec("DAY-8")
+@pytest.mark.parametrize("told", [0, 2])
+def test_a_corrected_trade_keeps_its_hours(told: int) -> None:
+    """Its correction is often printed in other hours, and then says so."""
+    state = ConversionState()
+    number = state.instrument("AAPL", 1)
+    extended = 2
+    assert state.add_trade(number, 1, 100, 10, 5, 0) == 0
+    assert state.add_trade(number, 2, 200, 20, 6, extended) == 0
+    assert state.correct_trade(number, 2, 210, 30, told) == 0
+    found = state.statistics("AAPL")
+    assert (found.open, found.last, found.volume, found.trade_count) == (100, 100, 10, 1)
+    assert (found.extended_high, found.extended_last, found.extended_volume, found.extended_trade_count) == (
+        210, 210, 30, 1,
+    )  # fmt: skip
+    assert state.correct_trade(number, 1, 110, 40, told) == 0
+    assert state.break_trade(number, 2) == 0
+    found = state.statistics("AAPL")
+    assert (found.open, found.last, found.volume) == (110, 110, 40)
+    assert (found.extended_high, found.extended_volume, found.extended_trade_count) == (None, 0, 0)
 
 
 @pytest.mark.spec("DAY-8")

@@ -80,6 +80,11 @@ class TableDocument(Config, frozen=True):
     instrument: InstrumentDocument | None = None
     symbols: SymbolsDocument = SymbolsDocument()
     map: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    markets: dict[Venue, Annotated[str, Meta(min_length=1, max_length=8)]] = msgspec.field(default_factory=dict)
+    """For a feed that several venues share: the code of each venue in the feed's messages. They make `map(own_market)`,
+    which is 1 for the code of the table's venue and 0 for other codes. For a venue that is not listed it is always 1,
+    because such a venue shares the feed with no listed one."""
+
     bits: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
     output: dict[Name, OutputDocument] = msgspec.field(default_factory=dict)
     image: list[Step] = msgspec.field(default_factory=list)

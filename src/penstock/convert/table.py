@@ -20,14 +20,15 @@ import msgspec
 from penstock.base.config import load_toml, parse_toml
 from penstock.base.errors import TableError, TopicError
 from penstock.base.extensions import load_entry_points, load_modules
-from penstock.convert.document import QuantityDecimals, TableChoice, TableDocument
+from penstock.convert.document import MapValue, QuantityDecimals, TableChoice, TableDocument
 from penstock.convert.format import SourceFormat
 from penstock.convert.names import guess
 from penstock.convert.plan import Plan, compile_plan
 from penstock.topics import check_topic
 
 DIRECTORY = Path(__file__).parent / "tables"
-
+OWN_MARKET = "own_market"
+"""The map that follows from a table's markets and its venue."""
 
 _registered: dict[str, Path] = {}
 
@@ -47,6 +48,9 @@ class ConverterTable:
     """A table's document with its parameters filled in, and its format."""
 
     def __init__(self, document: TableDocument, where: str, directory: Path) -> None:
+        if document.markets and OWN_MARKET in document.map:
+            what = f"the map {OWN_MARKET!r} is declared, and also follows from markets"
+            raise TableError(what, where=f"{where}: map.{OWN_MARKET}", hint="give the map another name")
         self.document = _filled_in(document)
         self.where = where
         self._declared = document
@@ -144,7 +148,14 @@ def _filled_in(document: TableDocument) -> TableDocument:
         for parameter, value in given.items():
             topic = topic.replace(f"{{{parameter}}}", value)
         outputs[name] = msgspec.structs.replace(output, topic=topic)
-    return msgspec.structs.replace(document, output=outputs)
+    maps = {**document.map, OWN_MARKET: _own_market(document)} if document.markets else document.map
+    return msgspec.structs.replace(document, output=outputs, map=maps)
+
+
+def _own_market(document: TableDocument) -> dict[str, MapValue]:
+    """1 for the codes of messages that concern the table's venue."""
+    code = document.markets.get(document.venue)
+    return {"otherwise": 1} if code is None else {code: 1, "otherwise": 0}
 
 
 def _uses_venue(document: TableDocument) -> bool:
