@@ -3,7 +3,8 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock.feed.adapter_config import (
     SourceStreamConfig,
 )
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.formats.mold import decode_request, encode_packet
+from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import ReceiverConfig
@@ -31,13 +32,18 @@ PER_PACKET = 20
 
 
 class Exchange:
-    """Plays the generator's messages on two lines, and answers requests; in a thread from start() to stop()."""
+    """Plays the generator's messages on two lines, and answers requests; in a thread from start() to stop().
+
+    begin_session() ends the session and plays another one.
+    """
 
     def __init__(self, *, rate: int = 5_000, symbols: int = 20, messages: int = 1_000_000) -> None:
         self.lines = (free_channel(), free_channel())
         self._rate = rate
-        self._generator = ItchGenerator(GeneratorConfig(symbols=symbols, messages=messages))
-        self._sent: list[bytes] = []
+        self._messages = iter(ItchGenerator(GeneratorConfig(symbols=symbols, messages=messages)))
+        self.session = SESSION
+        self._said: dict[str, list[bytes]] = {SESSION: []}
+        self._next: tuple[str, Iterator[bytes]] | None = None
         self._socket = host_socket("127.0.0.1")
         self._requests = host_socket("127.0.0.1")
         self._requests.setblocking(False)
@@ -52,10 +58,15 @@ class Exchange:
 
     @property
     def next_sequence(self) -> int:
-        return len(self._sent) + 1
+        return len(self._said[self.session]) + 1
 
     def start(self) -> None:
         self._thread.start()
+
+    def begin_session(self, name: str, messages: Iterable[bytes]) -> None:
+        """Returns when the first packet of the session has been sent."""
+        self._next = name, iter(messages)
+        wait_for(lambda: self._next is None and self.next_sequence > 1, "the session has begun")
 
     def stop(self) -> None:
         self._is_stopped.set()
@@ -65,19 +76,22 @@ class Exchange:
         self._requests.close()
 
     def _run(self) -> None:
-        messages = iter(self._generator)
         period = PER_PACKET / self._rate
         due = time.monotonic()
         while not self._is_stopped.is_set():
             self._answer()
+            if self._next is not None:
+                self._send(encode_end(self.session, self.next_sequence))
+                (self.session, self._messages), self._next = self._next, None
+                self._said[self.session] = []
             if self.is_paused.is_set():
-                self._send(encode_packet(SESSION, self.next_sequence, []))
+                self._send(encode_packet(self.session, self.next_sequence, []))
                 self._is_stopped.wait(0.02)
                 due = time.monotonic()
                 continue
-            batch = [message for message, _ in zip(messages, range(PER_PACKET), strict=False)]
-            packet = encode_packet(SESSION, self.next_sequence, batch)
-            self._sent += batch
+            batch = list(islice(self._messages, PER_PACKET))
+            packet = encode_packet(self.session, self.next_sequence, batch)
+            self._said[self.session] += batch
             self._send(packet)
             due += period
             if (wait := due - time.monotonic()) > 0:
@@ -95,10 +109,11 @@ class Exchange:
                     request = decode_request(data)
                 except PacketError:
                     continue
-                first = request.first_sequence
-                while first < min(request.first_sequence + request.count, self.next_sequence):
-                    last = min(first + PER_PACKET, request.first_sequence + request.count, self.next_sequence)
-                    self._requests.sendto(encode_packet(SESSION, first, self._sent[first - 1 : last - 1]), source)
+                said, first = self._said.get(request.session, []), request.first_sequence
+                end = min(first + request.count, len(said) + 1)
+                while first < end:
+                    last = min(first + PER_PACKET, end)
+                    self._requests.sendto(encode_packet(request.session, first, said[first - 1 : last - 1]), source)
                     first = last
 
 
@@ -117,7 +132,7 @@ class Feed:
                 feed="itch",
                 index=index,
                 table=options.get("table", "itch"),
-                trading_date="2026-01-30",
+                trading_date=options.get("trading_date", "2026-01-30"),
                 streams=(source_of(exchange), *options.get("streams", ())),
                 publish=PublishConfig(channel=self.channels[index], **options.get("publish", {})),
                 peers=PeersConfig(port=ports[index], others=others),
