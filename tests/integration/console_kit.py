@@ -1,6 +1,7 @@
 """A console over a real administration server, and browsers that are programs."""
 
 import contextlib
+import functools
 import http.client
 import json
 import socket
@@ -23,7 +24,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.security import Credentials
 from penstock.security.client import AdminClient
-from penstock.security.proof import ScryptCost, SecretVerifier
+from penstock.security.proof import SecretVerifier
 from penstock.web.server import ConsoleServer
 from waiting import PATIENCE_SECONDS
 
@@ -45,13 +46,18 @@ send = ["md.us.eq.>", "derived.>"]
 """
 
 
-def policy_text(rules: str = RULES) -> str:
-    cost, entries = ScryptCost(n=16), []
+@functools.cache
+def _client_entries() -> str:
+    entries = []
     for name, secret in SECRETS.items():
-        verifier = SecretVerifier.make(secret.encode(), name.encode().ljust(16, b"."), cost)
+        verifier = SecretVerifier.make(secret.encode(), name.encode().ljust(16, b"."))
         roles = f'roles = ["{ROLES[name]}"]\n' if name in ROLES else ""
         entries.append(f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}')
-    return "".join(entries) + rules
+    return "".join(entries)
+
+
+def policy_text(rules: str = RULES) -> str:
+    return _client_entries() + rules
 
 
 PASSED_OVER = ("welcome", "messages", "info", "state", "live", "receipt")

@@ -480,13 +480,17 @@ def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
 class Impostor(BaseHTTPRequestHandler):
     """Takes every proof, as a program would that listens at the server's address before the server does."""
 
+    cost = ScryptCost()
+    logins: list[bytes]
+
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/v1/challenge":
             answer: b.Challenge | b.Session = b.Challenge(
-                challenge=bytes(32), salt=b"alice".ljust(16, b"."), cost=ScryptCost(n=16), expires_ns=2**62
+                challenge=bytes(32), salt=b"alice".ljust(16, b"."), cost=self.cost, expires_ns=2**62
             )
         else:
+            self.logins.append(body)
             answer = b.Session(client="alice", token="ps1.a", expires_ns=2**62, roles=[], server_proof=bytes(32))
         body = msgspec.json.encode(answer)
         self.send_response(200)
@@ -499,21 +503,48 @@ class Impostor(BaseHTTPRequestHandler):
         """Nothing is said on the terminal."""
 
 
-@pytest.mark.spec("ADM-1")
-def test_a_program_that_poses_as_the_server_on_this_machine_gets_no_session() -> None:
-    server = HTTPServer(("127.0.0.1", 0), Impostor)
+@contextlib.contextmanager
+def impostor(cost: ScryptCost | None = None) -> Iterator[tuple[str, list[bytes]]]:
+    """Its address, and the logins that it gets."""
+    logins: list[bytes] = []
+    handler = type("ImpostorWithCost", (Impostor,), {"cost": cost or ScryptCost(), "logins": logins})
+    server = HTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    url = f"penstock://127.0.0.1:{server.server_address[1]}"
     try:
-        careful = Credentials("carol", key=KEYS["carol"], server_key=KEYS["root"].public)
-        for who in (credentials("alice"), careful):
-            with AdminClient.connect(url, who) as client, pytest.raises(AuthenticationError, match="does not prove"):
-                client.subscribe(["md.us.>"])
+        yield f"penstock://127.0.0.1:{server.server_address[1]}", logins
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_program_that_poses_as_the_server_on_this_machine_gets_no_session() -> None:
+    with impostor() as (url, _):
+        careful = Credentials("carol", key=KEYS["carol"], server_key=KEYS["root"].public)
+        for who in (credentials("alice"), careful):
+            with AdminClient.connect(url, who) as client, pytest.raises(AuthenticationError, match="does not prove"):
+                client.subscribe(["md.us.>"])
+
+
+@pytest.mark.spec("ADM-1")
+@pytest.mark.parametrize("cost", [ScryptCost(n=16), ScryptCost(n=8_192), ScryptCost(n=16_384, r=4)])
+def test_a_program_that_asks_for_a_cheap_hash_gets_no_proof_to_guess_the_secret_from(cost: ScryptCost) -> None:
+    with impostor(cost) as (url, logins), AdminClient.connect(url, credentials("alice")) as client:
+        with pytest.raises(AuthenticationError, match=rf"n={cost.n}, r={cost.r}, p=1: .* the minimum is 131072"):
+            client.login()
+        assert logins == []
+
+
+@pytest.mark.spec("ADM-1")
+def test_a_key_pair_without_the_servers_key_is_warned_of(server: AdminServer, caplog: pytest.LogCaptureFixture) -> None:
+    signing = PrivateKey.read(Path(server.config.directory) / "signing.pem").public
+    for key in (signing, None):
+        with AdminClient.connect(server.url, Credentials("carol", key=KEYS["carol"], server_key=key)) as carol:
+            carol.login()
+            carol.login()
+        assert caplog.messages.count("server_not_authenticated") == (key is None)
 
 
 @pytest.mark.spec("ADM-1")

@@ -20,7 +20,7 @@ from penstock.admin.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
 from penstock.net.udp import free_ports
-from penstock.security import PrivateKey, PublicKey, TokenVerifier
+from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
 from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
 from penstock.security.client import AdminClient
 from penstock.security.operating import ServerStatus
@@ -233,12 +233,36 @@ def command(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.spec("ADM-1")
+def test_credentials_with_a_key_pair_name_the_servers_key(tmp_path: Path) -> None:
+    plant = tmp_path / "plant.toml"
+    plant.write_text('name = "p"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\n')
+    assert command("admin", "server-key", "--config", str(plant))[0] == 0  # it makes the key, and logs that
+    line = command("admin", "server-key", "--config", str(plant))[1]
+    assert PublicKey.parse(line.split('"')[1]) == PrivateKey.read(tmp_path / "state" / "admin" / "signing.pem").public
+    given = {"a": ("--config", str(plant)), "b": ("--server-key", line.split('"')[1]), "c": ("--no-server-key",)}
+    for name, options in given.items():
+        path = tmp_path / f"{name}.toml"
+        status, out = command("admin", "client", "key", name, "--out", str(path), *options)
+        assert (status, "has no server_key" in out) == (0, name == "c")
+        assert (line in path.read_text()) is (name != "c")
+        assert Credentials.load(path).can_check_server is (name != "c")
+    for wrong in ((), (*given["a"], *given["c"]), (*given["a"], *given["b"])):
+        status, out = command("admin", "client", "key", "d", "--out", str(tmp_path / "d.toml"), *wrong)
+        assert (status, "could not authenticate the server" in out) == (1, True)
+    assert command("admin", "client", "key", "d", "--out", str(tmp_path / "d.toml"), "--server-key", "x")[0] == 1
+    assert not (tmp_path / "d.toml").exists()
+
+
+@pytest.mark.spec("ADM-1")
 def test_the_commands(tmp_path: Path) -> None:
     """From nothing to a server with two clients, by the commands alone."""
     files = {name: str(tmp_path / f"{name}.toml") for name in ("alice", "root", "policy", "wrong", "better")}
+    (tmp_path / "admin.toml").write_text('directory = "state"\npolicy = "policy.toml"\n')
+    config = ("--config", str(tmp_path / "admin.toml"))
+    assert command("admin", "server-key", *config)[0] == 0  # it makes the key, and logs that
     entries = []
     for name, kind, roles in [("alice", "secret", ""), ("root", "key", 'roles = ["administrator"]\n')]:
-        status, out = command("admin", "client", kind, name, "--out", files[name])
+        status, out = command("admin", "client", kind, name, "--out", files[name], *(config if kind == "key" else ()))
         assert status == 0
         entries.append(out.partition("\n#")[0] + "\n" + roles)
         assert Path(files[name]).stat().st_mode & 0o777 == 0o600
@@ -253,6 +277,7 @@ def test_the_commands(tmp_path: Path) -> None:
     status, said = command("admin", "policy", "check", files["wrong"])
     assert (status, "rule[0].who[0]: there is no client 'alcie'" in said) == (1, True)
     assert command("admin", "client", "secret", "alice", "--out", files["alice"])[0] == 1  # it is there already
+    assert command("admin", "server-key", *config)[1] in Path(files["root"]).read_text()
     state = str(tmp_path / "state")
     serve = ("admin", "serve", "--policy", files["policy"], "--directory", state, "--port", "0")
     with running("--log-style", "json", *serve) as server:

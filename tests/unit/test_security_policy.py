@@ -9,10 +9,10 @@ from penstock.base.errors import ConfigurationError, NotEntitledError, TopicErro
 from penstock.security import Entitlement, Grant, Policy
 from penstock.security.patterns import covers, intersection, parse_pattern
 from penstock.security.policy import granted, is_covered
-from penstock.security.proof import ScryptCost, SecretVerifier
+from penstock.security.proof import SecretVerifier
 from penstock.topics import Interest, InterestTable
 
-SECRET = SecretVerifier.make(b"0123456789abcdef", bytes(16), ScryptCost(n=2)).text
+SECRET = SecretVerifier.make(b"0123456789abcdef", bytes(16)).text
 KEY = "ed25519:" + "A" * 43
 
 DOCUMENT = f"""
@@ -72,7 +72,8 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ('["alice", "bob"]', '["alice", "bert"]', "groups.desk[1]", "no client 'bert'"),
         (f'secret = "{SECRET}"\n[clients.bob]', "[clients.bob]", "clients.alice", "exactly one"),
         (SECRET, "hunter2", "clients.alice.secret", "what a server keeps"),
-        (SECRET, SECRET.replace("ed25519:2:", "ed25519:3:"), "clients.alice.secret", "power of two"),
+        (SECRET, SECRET.replace(":16384:", ":16383:"), "clients.alice.secret", "power of two"),
+        (SECRET, SECRET.replace(":16384:", ":8192:"), "clients.alice.secret", "the minimum is 131072"),
         (KEY, KEY + "A", "clients.bob.key", "33|base64"),
         ("00:00:00Z", "00:00:00", "clients.bob.expires", "time zone"),
         ('["administrator"]', '["root"]', "clients.bob.roles[0]", "not one of: adapter"),

@@ -12,13 +12,13 @@ from penstock.base.errors import AuthenticationError, ConfigurationError, Revoke
 from penstock.security import Credentials, Grant, PrivateKey, PublicKey, Token, TokenSigner, TokenVerifier
 from penstock.security.brokering import Challenge
 from penstock.security.keys import decode_text, encode_text
-from penstock.security.proof import ScryptCost, SecretVerifier, login_statement, server_statement
+from penstock.security.proof import ScryptCost, SecretKeys, SecretVerifier, login_statement, server_statement
 
 KEY = PrivateKey(bytes(range(32)))
 NOW_NS = 1_700_000_000 * NS_PER_SECOND
 TOKEN = Token("stream", "alice", "s1", (Grant("md.us.>", "receive", 900),), NOW_NS, NOW_NS + 600 * NS_PER_SECOND, 2)
 SECRET = b"correct horse battery staple"
-COST = ScryptCost(n=16)
+COST = ScryptCost()
 
 
 def test_a_key_in_a_file_and_as_text(tmp_path: Path) -> None:
@@ -143,9 +143,41 @@ def test_a_hostile_cost_is_refused() -> None:
     )
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(document, type=Challenge)
-    odd = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=ScryptCost(n=3), expires_ns=0)
-    with pytest.raises(ConfigurationError, match="cost"):
-        Credentials("alice", secret=SECRET).answer(odd, NONCE)
+    for cost, what in (
+        (ScryptCost(n=16), "n \\* r is 128, the minimum is 131072"),
+        (ScryptCost(n=8_192), "the minimum is 131072"),
+        (ScryptCost(n=32_768, r=1), "the minimum is 131072"),
+        (ScryptCost(n=131_072, r=1), "n must be less than 65536"),
+        (ScryptCost(n=16_385), "power of two"),
+        (ScryptCost(n=0), "power of two"),
+        (ScryptCost(n=262_144), "the maximum is n=131072"),
+        (ScryptCost(r=9), "the maximum is n=131072, r=8"),
+        (ScryptCost(p=5), "the maximum is n=131072, r=8, p=4"),
+    ):
+        challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=cost, expires_ns=0)
+        with pytest.raises(AuthenticationError, match=what):
+            Credentials("alice", secret=SECRET).answer(challenge, NONCE)
+        with pytest.raises(ConfigurationError, match=what):
+            SecretVerifier.make(SECRET, b"s" * 16, cost)
+
+
+def test_the_least_cost_is_accepted_and_its_keys_are_derived_once_per_salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = ScryptCost(n=65_536, r=2)
+    asked = [(b"s" * 16, COST), (b"t" * 16, COST), (b"t" * 16, least)]
+    verifiers = [SecretVerifier.make(SECRET, salt, cost) for salt, cost in asked]
+    derived, derive = [], SecretKeys.derive
+
+    def counted(secret: bytes, salt: bytes, cost: ScryptCost) -> SecretKeys:
+        derived.append((salt, cost))
+        return derive(secret, salt, cost)
+
+    monkeypatch.setattr(SecretKeys, "derive", counted)
+    alice = Credentials("alice", secret=SECRET)
+    for (salt, cost), verifier in zip(asked, verifiers, strict=True):
+        for data in (b"c" * 32, b"d" * 32):
+            challenge = Challenge(challenge=data, salt=salt, cost=cost, expires_ns=0)
+            assert verifier.is_proof(alice.answer(challenge, NONCE).proof, login_statement("alice", data, NONCE))
+    assert derived == asked
 
 
 def test_credentials_from_files(tmp_path: Path) -> None:

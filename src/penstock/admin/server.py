@@ -53,7 +53,7 @@ class AdminService:
         self._refusals = Refusals()
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
-            self._key = _signing_key(config, self.role)
+            self._key = signing_key(config, self.role)
             self.desk = LoginDesk(config.limits, self._key, random_bytes, _binding(config))
             self._core = self._restored()
             self._is_stale = False
@@ -276,17 +276,14 @@ class AdminService:
         return Policy.parse(text, where=str(path))
 
 
-def signing_key_path(config: AdminConfig) -> Path:
-    return Path(config.signing_key or Path(config.directory) / SIGNING_KEY_NAME)
-
-
 def _binding(config: AdminConfig) -> bytes:
     """The channel binding of logins: the certificate that clients see."""
     return certificate_digest(Path(config.certificate)) if config.certificate else UNBOUND
 
 
-def _signing_key(config: AdminConfig, role: ServerRole) -> PrivateKey:
-    path = signing_key_path(config)
+def signing_key(config: AdminConfig, role: ServerRole) -> PrivateKey:
+    """The key that signs tokens. A primary that has none yet gets a new one."""
+    path = Path(config.signing_key or Path(config.directory) / SIGNING_KEY_NAME)
     if not path.exists():
         if role == "standby":
             raise ConfigurationError("is not there", where=str(path), hint="copy the primary's signing key")

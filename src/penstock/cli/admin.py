@@ -6,20 +6,23 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from penstock.admin import AdminConfig
 from penstock.admin.driver import AdminServer
-from penstock.admin.server import signing_key_path
+from penstock.admin.server import signing_key
 from penstock.base.clock import NS_PER_SECOND, random_bytes
+from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError
+from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.cli.interrupt import interruptible
 from penstock.net.secret import write_private
-from penstock.security import Policy, PrivateKey
+from penstock.node.plant import Plant
+from penstock.security import Policy, PrivateKey, PublicKey
 from penstock.security.client import AdminClient
 from penstock.security.operating import AuditEntry
 from penstock.security.policy import NAME
@@ -37,6 +40,9 @@ app.add_typer(policy_app, name="policy")
 Url = Annotated[str, typer.Option("--connect", help="The server: penstock://HOST:PORT, or penstocks:// with TLS.")]
 CredentialsFile = Annotated[Path, typer.Option("--credentials", help="Your credentials (TOML, mode 600).")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name in the policy.")]
+ServerConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="The server's configuration, or plant.toml: its public key is taken.")
+]
 OutFile = Annotated[Path | None, typer.Option("--out", help="The credentials file to write; NAME.toml unless told.")]
 
 
@@ -52,14 +58,37 @@ def client_secret(name: ClientName, out: OutFile = None) -> None:
 
 
 @client_app.command("key")
-def client_key(name: ClientName, out: OutFile = None) -> None:
-    """Make a key pair: its credentials file and key file, and the public key for the policy document."""
+def client_key(
+    name: ClientName,
+    out: OutFile = None,
+    config: ServerConfigFile = None,
+    server_key: Annotated[
+        str, typer.Option(help="The server's public key, as `penstock admin server-key` shows it.")
+    ] = "",
+    is_unchecked: Annotated[
+        bool,
+        typer.Option("--no-server-key", help="Leave the server's key out: then only TLS authenticates the server."),
+    ] = False,
+) -> None:
+    """Make a key pair: its credentials file with the server's public key, its key file, and the public key for the
+    policy document."""
     _check_name(name)
+    if (config is not None) + bool(server_key) + is_unchecked != 1:
+        raise ConfigurationError(
+            "the client could not authenticate the server: its credentials need the server's public key",
+            hint="give --config FILE (admin.toml or plant.toml), --server-key KEY, or --no-server-key; one of them",
+        )
+    line = ""
+    if not is_unchecked:
+        trusted = PublicKey.parse(server_key) if config is None else _server_signing_key(config).public
+        line = _server_key_line(trusted)
     path = out or Path(f"{name}.toml")
     key = PrivateKey(random_bytes(32))
     key.write(path.with_suffix(".pem"))
-    write_private(path, f'client = "{name}"\nkey_file = "{path.with_suffix(".pem").name}"\n'.encode())
+    write_private(path, f'client = "{name}"\nkey_file = "{path.with_suffix(".pem").name}"\n{line}'.encode())
     _show_entry(name, "key", key.public.text, path)
+    if is_unchecked:
+        typer.echo(f"# {path} has no server_key: connect with penstocks:// (TLS), or add server_key", err=True)
 
 
 @policy_app.command("check")
@@ -123,13 +152,12 @@ def serve(
 
 
 @app.command("server-key")
-def server_key(
-    config: Annotated[Path, typer.Option("--config", help="The server's configuration (TOML).")],
+def show_server_key(
+    config: Annotated[Path, typer.Option("--config", help="The server's configuration, or plant.toml.")],
 ) -> None:
     """Show the server's public key, for the credentials of clients with a key pair: they authenticate the server with
     it at every login."""
-    key = PrivateKey.read(signing_key_path(AdminConfig.load(config)))
-    typer.echo(f'server_key = "{key.public.text}"')
+    typer.echo(_server_key_line(_server_signing_key(config).public), nl=False)
 
 
 @app.command("token")
@@ -238,6 +266,20 @@ def _audit_line(entry: AuditEntry) -> str:
 def _check_name(name: str) -> None:
     if NAME.fullmatch(name) is None:
         raise ConfigurationError(f"{name[:80]!r} cannot be a name", hint="1 to 64 letters, digits, and _ . -")
+
+
+def _server_signing_key(path: Path) -> PrivateKey:
+    """The signing key of the server that admin.toml or plant.toml describes; made if the server has not run yet."""
+    if "administration" in load_toml(path, dict[str, Any]):
+        server = Plant.load(path).servers[0].beside(path.parent)
+    else:
+        server = AdminConfig.load(path)
+    make_directory(server.directory)
+    return signing_key(server, server.role)
+
+
+def _server_key_line(key: PublicKey) -> str:
+    return f'server_key = "{key.text}"\n'
 
 
 def _show_entry(name: str, key: str, text: str, path: Path) -> None:

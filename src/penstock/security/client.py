@@ -57,6 +57,7 @@ class AdminClient:
         self._lock = threading.Lock()
         self._session: b.Session | None = None
         self._current = 0
+        self._has_warned = False
         self._models: dict[str, tuple[str, MessageModel]] = {}
         self.generation = 0
         """The highest seen; answers of a server that was replaced are not taken."""
@@ -84,6 +85,7 @@ class AdminClient:
         request = b.ChallengeRequest(client=self.credentials.client)
 
         def exchange(address: AdminAddress) -> b.Session:
+            self._warn_if_unchecked(address)
             asked = self._answer_at(address, "POST", "/v1/challenge", request)
             challenge, nonce = asked.decode(b.Challenge), random_bytes(NONCE_SIZE)
             answer = self.credentials.answer(challenge, nonce, asked.binding)
@@ -225,6 +227,18 @@ class AdminClient:
         return self._call("GET", path, None, o.Changes, wait_s=wait_s)
 
     # How a call is made
+
+    def _warn_if_unchecked(self, address: AdminAddress) -> None:
+        if self._has_warned or address.is_tls or self.credentials.can_check_server:
+            return
+        self._has_warned = True
+        log.warning(
+            "server_not_authenticated",
+            client=self.credentials.client,
+            address=str(address),
+            why="the credentials have no server_key, and the connection has no TLS",
+            hint="add the line that `penstock admin server-key` prints to the credentials file",
+        )
 
     def _call(
         self, method: str, path: str, request: msgspec.Struct | None, kind: type[A] | None, *, wait_s: float = 0.0

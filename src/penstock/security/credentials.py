@@ -3,7 +3,7 @@
 client = "alice"
 secret = "…"                    # or secret_file = "…", or key_file = "alice.pem"
 ca_file = "ca.pem"              # certificates that the administration server is checked with
-server_key = "ed25519:…"        # with key_file: the key that the server signs with, and proves itself with at a login
+server_key = "ed25519:…"        # with key_file: the server's public key, which authenticates the server at each login
 """
 
 from pathlib import Path
@@ -18,6 +18,7 @@ from penstock.security.proof import (
     SECRET_SIZE_MAX,
     SECRET_SIZE_MIN,
     UNBOUND,
+    ScryptCost,
     SecretKeys,
     login_statement,
     server_statement,
@@ -66,7 +67,7 @@ class LoginAnswer:
 class Credentials:
     """A client's name and how it proves it; never shown. Give either a secret or a key."""
 
-    __slots__ = ("_key", "_secret", "_server_key", "ca_file", "client")
+    __slots__ = ("_derived", "_key", "_secret", "_server_key", "ca_file", "client")
 
     def __init__(
         self,
@@ -88,6 +89,13 @@ class Credentials:
         self._secret = secret
         self._key = key
         self._server_key = server_key
+        self._derived: tuple[bytes, ScryptCost, SecretKeys] | None = None
+        """The keys of the last salt and cost, because each derivation takes tens of milliseconds."""
+
+    @property
+    def can_check_server(self) -> bool:
+        """False for a key pair without `server_key`: then only TLS authenticates the server."""
+        return self._key is None or self._server_key is not None
 
     @staticmethod
     def load(path: str | Path) -> "Credentials":
@@ -125,9 +133,23 @@ class Credentials:
         statement = login_statement(self.client, challenge.challenge, nonce, binding)
         if self._key is not None:
             return LoginAnswer(self._key.sign(statement), statement, server_key=self._server_key)
-        assert self._secret is not None
-        keys = SecretKeys.derive(self._secret, challenge.salt, challenge.cost)
+        keys = self._derive(challenge)
         return LoginAnswer(keys.prove(statement), statement, keys=keys, server_key=self._server_key)
+
+    def _derive(self, challenge: Challenge) -> SecretKeys:
+        """AuthenticationError for a cost out of bounds: the server is not yet authenticated when it names the cost."""
+        if fault := challenge.cost.fault:
+            raise AuthenticationError(
+                f"the server asks for an unacceptable {fault}",
+                hint="another program may listen at its address; if the cost is that of the policy, replace the "
+                "client's entry: `penstock admin client secret`",
+            )
+        derived = self._derived
+        if derived is None or derived[:2] != (challenge.salt, challenge.cost):
+            assert self._secret is not None
+            keys = SecretKeys.derive(self._secret, challenge.salt, challenge.cost)
+            derived = self._derived = (challenge.salt, challenge.cost, keys)
+        return derived[2]
 
     def __repr__(self) -> str:
         return f"Credentials({self.client!r}, hidden)"

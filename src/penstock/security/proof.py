@@ -14,7 +14,8 @@ proof is a signature, because SCRAM's own proof gives the client's key to whoeve
 seen one login. Here both together allow nothing but guesses, each as slow as scrypt.
 
 The server answers with its own proof: HMAC(server, statement), or for a client with a key pair its Ed25519 signature by
-the key that also signs tokens. A client with a secret takes no session without it.
+the key that also signs tokens. A client with a secret, and a client that knows the server's key, accepts no session
+without this proof.
 """
 
 import hashlib
@@ -40,15 +41,38 @@ UNBOUND = bytes(BINDING_SIZE)
 
 _PREFIX = "scrypt-ed25519"
 _OLD_PREFIX = "scrypt"
+COST_MIN = 16_384 * 8
+"""The least n * r: scrypt then needs 16 MiB of memory per guess."""
+
+_N_MAX, _R_MAX, _P_MAX = 131_072, 8, 4
 _SCRYPT_MEMORY_MAX = 160 * 1024 * 1024
 
 
 class ScryptCost(msgspec.Struct, frozen=True):
-    """What a guess costs; the bounds keep a hostile server from wearing a client out."""
+    """The cost of one guess of a secret. The server names the cost in its challenge, so a client checks both bounds: a
+    low cost makes the client's proof easy to attack offline, a high cost exhausts memory (at most 128 MiB are used)."""
 
-    n: Annotated[int, msgspec.Meta(ge=2, le=131_072)] = 16_384
-    r: Annotated[int, msgspec.Meta(ge=1, le=8)] = 8
-    p: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
+    n: Annotated[int, msgspec.Meta(ge=2, le=_N_MAX)] = 16_384
+    r: Annotated[int, msgspec.Meta(ge=1, le=_R_MAX)] = 8
+    p: Annotated[int, msgspec.Meta(ge=1, le=_P_MAX)] = 1
+
+    @property
+    def fault(self) -> str:
+        """Why this cost is refused; empty if it is accepted."""
+        cost = f"scrypt cost n={self.n}, r={self.r}, p={self.p}"
+        if self.n < 2 or self.n & (self.n - 1):
+            return f"{cost}: n is not a power of two"
+        if not (self.n <= _N_MAX and 1 <= self.r <= _R_MAX and 1 <= self.p <= _P_MAX):
+            return f"{cost}: the maximum is n={_N_MAX}, r={_R_MAX}, p={_P_MAX}"
+        if self.n >= 1 << 16 * self.r:
+            return f"{cost}: n must be less than {1 << 16 * self.r} with this r"
+        if self.n * self.r < COST_MIN:
+            return f"{cost}: n * r is {self.n * self.r}, the minimum is {COST_MIN}"
+        return ""
+
+    def check(self) -> None:
+        if fault := self.fault:
+            raise ConfigurationError(fault, hint="`penstock admin client secret` makes a new secret")
 
 
 class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
@@ -89,8 +113,7 @@ class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
             cost = msgspec.convert(dict(zip("nrp", numbers, strict=True)), ScryptCost)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"has an impossible cost: {error}") from None
-        if cost.n & (cost.n - 1):
-            raise ConfigurationError("has an impossible cost: n is no power of two")
+        cost.check()
         salt, public, server = (decode_text(word) for word in words[4:])
         if len(salt) != SALT_SIZE or len(public) != DIGEST_SIZE or len(server) != DIGEST_SIZE:
             raise ConfigurationError(f"its salt has not {SALT_SIZE} bytes, or one of its keys not {DIGEST_SIZE}")
@@ -121,12 +144,10 @@ class SecretKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def derive(secret: bytes, salt: bytes, cost: ScryptCost) -> "SecretKeys":
-        try:
-            salted = hashlib.scrypt(
-                secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_SCRYPT_MEMORY_MAX, dklen=DIGEST_SIZE
-            )
-        except ValueError as error:
-            raise ConfigurationError(f"has an impossible cost: {error}") from None
+        cost.check()
+        salted = hashlib.scrypt(
+            secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_SCRYPT_MEMORY_MAX, dklen=DIGEST_SIZE
+        )
         seed = hmac.digest(salted, b"penstock client key 2", hashlib.sha256)
         return SecretKeys(PrivateKey(seed), hmac.digest(salted, b"penstock server key 2", hashlib.sha256))
 
