@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.browser_kit import Visits, node, notice
-from integration.console_kit import RunningConsole, running_console
+from integration.console_kit import SECRETS, RunningConsole, running_console
+from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
@@ -38,7 +39,8 @@ def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
 @pytest.mark.spec("TREE-9")
 def test_a_node_that_is_killed_is_seen_to_fail_and_to_come_back(visits: Visits, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    more = f'[[filter]]\nname = "sieve"\ncontrol.port = {port}\n'
+    more = f'[[filter]]\nname = "sieve"\ncontrol.port = {port}\nadmin.credentials = "nodes.toml"\n'
+    write_private(tmp_path / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
     with running_console(tmp_path, more) as console, supervised(console, "sieve"):
         page = visits.log_in(console.console.port, "boss", "topology")
         sieve = node(page, "sieve")

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock.base.clock import random_bytes
 from penstock.base.errors import PacketError
 from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
 from penstock.bench.merging import MergingSubscriber
@@ -25,6 +26,7 @@ from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import ReceiverConfig
+from penstock.net.secret import write_private
 from penstock.net.udp import free_channel, free_ports, host_socket
 
 SESSION = "TEST000001"
@@ -124,6 +126,7 @@ class Feed:
         self.exchange = exchange
         self.channels = [free_channel() for _ in range(count)]
         ports = free_ports(count)
+        secret_file = self._make_secret(directory) if "admin" in options else ""
         self.adapters = []
         for index in range(count):
             others = tuple(PeerConfig(index=each, port=ports[each]) for each in range(count) if each != index)
@@ -135,13 +138,20 @@ class Feed:
                 trading_date=options.get("trading_date", "2026-01-30"),
                 streams=(source_of(exchange), *options.get("streams", ())),
                 publish=PublishConfig(channel=self.channels[index], **options.get("publish", {})),
-                peers=PeersConfig(port=ports[index], others=others),
+                peers=PeersConfig(port=ports[index], others=others, secret_file=secret_file),
                 sync=SynchroniserConfig(**{"startup_ms": 300, "state_interval_ms": 50, **options.get("sync", {})}),
                 service=options.get("service", ServiceConfig(open=True)),
                 state_directory=str(directory / f"state-{index}"),
                 **{key: each for key, each in options.items() if key in ("journal", "admin", "spin")},
             )
             self.adapters.append(AdapterProcess(config, directory))
+
+    @staticmethod
+    def _make_secret(directory: Path) -> str:
+        """Shared by the adapters, which need one with an administration server."""
+        path = directory / "feed.secret"
+        write_private(path, random_bytes(32).hex().encode())
+        return str(path)
 
     def subscriber(self) -> MergingSubscriber:
         return MergingSubscriber(self.channels, ReceiverConfig())

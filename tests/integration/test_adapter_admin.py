@@ -16,10 +16,12 @@ from integration.test_adapter import contents, until
 from integration.test_admin_processes import document, serving
 from penstock.admin import AdminLimits
 from penstock.admin.driver import AdminServer
-from penstock.base.errors import SealKeyError
+from penstock.base.errors import AuthenticationError, RefusedError, SealKeyError
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.adapter_config import AdminConfig
 from penstock.feed.service.config import ServiceConfig
+from penstock.feed.sync import messages as feed_sync
+from penstock.feed.sync.messages import AdapterState
 from penstock.middleware import DeliverBatch
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.unicast import (
@@ -32,6 +34,7 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.secret import Secret, read_secret
 from penstock.security import Opener, StreamKey, StreamKeyRing
 from penstock.security.client import AdminClient
 from penstock.wire import Extension, MessageFlag, PacketMessage, decode_origin, decode_seal
@@ -96,6 +99,31 @@ def test_a_subscriber_is_served_by_its_token_and_told_when_it_is_revoked(
         assert isinstance(refusal, StreamRefused)
         assert (refusal.code, "left the firm" in refusal.reason) == ("revoked", True)
         assert b'client="alice"' in adapter.page("/metrics")
+
+
+@pytest.mark.spec("AUTH-5")
+def test_a_process_of_this_machine_cannot_pass_for_another_adapter_of_the_feed(tmp_path: Path) -> None:
+    """An adapter that claims a higher term would end the active one's."""
+    with plant(tmp_path) as (feed, _, _):
+        (adapter,) = feed.adapters
+        wait_for(lambda: adapter.status().role == "active", "the adapter is active")
+        term = adapter.status().term
+        claim = AdapterState(1, term + 1, True, True, True, True, 1_000)
+
+        async def say(secret: Secret | None) -> None:
+            port = adapter.facts["peers_port"]
+            async with await connect_control(
+                feed_sync.PROTOCOL, "127.0.0.1", port, node="itch.1", secret=secret, config=feed_sync.CONNECTION
+            ) as connection:
+                await connection.send(claim)
+                await until(connection, lambda said: isinstance(said, AdapterState) and said.term > term)
+
+        for secret in (None, Secret(b"a secret of somebody else")):
+            with pytest.raises((AuthenticationError, RefusedError), match="secret"):
+                asyncio.run(say(secret))
+        assert (adapter.status().role, adapter.status().term, adapter.status().peers) == ("active", term, [])
+        asyncio.run(say(read_secret(tmp_path / "feed.secret")))
+        assert adapter.status().term > term
 
 
 @pytest.mark.spec("ADM-8")

@@ -11,6 +11,7 @@ from certificates import make_certificate
 from integration.command_kit import running
 from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console
 from penstock.base.errors import ConfigurationError
+from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from waiting import PATIENCE_SECONDS, wait_until
@@ -39,10 +40,11 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 @pytest.mark.spec("TREE-9")
 def test_penstock_up_runs_a_console_and_operators_kill_from_it(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(policy_text())
+    write_private(tmp_path / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
     (tmp_path / "plant.toml").write_text(
         f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_ports(1)[0]}\n'
-        '[[console]]\nname = "console"\nport = 0\n[[plant]]\nname = "records"\nchannels = ["239.255.88.1:17488"]\n'
-        "control.port = 0\n"
+        '[[console]]\nname = "console"\nport = 0\n[[plant]]\nname = "records"\nsubscribe = ["md.>"]\n'
+        'control.port = 0\nadmin.credentials = "nodes.toml"\n'
     )
     with running("up", str(tmp_path / "plant.toml")) as command:
         command.wait_for_output("the plant runs")

@@ -26,6 +26,7 @@ from penstock.demo.reports import DemoOptions
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
+from penstock.security.client import AdminClient
 from penstock.top.app import TopApp
 from penstock.top.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
 from penstock.top.picture import NodeRow, Picture, State
@@ -56,49 +57,16 @@ def read(place: Place, timeout_s: float = PATIENCE_SECONDS) -> Reading:
 
 
 @contextlib.contextmanager
-def small_plant(directory: Path) -> Iterator[RunningPlant]:
-    """Administration, two adapters, a filter, and below them a ticker plant, a multiplexer and an edge cache."""
+def small_plant(directory: Path) -> Iterator[tuple[RunningPlant, str]]:
+    """Administration, two adapters, a filter, and below them a ticker plant, a multiplexer and an edge cache; and a
+    token of a subscriber."""
     layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=20, tree=False, router=False))
-    adapter: Any = Plant.load(layout.plant).node("adapter-a")
-    channel = adapter.publish.channel
-    plant_port, mux_port, edge_port, web_port, page_port = free_ports(5)
-    with layout.plant.open("a") as file:
-        file.write(
-            _BELOW.format(
-                channel=f"{channel.group}:{channel.port}",
-                plant=plant_port,
-                mux=mux_port,
-                edge=edge_port,
-                web=web_port,
-                page=page_port,
-            )
-        )
     with RunningPlant(Plant.load(layout.plant), log_level="WARNING") as plant:
         assert plant.start(), plant.faults
-        yield plant
+        with AdminClient.connect(layout.url, layout.credentials[0]) as admin:
+            token = admin.subscribe(["md.us.eq.>"]).token
+        yield plant, token
         plant.stop()
-
-
-_BELOW = """
-[[plant]]
-name = "records"
-channels = ["{channel}"]
-control.port = {plant}
-metrics_port = {page}
-
-[[mux]]
-name = "beside"
-access = "open"
-control.port = {mux}
-upstream = {{ port = {plant} }}
-
-[[edge]]
-name = "screens"
-access = "open"
-control.port = {edge}
-websocket.port = {web}
-upstream = {{ port = {mux} }}
-"""
 
 
 def rows_by_name(picture: Picture) -> dict[str, NodeRow]:
@@ -107,10 +75,10 @@ def rows_by_name(picture: Picture) -> dict[str, NodeRow]:
 
 @pytest.mark.spec("MDE-2", "OPS-1")
 def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path: Path) -> None:
-    with small_plant(tmp_path) as plant:
+    with small_plant(tmp_path) as (plant, token):
         document = str(plant.plant.path)
-        port = plant.nodes["beside"].where.rpartition(":")[2]
-        with Consumer(int(port), "reader").attached() as consumer:
+        port = plant.nodes["mux"].where.rpartition(":")[2]
+        with Consumer(int(port), "reader", token=token).attached() as consumer:
             consumer.subscribe("md.us.eq.>")
             wait_until(lambda: len(consumer.events) > 100 or consumer.receive(), "updates")
             status, picture = picture_of(document)
@@ -119,23 +87,22 @@ def test_every_node_of_a_plant_is_seen_and_one_that_is_killed_is_missed(tmp_path
             assert roles == {
                 "admin": "administration", "adapter-a": "adapter", "adapter-b": "adapter", "filter": "filter",
                 "ticker-plant": "plant", "mux": "mux", "edge": "edge", "exchange": "player",
-                "records": "plant", "beside": "mux", "screens": "edge",
             }  # fmt: skip
             assert {row.state for row in picture.nodes} <= {State.UP, State.DEGRADED, State.PAGELESS}, nodes
             assert status == (0 if picture.is_well else 1)
             for name in set(nodes) - {"exchange"}:
                 assert nodes[name].uptime_s is not None, name
             assert any(nodes[name].latency_us.get("p99", 0) > 0 for name in ("adapter-a", "adapter-b"))
-            assert all(nodes[name].latency_us["p50"] > 0 for name in ("records", "beside"))
-            assert (nodes["records"].in_per_s or 0) > 0
-            assert (nodes["beside"].out_per_s or 0) > 0
+            assert all(nodes[name].latency_us["p50"] > 0 for name in ("ticker-plant", "mux"))
+            assert (nodes["ticker-plant"].in_per_s or 0) > 0
+            assert (nodes["mux"].out_per_s or 0) > 0
             (reader,) = [row for row in picture.consumers if row.consumer == "reader"]
-            assert (reader.node, reader.topics) == ("beside", 1)
+            assert (reader.node, reader.topics) == ("mux", 1)
             assert "ring" in reader.memory
             assert (reader.sent_per_s or 0) > 0
             assert reader.classes["critical"].share == 1
             assert any(row.stream == "totalview" and row.per_s for row in picture.streams)
-            assert "beside" in [row.consumer for row in picture.consumers]  # a consumer of the plant's
+            assert "mux" in [row.consumer for row in picture.consumers]  # a consumer of the plant's
         plant.stop_node("filter")
         status, picture = picture_of(document)
         assert status == 1

@@ -1,4 +1,4 @@
-"""Links between routers and their witness are protected on one machine, too, where clients show tokens."""
+"""Links between nodes are protected on one machine, too, where clients show tokens."""
 
 import stat
 from pathlib import Path
@@ -11,6 +11,9 @@ from penstock.assured.witnessing import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.feed.adapter_config import AdapterConfig, LineAddress, PeerConfig, PeersConfig, SourceStreamConfig
+from penstock.feed.adapter_config import AdminConfig as FeedAdminConfig
+from penstock.feed.service.config import ServiceConfig
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
 from penstock.security.access import AdminAccess
@@ -53,6 +56,41 @@ def test_a_plant_has_one_secret_for_its_routers_and_their_witness(tmp_path: Path
     plant.make_secrets()  # also when another process does the same
     assert (tmp_path / file).read_bytes() == made
     assert list((tmp_path / file).parent.glob("*.new")) == []
+
+
+def adapter(**values: Any) -> AdapterConfig:
+    stream = SourceStreamConfig(id=1, name="s", lines=(LineAddress(port=26_400),))
+    return AdapterConfig(name="a", feed="f", table="itch", streams=(stream,), state_directory="state", **values)
+
+
+@pytest.mark.spec("AUTH-5")
+@pytest.mark.parametrize("peers", [{"port": 17_501}, {"others": (PeerConfig(index=1, port=17_502),)}])
+def test_with_an_administration_server_adapters_of_a_feed_need_a_secret(peers: dict[str, Any]) -> None:
+    admin = FeedAdminConfig(url="penstock://127.0.0.1:7400", credentials="feed.toml")
+    with pytest.raises(ConfigurationError, match="peers has no secret_file"):
+        adapter(admin=admin, peers=PeersConfig(**peers))
+    assert adapter(admin=admin, peers=PeersConfig(**peers, secret_file="s")).peers.is_linked
+    assert not adapter(admin=admin).peers.is_linked  # the only adapter of its feed listens for nobody
+    assert adapter(service=ServiceConfig(open=True), peers=PeersConfig(**peers)).peers.is_linked
+
+
+@pytest.mark.spec("AUTH-5")
+def test_a_plant_has_one_secret_for_the_adapters_of_a_feed(tmp_path: Path) -> None:
+    path = document(tmp_path)
+    plant = Plant.load(path)
+    adapters = [each for each in plant.nodes.values() if isinstance(each, AdapterConfig)]
+    assert len(adapters) == 2
+    (file,) = {each.peers.secret_file for each in adapters}
+    plant.make_secrets()
+    assert stat.S_IMODE((tmp_path / file).stat().st_mode) == 0o600
+    read_secret(tmp_path / file)
+    text = path.read_text()
+    path.write_text(text.replace("peers.port = ", 'peers.secret_file = "mine"\npeers.port = '))
+    named = [each for each in Plant.load(path).nodes.values() if isinstance(each, AdapterConfig)]
+    assert {each.peers.secret_file for each in named} == {"mine"}
+    path.write_text(text.replace("peers.port = ", 'peers.host = "10.0.0.1"\npeers.port = '))
+    with pytest.raises(ConfigurationError, match="peers has no secret_file"):
+        Plant.load(path)  # one that is made here would be of this machine only
 
 
 def test_a_secret_that_the_document_names_is_taken(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ sync.pause_ms = 7
 publish.channel = { group = "239.255.20.2", port = 17401 }
 peers = { host = "10.0.0.2", port = 17502 }
 
+[feed.peers]
+secret_file = "nasdaq.secret"
+
 [[player]]
 name = "exchange"
 lines = [{ group = "239.255.10.1", port = 26400 }]
@@ -129,7 +132,14 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
 @pytest.mark.parametrize(
     ("node", "said"),
     [
-        ('[[plant]]\nname = "p"', "p has nothing to distribute"),
+        ('[[plant]]\nname = "p"\nadmin.credentials = "p.toml"', "p has nothing to distribute"),
+        ('[[plant]]\nname = "p"\nchannels = ["239.255.74.1:7401"]', "p would serve every process"),
+        ('[[filter]]\nname = "f"', "f would serve every process"),
+        ('[[agent]]\nname = "g"\nparent = "127.0.0.1:7420"', "g would serve every process"),
+        ('[[router]]\nname = "r"', "r would serve every process"),
+        ('[[mux]]\nname = "m"\naccess = "open"', "m would serve every process"),
+        ('[[edge]]\nname = "e"\naccess = "open"', "e would serve every process"),
+        ('[[edge]]\nname = "e"\naccess = "open"\nadmin.credentials = "p.toml"', "without a token"),
         ('[[plant]]\nname = "p"\nsubscribe = ["md.>.x"]\nadmin.credentials = "p.toml"', "plant p: subscribe"),
         ('[[mux]]\nname = "m"\nupstream.topics = ["md..x"]', "upstream: topics"),
         ('[[mux]]\nname = "m"\ncontrol.host = "0.0.0.0"', "tls and secret_file"),

@@ -128,15 +128,21 @@ class PeersConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 0
-    """Where others connect to this adapter."""
+    """Where others connect to this adapter. With neither a port nor others, the adapter listens for nobody."""
 
     others: tuple[PeerConfig, ...] = ()
     secret_file: str = ""
-    """Shared by the adapters of a feed; needed beyond this machine, as is TLS."""
+    """Shared by the adapters of a feed; needed with an administration server, and beyond this machine, where TLS is
+    needed as well."""
 
     tls: TlsConfig | None = None
 
     retry_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
+
+    @property
+    def is_linked(self) -> bool:
+        """False for the only adapter of a feed."""
+        return bool(self.port or self.others)
 
 
 class AdminConfig(Config, frozen=True):
@@ -218,6 +224,13 @@ class AdapterConfig(Config, frozen=True):
                 "nobody could be served: there is no administration server, and the service is not open",
                 where=f"adapter {self.name}",
                 hint="set admin.url and admin.credentials, or service.open = true on a machine of your own",
+            )
+        if self.admin.url and self.peers.is_linked and not self.peers.secret_file:
+            raise ConfigurationError(
+                "peers has no secret_file: any process of this machine could impersonate another adapter of the feed",
+                where=f"adapter {self.name}",
+                hint="with an administration server, name a file that all adapters of the feed read (mode 600, 16 or "
+                "more bytes); `penstock up` and `penstock node` make one for a plant.toml that names none",
             )
         if self.publish.sealed and not self.admin.url:
             raise ConfigurationError("a sealed feed needs an administration server", where=f"adapter {self.name}")

@@ -54,6 +54,7 @@
 
     [[router]]                               # assured messages: stored, acknowledged, queued
     name = "orders"
+    admin = { credentials = "router.toml" }
     endpoints = [{ name = "new-orders", wants = [{ topics = ["orders.new.>"] }] }]
 
     [[witness]]                              # votes on which router of a pair is the active one
@@ -88,8 +89,9 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.control import Name
 from penstock.node.console_config import ConsoleConfig
+from penstock.node.link_secrets import make_secrets, with_feed_secret, with_secrets
 from penstock.node.pages import Pages
-from penstock.node.pairs import make_secrets, paired, with_secrets
+from penstock.node.pairs import paired
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.tree.config import AgentConfig
@@ -215,7 +217,7 @@ class Plant:
         return Plant(path, document.name, document.directory, nodes.by_name, document.files.group)
 
     def make_secrets(self) -> None:
-        """Those of links between routers that the document does not name; before its nodes run."""
+        """Write the secrets of links between nodes that the document does not name; before its nodes run."""
         make_secrets(self.nodes, self.directory, self.path.parent)
 
     def page(self, name: str) -> str | None:
@@ -299,23 +301,42 @@ def _adapters(document: PlantDocument, table: Table, servers: list[AdminConfig],
         others = [_peer(other, where) for other in tables if other is not filled]
         if others:
             filled.setdefault("peers", {}).setdefault("others", others)
+        if servers and "peers" in filled:
+            filled["peers"] = with_feed_secret(filled["peers"], filled["feed"], document.directory)
     return [convert(filled, AdapterConfig, where=f"{where}.adapter[{number}]") for number, filled in enumerate(tables)]
 
 
 def _served(document: PlantDocument, table: Table, servers: list[AdminConfig], kind: type[S], where: str) -> S:
-    """A node that asks for tokens, where it has credentials of its own."""
+    """A node that serves clients. In a document with an administration server, such a node checks tokens."""
     filled = dict(table)
     admin = filled.get("admin")
     if servers and isinstance(admin, dict):
         filled["admin"] = {"url": _url(servers), **admin}
         filled.setdefault("state_directory", f"{document.directory}/{filled.get('name', 'node')}")
     try:
-        return convert(filled, kind, where=where)
+        config = convert(filled, kind, where=where)
     except ConfigurationError as error:
         if error.where.startswith(where):
             raise
         place = f"{where}: {error.where}" if error.where else where
         raise ConfigurationError(error.what, where=place, hint=error.hint) from None
+    if servers and _is_open(config):
+        raise ConfigurationError(
+            f"{config.name} would serve every process of this machine without a token, although the document has an "
+            "administration server",
+            where=where,
+            hint='admin = { credentials = "…" }, and no access = "open"',
+        )
+    return config
+
+
+def _is_open(config: NodeConfig) -> bool:
+    """True for a node that neither checks tokens itself nor leaves this to the node above."""
+    if isinstance(config, MuxConfig):
+        return config.access == "open"
+    return (
+        isinstance(config, FilterModuleConfig | PlantConfig | AgentConfig | RouterNodeConfig) and not config.admin.url
+    )
 
 
 def _console(directory: str, table: Table, servers: list[AdminConfig], where: str) -> ConsoleConfig:

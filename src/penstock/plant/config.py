@@ -200,6 +200,13 @@ class MuxConfig(NodeConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.access == "open" and self.admin.url:
+            raise ConfigurationError(
+                'access = "open" would serve every process of this machine without a token, although there is an '
+                "administration server",
+                where=f"mux {self.name}",
+                hint='access = "forward" (the default), "plant" or "local"',
+            )
         if self.access == "local" and not self.admin.url:
             raise ConfigurationError(
                 "access is judged here, but there is no administration server", where=f"mux {self.name}"

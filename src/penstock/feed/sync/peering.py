@@ -1,7 +1,7 @@
 """The channels between the adapters of a feed: one control connection for each pair, made again when it is lost.
 
-The adapter with the higher index connects to the one with the lower. Who is at the other end says the node's name,
-`feed.index`, which the shared secret protects beyond this machine.
+The adapter with the higher index connects to the one with the lower. The node name `feed.index` identifies the adapter
+at the other end; the shared secret authenticates it. An adapter without peers does not listen.
 """
 
 import asyncio
@@ -64,7 +64,8 @@ class Peering:
 
     @property
     def port(self) -> int:
-        return self._server.port
+        """0 for an adapter without peers."""
+        return self._server.port if self._config.is_linked else 0
 
     @property
     def connected(self) -> list[int]:
@@ -72,7 +73,8 @@ class Peering:
         return sorted(self._outboxes)
 
     async def start(self) -> None:
-        await self._server.start()
+        if self._config.is_linked:
+            await self._server.start()
         lower = [peer for peer in self._config.others if peer.index < self._index]
         self._dialing = [asyncio.ensure_future(self._dial(peer)) for peer in lower]
 
