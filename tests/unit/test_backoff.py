@@ -5,7 +5,7 @@ import pytest
 from penstock.base.backoff import Backoff, BackoffPolicy, pause_ns
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import ConnectionLostError, RefusedError, UnreachableError
-from penstock.node.restarts import RESTART_SECONDS, STEADY_SECONDS, Restarts
+from penstock.node.restarts import FAILING_DEATHS, RESTART_SECONDS, STEADY_SECONDS, Restarts
 from penstock.sim.randomness import SeededRandomness
 
 
@@ -80,13 +80,44 @@ def test_a_steady_node_that_dies_is_started_again_at_once_however_often() -> Non
 def test_a_node_that_does_not_stay_up_is_started_again_ever_more_seldom() -> None:
     restarts = Restarts()
     pauses = []
-    for now in range(0, 700, 100):
+    for now in range(0, 100 * (len(RESTART_SECONDS) + 2), 100):
         restarts.started()
         restarts.ready(now)
         again = restarts.died(now + 1.0)
         assert again is not None
         pauses.append(again - now - 1.0)
     assert pauses == pytest.approx([*RESTART_SECONDS, RESTART_SECONDS[-1], RESTART_SECONDS[-1]])
+
+
+def test_a_node_that_dies_every_six_seconds_is_restarted_more_slowly_and_is_failing() -> None:
+    restarts, now, pauses = Restarts(), 0.0, []
+    for deaths in range(1, len(RESTART_SECONDS) + 1):
+        restarts.started()
+        restarts.ready(now)
+        assert not restarts.became_steady(now + 6.0)
+        again = restarts.died(now + 6.0)
+        assert again is not None
+        assert restarts.is_failing is (deaths >= FAILING_DEATHS)
+        pauses.append(again - now - 6.0)
+        now = again
+    assert pauses == pytest.approx(RESTART_SECONDS)
+    assert "died 9 times without being ready for 60 s, restarted after 60 s" in restarts.describe()
+    restarts.started()
+    assert not restarts.became_steady(now + STEADY_SECONDS), "it is not ready"
+    restarts.ready(now)
+    assert restarts.is_failing
+    assert restarts.became_steady(now + STEADY_SECONDS)
+    assert not restarts.is_failing
+    assert not restarts.became_steady(now + 2 * STEADY_SECONDS), "that is told once"
+
+
+def test_kills_that_somebody_ordered_do_not_count() -> None:
+    restarts = Restarts()
+    for now in range(0, 100, 10):
+        restarts.started()
+        restarts.ready(now)
+        assert restarts.died(now + 1.0, is_ordered=True) == now + 1.0 + RESTART_SECONDS[0]
+    assert restarts.deaths == 0
 
 
 def test_a_node_that_dies_while_it_is_started_again_is_started_once_more() -> None:

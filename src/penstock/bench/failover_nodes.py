@@ -27,7 +27,6 @@ from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.net.websocket_driver import connect_websocket
 from penstock.node.plant import Plant
-from penstock.node.restarts import STEADY_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
 from penstock.plant.flavours import BINARY
 
@@ -37,13 +36,16 @@ TOPIC = "md.us.eq.BENCH.quote"
 BACK_SECONDS = 60.0
 """Timeout for the recovery of a node or a client."""
 
+SETTLED_SECONDS = 5.0
+"""A node has been ready for this long when it is killed."""
+
 POLL_SECONDS = 0.02
 GOAL_SECONDS = 3.0
 EDGE, FILTER = "edge", "filter"
 
 CONDITIONS = (
     f"{KILLS} times kill -9 of an edge cache (behind a ticker plant) and of a filter module, processes under the "
-    f"supervisor of `penstock up`, each when it had run for {STEADY_SECONDS:g} s; {UPDATES_PER_SECOND} updates a second"
+    f"supervisor of `penstock up`, each when it had run for {SETTLED_SECONDS:g} s; {UPDATES_PER_SECOND} updates/s"
 )
 
 DOCUMENT = """\
@@ -115,8 +117,8 @@ def _measure(directory: Path) -> tuple[Stalls, Stalls]:
         ready_at = dict.fromkeys(found, time.monotonic())
         for _ in range(KILLS):
             for name, stalls in found.items():
-                _poll(running, ready_at[name] + STEADY_SECONDS)
-                killed_at = _kill(running.nodes[name])
+                _poll(running, ready_at[name] + SETTLED_SECONDS)
+                killed_at = _kill(running, running.nodes[name])
                 ready_at[name] = _until_ready(running, running.nodes[name])
                 stalls.restart_seconds.append(ready_at[name] - killed_at)
                 stalls.seconds.append(_stall(running, clients, name, killed_at))
@@ -130,10 +132,9 @@ def _poll(running: RunningPlant, until: float) -> None:
         running.poll(POLL_SECONDS)
 
 
-def _kill(node: NodeProcess) -> float:
-    assert node.member is not None
+def _kill(running: RunningPlant, node: NodeProcess) -> float:
     node.is_ready = False
-    node.member.kill()
+    running.kill(node.name)
     return time.monotonic()
 
 

@@ -29,7 +29,7 @@ def up(
 ) -> None:
     """Run every node of a plant on this machine, each in a process of its own; Ctrl-C ends them all.
 
-    A node that dies is started again after a pause; an adapter then joins as a backup.
+    A node that dies is started again after a pause, which grows if it dies again; an adapter then joins as a backup.
     """
     described = Plant.load(plant)
     if check:
@@ -66,6 +66,8 @@ def up(
 
 def _state(node: NodeProcess) -> str:
     """What is worth a line when it changes."""
+    if node.restarts.is_failing:
+        return f"failing: {node.restarts.describe()}; {node.fault}"
     if node.member is None:
         return node.fault or "ended"
     if node.filtering is not None:

@@ -227,7 +227,7 @@ class DemoPlant:
         if node is None or node.member is None:
             return ""
         self.kills.append(Kill(node.name, time.monotonic_ns() // NS_PER_SECOND))
-        node.member.kill()
+        self.running.kill(node.name)
         return node.name
 
     @property

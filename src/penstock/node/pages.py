@@ -1,5 +1,6 @@
 """Where the nodes of a plant show themselves (/status, /metrics), those too whose port is chosen when they start: each
-leaves a file with the address of its page in the plant's directory, for `penstock top`."""
+leaves a file with the address of its page in the plant's directory, for `penstock top`. The supervisor leaves a file
+for each node that is failing."""
 
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from penstock.base.files import make_directory, write_file
 from penstock.base.log import logger
 
 ADDRESS_SIZE_MAX = 256
+FAILING_SIZE_MAX = 512
 
 log = logger("node")
 
@@ -18,29 +20,50 @@ class Pages:
 
     def note(self, name: str, url: str) -> None:
         """This node's page is here now. That it cannot be noted is no reason for a node not to run."""
-        path = self._path(name)
-        try:
-            make_directory(path.parent)
-            new = path.with_suffix(".new")
-            write_file(new, f"{url}\n".encode())
-            os.replace(new, path)
-        except OSError as error:
-            log.warning("page_not_noted", node=name, error=error.strerror)
+        self._write(self._path(name), url)
 
     def forget(self, name: str) -> None:
         """It is not there any more, nor is anybody who would miss it."""
-        try:
-            self._path(name).unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("page_not_forgotten", node=name, error=error.strerror)
+        self._remove(self._path(name))
 
     def find(self, name: str) -> str:
         """Where it was last; empty if it was never noted."""
+        return self._read(self._path(name), ADDRESS_SIZE_MAX)
+
+    def note_failing(self, name: str, why: str) -> None:
+        self._write(self._failing_path(name), why[:FAILING_SIZE_MAX].replace("\n", " "))
+
+    def clear_failing(self, name: str) -> None:
+        self._remove(self._failing_path(name))
+
+    def failing(self, name: str) -> str:
+        """Why the supervisor counts the node as failing; empty if it does not."""
+        return self._read(self._failing_path(name), FAILING_SIZE_MAX)
+
+    def _write(self, path: Path, text: str) -> None:
         try:
-            with self._path(name).open() as file:
-                return file.read(ADDRESS_SIZE_MAX).strip()
+            make_directory(path.parent)
+            new = path.with_name(f"{path.name}.new")
+            write_file(new, f"{text}\n".encode())
+            os.replace(new, path)
+        except OSError as error:
+            log.warning("page_not_noted", path=str(path), error=error.strerror)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("page_not_forgotten", path=str(path), error=error.strerror)
+
+    def _read(self, path: Path, size_max: int) -> str:
+        try:
+            with path.open() as file:
+                return file.read(size_max).strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.page"
+
+    def _failing_path(self, name: str) -> Path:
+        return self._directory / f"{name}.failing"

@@ -1,21 +1,42 @@
-"""Restart policy for nodes that died. It does no I/O."""
+"""Restart policy for nodes that died. It does no I/O.
 
-RESTART_SECONDS = (0.05, 0.5, 1.0, 2.0, 5.0)
-"""Pauses before the first, second, ... restart of a node that does not stay up."""
+A node that dies is started again after a pause. The pause grows with every death that follows the last one within
+STEADY_SECONDS of being ready, so that a node that dies again and again does not use up the machine; the first pause is
+short, so that a single crash costs little. A node with FAILING_DEATHS such deaths is `failing` until it has been ready
+for STEADY_SECONDS. Deaths that an operator ordered do not count.
+"""
 
-STEADY_SECONDS = 5.0
-"""A node that was ready for this long counts as stable: its next death counts as the first."""
+RESTART_SECONDS = (0.05, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
+"""Pauses before the first, second, ... restart of a node that does not stay up; the last one repeats."""
+
+STEADY_SECONDS = 60.0
+"""A node that was ready for this long counts as steady: its next death counts as the first."""
+
+FAILING_DEATHS = 5
+"""So many deaths without a steady period in between make a node `failing`."""
 
 
 class Restarts:
     """The starts and deaths of one node; times are seconds of the monotonic clock."""
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.deaths = 0
+        """Since the node was last steady."""
+        self.pause_s = 0.0
+        """The pause after the last death."""
         self.was_ready = False
         """True if the node was ready at least once. A node that was never ready is not restarted, because its
         configuration is wrong."""
         self._ready_at: float | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        return self.deaths >= FAILING_DEATHS
+
+    def describe(self) -> str:
+        return (
+            f"died {self.deaths} times without being ready for {STEADY_SECONDS:g} s, restarted after {self.pause_s:g} s"
+        )
 
     def started(self) -> None:
         self._ready_at = None
@@ -24,10 +45,20 @@ class Restarts:
         self.was_ready = True
         self._ready_at = now
 
-    def died(self, now: float) -> float | None:
-        """When to start it again; None for a node that was never ready."""
-        is_steady = self._ready_at is not None and now - self._ready_at >= STEADY_SECONDS
-        self.failures = 1 if is_steady else self.failures + 1
+    def became_steady(self, now: float) -> bool:
+        """Forget the deaths of a node that has been ready for long enough; True if it was failing until now."""
+        if self._ready_at is None or now - self._ready_at < STEADY_SECONDS:
+            return False
+        was_failing = self.is_failing
+        self.deaths = 0
+        return was_failing
+
+    def died(self, now: float, *, is_ordered: bool = False) -> float | None:
+        """When to start the node again; None for a node that was never ready."""
+        self.became_steady(now)
+        self._ready_at = None
+        self.deaths += not is_ordered
         if not self.was_ready:
             return None
-        return now + RESTART_SECONDS[min(self.failures, len(RESTART_SECONDS)) - 1]
+        self.pause_s = RESTART_SECONDS[0 if is_ordered else min(self.deaths, len(RESTART_SECONDS)) - 1]
+        return now + self.pause_s

@@ -28,7 +28,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk
 from penstock.node.plant import NodeConfig, Plant
-from penstock.node.restarts import Restarts
+from penstock.node.restarts import STEADY_SECONDS, Restarts
 from penstock.node.roles import (
     AdapterReport,
     AgentReport,
@@ -79,6 +79,8 @@ class NodeProcess:
         self.restart_at: float | None = None
         self.fault = ""
         """Why it last died."""
+        self.is_kill_ordered = False
+        """True from an ordered kill until the process has ended."""
         self.member: Member | None = None
 
     def take(self, line: bytes) -> None:
@@ -103,7 +105,7 @@ class NodeProcess:
 
 
 class RunningPlant:
-    """A node that dies is started again after a pause; an adapter then returns as a backup."""
+    """A node that dies is started again after a pause (node/restarts.py); an adapter then returns as a backup."""
 
     def __init__(self, plant: Plant, *, log_level: str = "INFO") -> None:
         self.plant = plant
@@ -150,6 +152,9 @@ class RunningPlant:
         for node in self.nodes.values():
             if node.restart_at is not None and now >= node.restart_at and node.is_wanted:
                 self._start(node)
+            if node.restarts.became_steady(now):
+                self.plant.pages.clear_failing(node.name)
+                log.warning("node_steady", node=node.name, seconds=STEADY_SECONDS)
 
     def adapters(self, feed: str = "") -> list[NodeProcess]:
         """Of one feed, or of all."""
@@ -178,6 +183,7 @@ class RunningPlant:
         if node is None or node.member is None:
             raise NotFoundError(f"{name[:64]!r} does not run here")
         self.ordered.add(name)
+        node.is_kill_ordered = True
         node.member.kill()
         return f"killed process {node.member.pid}"
 
@@ -215,6 +221,7 @@ class RunningPlant:
             self.stop_node(name)
         for name in self.nodes:
             self.plant.pages.forget(name)
+            self.plant.pages.clear_failing(name)
 
     def stop_node(self, name: str) -> None:
         """End one node in good order; it is not started again."""
@@ -254,5 +261,11 @@ class RunningPlant:
             node.fault = member.fault
             return
         node.fault = member.fault or f"{node.name} ended"
-        node.restart_at = node.restarts.died(time.monotonic())
-        log.warning("node_died", node=node.name, what=node.fault)
+        node.restart_at = node.restarts.died(time.monotonic(), is_ordered=node.is_kill_ordered)
+        node.is_kill_ordered = False
+        deaths, pause_s = node.restarts.deaths, node.restarts.pause_s
+        log.warning("node_died", node=node.name, what=node.fault, deaths=deaths, restart_in_s=pause_s)
+        if node.restarts.is_failing and node.restart_at is not None:
+            why = node.restarts.describe()
+            self.plant.pages.note_failing(node.name, f"{why}; {node.fault}")
+            log.error("node_failing", node=node.name, why=why, hint="the log of the node says why it dies")

@@ -18,6 +18,9 @@ class State(StrEnum):
     FAILED = "failed"
     """It answers, and says that it does not do its work."""
 
+    FAILING = "failing"
+    """It dies again and again, and its supervisor restarts it with growing pauses."""
+
     UNREACHABLE = "unreachable"
     """It does not answer: dead, hung, or the network between."""
 

@@ -59,6 +59,9 @@ class Place(msgspec.Struct, frozen=True):
     token_file: str = ""
     """The bearer token that the page asks for."""
 
+    failing: str = ""
+    """Why the supervisor of the plant counts the node as failing."""
+
 
 def places_of_plant(plant: Plant) -> list[Place]:
     """Every node, in the plant's order."""
@@ -85,13 +88,13 @@ def place_given(address: str, *, ca_file: str = "", token_file: str = "") -> Pla
 
 
 def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
-    role = ROLES[type(config)]
+    role, failing = ROLES[type(config)], plant.pages.failing(name)
     page = plant.page(name)
     if page is None:
-        return Place(name, role=role, is_expected=False, why=f"a {role} has no page")
+        return Place(name, role=role, is_expected=False, why=f"a {role} has no page", failing=failing)
     host, port = _parse(page)
     if not port:
-        return Place(name, role=role, why=UNKNOWN)
+        return Place(name, role=role, why=UNKNOWN, failing=failing)
     directory = Path(plant.path).parent
     certificate = token_file = ""
     if isinstance(config, AdminConfig | ConsoleConfig):
@@ -100,7 +103,7 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     elif not isinstance(config, PlayerConfig) and config.metrics_access.certificate:
         certificate = str(directory / config.metrics_access.certificate)
         token_file = str(directory / config.metrics_access.token_file)
-    return Place(name, host, port, role, certificate=certificate, token_file=token_file)
+    return Place(name, host, port, role, certificate=certificate, token_file=token_file, failing=failing)
 
 
 def _parse(url: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ _STYLES = {
     State.UP: "green",
     State.DEGRADED: "yellow",
     State.FAILED: "bold red",
+    State.FAILING: "bold red",
     State.UNREACHABLE: "red",
     State.GARBLED: "magenta",
 }

@@ -60,12 +60,13 @@ class Watch:
         rows = view.rows()
         facts = rows.node
         state = State.FAILED if not reading.is_healthy else State.DEGRADED if facts.troubles else State.UP
+        failing = reading.place.failing
         missing = [each for each in facts.troubles if each not in reading.detail]
         node = NodeRow(
             node=reading.place.name,
             role=reading.role,
-            state=state,
-            detail="; ".join(each for each in (reading.detail, *missing) if each),
+            state=State.FAILING if failing else state,
+            detail="; ".join(each for each in (failing, reading.detail, *missing) if each),
             uptime_s=reading.uptime_s,
             in_per_s=facts.in_per_s,
             out_per_s=facts.out_per_s,
@@ -85,13 +86,19 @@ class Watch:
         node = NodeRow(
             node=place.name,
             role=place.role if last is None else last.role,
-            state=_STATES[reading.outcome] if place.is_expected else State.PAGELESS,
-            detail=reading.why,
+            state=_silent_state(reading),
+            detail=place.failing or reading.why,
             age_s=age_s,
             restarts=known.restarts,
             garbled=known.garbled,
         )
         return node, None if last is None else NodeView(last, None, age_s).rows()
+
+
+def _silent_state(reading: Reading) -> State:
+    if reading.place.failing:
+        return State.FAILING
+    return _STATES[reading.outcome] if reading.place.is_expected else State.PAGELESS
 
 
 def _is_another_run(before: Reading, now: Reading) -> bool:

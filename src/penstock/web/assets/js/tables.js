@@ -70,6 +70,7 @@ const TONES = {
   degraded: "warn",
   lost: "bad",
   failed: "bad",
+  failing: "bad",
   unreachable: "bad",
   garbled: "bad",
   down: "bad",
