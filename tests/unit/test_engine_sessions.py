@@ -360,3 +360,23 @@ def test_withdrawing_an_unknown_item_changes_nothing() -> None:
     core = engine()
     core.handle(RecordWithdrawn(b"md.a", QUOTE.id, 3), NOW)
     assert core.current([">"]) == []
+
+
+@pytest.mark.spec("DAY-3", "DAY-5")
+@pytest.mark.parametrize("has_date_tags", [True, False])
+def test_records_of_yesterday_are_withdrawn_if_the_venue_uses_one_name_every_day(has_date_tags: bool) -> None:
+    core = engine()
+    buffer, _ = buffer_consumer(core, 0, "md.>")
+    days = ["2024-01-02", "2024-01-03"]
+    tags = [session_tag("day", day if has_date_tags else "") for day in days]
+    for day, tag, value in zip(days, tags, (1, 2), strict=True):
+        core.handle(Session(SessionEvent("begin", 1, "day", day, tag, "itch")), NOW)
+        assert [each.record for each in core.current([">"])] == ([None] if value > 1 else [])
+        flags = int(OriginFlag.SYNCHRONISED) | tag << SESSION_TAG_SHIFT
+        origin = encode_origin(Origin(1, 1, 0, flags, 1, value))
+        extensions = {int(Extension.ORIGIN): origin}
+        take(core, PacketMessage("md.a", record(value), QUOTE.id, QUOTE.version, extensions=extensions))
+    told_days = [decode_session(event.session).trading_date for event in taken(buffer) if event.kind == SESSION]
+    assert told_days == days
+    core.handle(Session(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
+    assert not taken(buffer), "that is no news"

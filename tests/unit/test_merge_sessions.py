@@ -119,3 +119,27 @@ def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None
     assert session_said(ended) == SessionEvent("end", 7, DAY_1, "", session_tag(DAY_1))
     assert session_said(message(1)) is None
     assert session_said(PacketMessage(DISCONTINUITY_TOPIC, b"", extensions={Extension.ORIGIN: b"short"})) is None
+
+
+def dated(tag: int, date: str, number: int, *sources: int, term: int) -> list[PacketMessage]:
+    """The announcement of the session "day" behind a number, and its messages, with their places in the source."""
+    synchronised = int(OriginFlag.SYNCHRONISED) | tag << SESSION_TAG_SHIFT
+    start = Origin(7, term, 0, synchronised | int(OriginFlag.DISCONTINUITY), 1, number)
+    body = DiscontinuityNote("start", [], "day", date).encode()
+    begun = PacketMessage(DISCONTINUITY_TOPIC, body, extensions={Extension.ORIGIN: encode_origin(start)})
+    origins = [Origin(7, term, 0, synchronised, source, number + at) for at, source in enumerate(sources, 1)]
+    return [begun, *(PacketMessage("t", b"", extensions={Extension.ORIGIN: encode_origin(each)}) for each in origins)]
+
+
+@pytest.mark.spec("DAY-1", "DAY-3")
+@pytest.mark.parametrize("tags", [(1, 2), (1, 1)])
+def test_a_name_that_the_venue_uses_every_day_is_another_session_on_another_date(tags: tuple[int, int]) -> None:
+    """Adapters that were restarted over night call both sessions "day": places in the source begin anew, even if both
+    sessions should have one tag."""
+    merger = Merger()
+    first = dated(tags[0], "2024-01-02", 0, 1, 2, 3, term=1)
+    second = dated(tags[1], "2024-01-03", 3, 1, 2, 3, term=NEXT)
+    assert story(merger.handle(deliver(A, first), 0)) == [("begin", "day"), 1, 2, 3]
+    assert story(merger.handle(deliver(A, second), 0)) == [("begin", "day"), 4, 5, 6]
+    later = dated(tags[1], "2024-01-03", 6, 4, 5, term=int(Term(3, 0, 0, 0)))
+    assert story(merger.handle(deliver(A, later), 0)) == [7, 8], "that is the same session"

@@ -1,6 +1,7 @@
 """Terms: their order is what keeps two numberings apart."""
 
 import itertools
+from datetime import date, timedelta
 
 import pytest
 
@@ -58,3 +59,15 @@ def test_a_session_tag_fits_the_flags() -> None:
     assert all(1 <= tag <= SESSION_TAG_MAX for tag in tags)
     assert SESSION_TAG_MAX << SESSION_TAG_SHIFT <= 0xFFFF
     assert session_tag("") == 0
+
+
+@pytest.mark.spec("DAY-1")
+def test_a_session_of_another_date_has_another_tag_under_the_same_name() -> None:
+    first = date(2026, 1, 1)
+    days = [(first + timedelta(days=number)).isoformat() for number in range(400)]
+    tags = [session_tag("day", day) for day in days]
+    assert all(1 <= tag <= SESSION_TAG_MAX for tag in tags)
+    assert all(len(set(tags[at : at + 31])) == 31 for at in range(len(tags) - 31))
+    names = ["day", *(f"day#{number}" for number in range(2, 200))]
+    assert len({session_tag(name, days[0]) for name in names}) == len(names)
+    assert session_tag("", days[0]) == 0

@@ -408,8 +408,8 @@ class DistributionEngine:
         if not self._note_session(event):
             return
         tag = event.tag
-        if known is not None and known.tag == tag and known.session and event.session != known.session:
-            tag = 0  # two names may have one tag: nothing of the other one has come yet
+        if known is not None and known.tag == tag and known.session and not _is_one_session(known, event):
+            tag = 0  # two sessions may have one tag: nothing of the other one has come yet
         feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
         count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
         self.counters.add("records_withdrawn", count)
@@ -430,7 +430,7 @@ class DistributionEngine:
         """Whether it is news."""
         key = event.feed, event.stream_id
         known = self._sessions.get(key)
-        is_same = known is not None and known.tag == event.tag and event.session in ("", known.session)
+        is_same = known is not None and known.tag == event.tag and (not event.session or _is_one_session(known, event))
         if is_same and known is not None and (event.kind != "end" or known.kind == "end"):
             return False
         if known is None and len(self._sessions) >= STREAMS_MAX:
@@ -463,6 +463,12 @@ class DistributionEngine:
             self.kernel.publish(
                 topic, message.model_id, message.model_version, message.payload, 0, 0, now_ns, 1, source
             )
+
+
+def _is_one_session(one: SessionEvent, other: SessionEvent) -> bool:
+    """A venue may use one name every day: then the trading dates differ."""
+    has_dates = bool(one.trading_date and other.trading_date)
+    return one.session == other.session and (not has_dates or one.trading_date == other.trading_date)
 
 
 def _source_of(message: PacketMessage, feed: int) -> tuple[int, int, int] | None:

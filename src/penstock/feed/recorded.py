@@ -34,8 +34,10 @@ class RecordedConversion:
             self._begin_session(event)
 
     def name_session(self, name: str) -> None:
+        """After the converter has the session's trading date."""
         self.session = name
-        self.converter.flags = session_tag(name) << SESSION_TAG_SHIFT
+        day = self.converter.trading_date
+        self.converter.flags = session_tag(name, "" if day is None else day.isoformat()) << SESSION_TAG_SHIFT
 
     def _begin_session(self, event: SessionStarted, *, is_continued: bool = False) -> None:
         day = self._dates.date_of(

@@ -119,7 +119,7 @@ class SourceStream(SourceCursor):
         """Since it was met, or since its last discontinuity, every message after this number was looked for."""
         self.branches: dict[StreamKey, BranchCursor] = {}
         self.session_tag = 0  # the same for all messages of a lineage
-        self._session = ""  # its name, where it was announced: two may have the same tag
+        self._session = self._trading_date = ""  # where announced: two sessions may have one tag, or one name
         self._is_ended = False  # the session is over
         self._early_end: Early | None = None  # that it is, while messages before it are missing
         self._held: dict[int, Early] = {}
@@ -257,7 +257,7 @@ class SourceStream(SourceCursor):
         tag = origin.flags >> SESSION_TAG_SHIFT
         if tag != self.session_tag:
             was_known = self.session_tag != 0
-            self._begin_session("" if tag else self._session, tag)
+            self._begin_session("" if tag else self._session, "" if tag else self._trading_date, tag)
             if tag:
                 yield SessionEvent("begin" if was_known else "running", self.stream_id, tag=tag)
         if self.has_position and position <= (self.source_sequence, self.message_index):
@@ -385,17 +385,23 @@ class SourceStream(SourceCursor):
             note.trading_date,
         )
         tag = origin.flags >> SESSION_TAG_SHIFT or session_tag(note.session)
-        is_named = bool(note.session and self._session)
-        if note.session != self._session if is_named else tag != self.session_tag:
-            self._begin_session(note.session, tag)
+        if self._is_other_session(note, tag):
+            self._begin_session(note.session, note.trading_date, tag)
             if tag:
                 yield SessionEvent("begin", self.stream_id, note.session, note.trading_date, tag)
         elif note.session:
-            self._session = note.session
+            self._session, self._trading_date = note.session, note.trading_date or self._trading_date
 
-    def _begin_session(self, name: str, tag: int) -> None:
+    def _is_other_session(self, note: DiscontinuityNote, tag: int) -> bool:
+        """A venue may use one name every day: then the trading dates differ."""
+        if not note.session or not self._session:
+            return tag != self.session_tag
+        has_dates = bool(note.trading_date and self._trading_date)
+        return note.session != self._session or (has_dates and note.trading_date != self._trading_date)
+
+    def _begin_session(self, name: str, trading_date: str, tag: int) -> None:
         """Restart the positions in the source."""
-        self._session, self.session_tag = name, tag
+        self._session, self._trading_date, self.session_tag = name, trading_date, tag
         self.has_position = self._is_ended = False
 
     def _end_session(self, early: Early) -> Iterator[Outcome]:

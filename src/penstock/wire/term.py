@@ -16,9 +16,11 @@ on seamlessly keeps both and counts the takeover. No term is claimed twice, beca
 0 is no term.
 
 Besides its term, every message carries a tag of its source's session in the higher bits of its ORIGIN flags: places in
-the source are compared within a session only.
+the source are compared within a session only. A session is identified by its name and its trading date, because venues
+use one name every day.
 """
 
+from datetime import date
 from typing import NamedTuple
 
 from penstock.base.crc32c import crc32c
@@ -37,6 +39,11 @@ SESSION_TAG_SHIFT = 3
 """The ORIGIN flags from this bit on are the session's tag."""
 
 SESSION_TAG_MAX = 2**13 - 1
+TAG_DAYS = 31
+"""Sessions of different trading dates have different tags if the dates are less than this many days apart."""
+
+TAG_NAMES = 264
+"""Tags of one trading date."""
 
 
 class Term(NamedTuple):
@@ -82,6 +89,23 @@ def term_after_takeover(term: int, index: int) -> int | None:
     return int(Term(known.generation, known.breaker, known.takeover + 1, index))
 
 
-def session_tag(session: str) -> int:
-    """From 1; different names have different tags, as far as 13 bits can tell. 0 is no session."""
-    return 1 + crc32c(session.encode()) % SESSION_TAG_MAX if session else 0
+def session_tag(session: str, trading_date: str = "") -> int:
+    """From 1; 0 is no session. `trading_date` is an ISO date, empty if it is not known.
+
+    With dates, tags of dates less than TAG_DAYS apart differ, and so do the tags of `name`, `name#2`, `name#3` of one
+    date. Two other names of one date have the same tag with a probability of 1 in TAG_NAMES.
+    """
+    if not session:
+        return 0
+    if not trading_date:
+        return 1 + crc32c(session.encode()) % SESSION_TAG_MAX
+    name, count = session_parts(session)
+    day = date.fromisoformat(trading_date).toordinal() % TAG_DAYS
+    return 1 + day * TAG_NAMES + (crc32c(name.encode()) + count) % TAG_NAMES
+
+
+def session_parts(session: str) -> tuple[str, int]:
+    """The name that the source gives a session, and the number of the session among those of this name: `day#2`."""
+    name, mark, number = session.rpartition("#")
+    is_counted = mark and number.isascii() and number.isdigit() and len(number) < 10
+    return (name, int(number)) if is_counted else (session, 1)

@@ -112,7 +112,7 @@ class StreamFlow:
     @property
     def flags(self) -> int:
         """What the ORIGIN of every message says."""
-        tag = session_tag(self.session or "") << SESSION_TAG_SHIFT
+        tag = session_tag(self.session or "", self.trading_date) << SESSION_TAG_SHIFT
         return tag | (int(OriginFlag.SYNCHRONISED) if self._is_synchronised else 0)
 
     # Source messages
@@ -161,7 +161,6 @@ class StreamFlow:
         if is_missed and self.held.first is not None:
             self._note_loss(self.held.first, self.held.first + len(self.held) - 1)
         self.held.clear()
-        self.converter.flags = self.flags
         self.is_ended = self._is_ending = False
         if is_new:
             self.forget_checkpoints()
@@ -169,6 +168,7 @@ class StreamFlow:
             self.converter.new_session(event.name, day, is_continued=event.is_continued)
             self.converter.skip_to(event.first)
             self._note_date()
+        self.converter.flags = self.flags
 
     def _date_of(self, event: SessionBegan, *, is_first: bool) -> date | None:
         return self._dates.date_of(
@@ -293,6 +293,7 @@ class StreamFlow:
         self.lost.clear()
         self.mode, self.resume_ns, self._start = Mode.FLOWING, None, source_sequence
         self._note_date()
+        self.converter.flags = self.flags
 
     def pause(self, now_ns: int) -> list[SyncInstruction]:
         self.mode = Mode.PAUSING
