@@ -8,10 +8,15 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.feed.outbound import Outbound
 from penstock.feed.sealing_lease import SealingLease
+from penstock.feed.sync.announcement import announcement_message, end_message
+from penstock.feed.sync.messages import Announced
 from penstock.middleware import Publisher, PublisherConfig
 from penstock.middleware.events import OutgoingMessage
+from penstock.middleware.sourcestream import DiscontinuityNote, session_said
 from penstock.net.udp import Channel
 from penstock.security import Sealer, StreamKey
+from penstock.wire import MessageFlag, OriginFlag, decode
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 KEY = StreamKey("itch", 3, bytes(32))
 
@@ -90,6 +95,33 @@ def test_nothing_is_sent_without_a_lease_and_nothing_leaves_open() -> None:
     out.lease.renew(clock.ns, 5.0)
     out.publish_message(message, 4)
     assert out.cursor.kept.next_sequence > sent
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_receiver_of_a_sealed_feed_is_told_names_and_dates_of_sessions() -> None:
+    """Streams are merged before messages are opened: a sealed announcement told neither."""
+    clock, sent = SetClock(), []
+    publisher = Publisher(7, 1, PublisherConfig(), Counters("publisher"))
+    out = Outbound(publisher, Channel(), None, now_ns=0, is_sealed=True)
+    out.lease = SealingLease(clock)
+    out.seal_with(Sealer(KEY, 7, 1))
+    flags = int(OriginFlag.SYNCHRONISED) | session_tag("day", "2024-01-02") << SESSION_TAG_SHIFT
+    body = DiscontinuityNote("session", [], "day", "2024-01-02").encode()
+    begin = announcement_message(Announced(5, 1, 3, 4, body), 5, flags, is_repeated=False)
+    end = end_message(1, 5, flags, number=3, source_sequence=4, session="day", trading_date="2024-01-02")
+    out.publish_message(begin, 1)
+    assert not len(out.cursor.kept), "without a lease nothing is sent"
+    out.lease.renew(clock.ns, 5.0)
+    for message in (begin, OutgoingMessage("md.x", b"1", 1, 1), end):
+        at = out.cursor.kept.next_sequence
+        out.publish_message(message, 2)
+        sent += list(decode(out.cursor.kept.get(at)))
+    assert [bool(each.flags & MessageFlag.SEALED) for each in sent] == [False, True, False]
+    sessions = [session_said(each) for each in sent]
+    assert [(each.kind, each.session, each.trading_date) for each in sessions if each is not None] == [
+        ("begin", "day", "2024-01-02"),
+        ("end", "day", "2024-01-02"),
+    ]
 
 
 def test_a_lease_is_longer_than_two_heartbeats() -> None:

@@ -2,8 +2,10 @@
 shown to those who take them from there (the stream service, the recorder).
 
 Of a sealed feed two copies are made: the sealed one is sent, the open one is what those get who serve one subscriber
-each. Message models in band are sealed like everything else, so that nobody else can say what messages mean. By the
-transport `tcp` nothing is sent, and everything else is the same.
+each. Message models in band are sealed, so that nobody else can say what messages mean. Announcements of sessions and
+discontinuities are not sealed: receivers merge streams by them before they open messages, and the content (reason, lost
+source numbers, session, trading date) is no market data. By the transport `tcp` nothing is sent, and everything else is
+the same.
 """
 
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from penstock.feed.service.published import cut
 from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
 from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
+from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
@@ -112,7 +115,8 @@ class Outbound:
             if sealer is None:
                 self._note_unsealed(1)
             else:
-                sealed = seal_message(message, sealer)
+                is_announcement = message.topic == DISCONTINUITY_TOPIC
+                sealed = message if is_announcement else seal_message(message, sealer)
                 self._carry_out(self.publisher.handle(Publish(self.group, (sealed,)), now_ns))
         self.announce()
 
