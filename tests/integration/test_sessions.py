@@ -321,6 +321,55 @@ def test_the_feed_of_a_root_tells_of_sessions_to_subscribers_of_ordinary_topics(
         assert told == [1, *events, 2]
 
 
+TREE = """
+[[agent]]
+name = "root"
+role = "root"
+subscribe = ["md.us.eq.>"]
+streams = [{{ name = "md", topics = ["md.us.eq.>"] }}, {{ name = "desk", topics = ["app.>"] }}]
+control.port = {root}
+agents = {{ leaf = "filter" }}
+admin = {{ credentials = "filter.toml" }}
+
+[[agent]]
+name = "leaf"
+parent = "127.0.0.1:{root}"
+control.port = {leaf}
+admin = {{ credentials = "filter.toml" }}
+"""
+
+
+@pytest.mark.spec("DAY-3", "TREE-1")
+def test_a_tree_has_the_sessions_of_a_real_feed_though_no_stream_names_their_topic(tmp_path: Path) -> None:
+    ports = dict(zip(("root", "leaf"), free_ports(2), strict=True))
+    with TestPlant(tmp_path, PlantOptions(more=TREE.format(**ports))) as plant:
+        plant.start(players=False)
+        exchange = Exchange(plant)
+        plant.until(lambda: (agent := plant.node("leaf").agent) is not None and agent.is_rooted, "the leaf")
+        story = Story(plant.connect("alice").subscribe("md.us.eq.>", agent=f"127.0.0.1:{ports['leaf']}"))
+        try:
+            exchange.begin(DAY_1)
+            exchange.send(directory(1, b"AAPL"))
+            prices = iter(range(1_000_000, 10**9, 10_000))
+
+            def is_fed() -> bool:
+                exchange.send(add(next(prices), b"B", 100, next(prices)))
+                return any(isinstance(each, tuple) for each in list(story.told))
+
+            plant.until(is_fed, "a quote of the first day")
+            exchange.end()
+            plant.until(lambda: ("end", DAY_1) in story.sessions(), "the end of the first day")
+            exchange.begin(DAY_2)
+            exchange.send(directory(1, b"MSFT"))
+            exchange.send(add(21, b"B", 100, 3_000_000, 1, b"MSFT"))
+            plant.until(lambda: (MSFT, 300.0) in story.told, "the second day")
+            assert story.sessions()[-2:] == [("end", DAY_1), ("begin", DAY_2)]
+            assert story.after_first_day() == [(MSFT, 300.0)]
+        finally:
+            story.close()
+            exchange.close()
+
+
 def of_day(day: str, topic: str, number: int) -> PacketMessage:
     flags = int(OriginFlag.SYNCHRONISED) | session_tag(day) << SESSION_TAG_SHIFT
     origin = encode_origin(Origin(1, 1, 0, flags, number, number))

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.middleware.own import SESSION_TOPIC
+from penstock.security.access import AdminAccess
 from penstock.security.token import Grant
 from penstock.topics import InterestTable
 from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
 from penstock.tree._number import Numbering, encode_published
 from penstock.tree._tail import TailMemory
+from penstock.tree.config import AgentConfig, StreamConfig
 from penstock.tree.control import Published, Refused
 from penstock.tree.events import Append, Appended, Instruction, Noticed, Revoke
 from penstock.tree.infostream import id_of
@@ -206,6 +209,32 @@ def test_a_right_that_is_revoked_counts_at_once(tail: TailMemory) -> None:
     root.receive_bytes(LINK, block(5, topic="s.b"))
     assert last(root) == 4
     assert [each.code for each in root.said(LINK) if isinstance(each, Refused)] == ["publish"]
+
+
+@pytest.mark.spec("DAY-3", "TREE-6")
+@pytest.mark.parametrize("grants", [(Grant(">", "send"),), None])
+def test_a_token_does_not_let_its_bearer_tell_of_sessions(grants: tuple[Grant, ...] | None) -> None:
+    root = RootCore(streams=(StreamConfig(name="s", topics=("s.>", SESSION_TOPIC)),))
+    root.arrive(LINK, "p", "publisher", publisher_id=PUBLISHER, grants=grants)
+    root.publish(LINK, PUBLISHER, 1)
+    root.receive_bytes(LINK, block(2, topic=SESSION_TOPIC))
+    assert last(root) == (1 if grants else 2)
+    assert [each.code for each in root.said(LINK) if isinstance(each, Refused)] == (["publish"] if grants else [])
+
+
+def test_streams_with_messages_of_the_feeds_have_their_sessions() -> None:
+    streams = {"eq": "md.us.eq.>", "one": "md.us.eq.AAPL.quote", "fut": "md.us.fut.>", "desk": "app.>", "all": ">"}
+    config = AgentConfig(
+        name="root",
+        role="root",
+        streams=tuple(StreamConfig(name=name, topics=(topic,)) for name, topic in streams.items()),
+        subscribe=("md.us.eq.>", "!md.us.fut.>"),
+        admin=AdminAccess(url="penstock://127.0.0.1:7400", credentials="root.toml"),
+        state_directory="state",
+    )
+    added = {each.name: each.topics[1:] for each in config.with_session_topics().streams}
+    named = (SESSION_TOPIC,)
+    assert added == {"eq": named, "one": named, "fut": (), "desk": (), "all": ()}, "all has the topic anyway"
 
 
 @pytest.mark.spec("TREE-11")

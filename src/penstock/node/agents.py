@@ -114,11 +114,13 @@ class RootFeed:
                 log.warning("message_not_published", topic=message.topic, code=error.code, error=str(error))
 
     def session(self, event: SessionEvent) -> None:
-        """Publish the session event in the tree, after the messages so far."""
+        """Publish the session event in every stream that has messages of the feed, after the messages so far."""
         if event.kind == "running":
             return
         try:
-            self._open().publish(SESSION_TOPIC, msgspec.json.encode(event))
+            publisher, body = self._open(), msgspec.json.encode(event)
+            for stream in publisher.streams_with(SESSION_TOPIC) or [0]:
+                publisher.publish(SESSION_TOPIC, body, stream=stream)
         except PenstockError as error:
             self._counters.add("messages_dropped", cause=error.code)
             log.warning("message_not_published", topic=SESSION_TOPIC, code=error.code, error=str(error))

@@ -1,6 +1,7 @@
 """What an agent of a tree is told: its place in it, its streams, what it does when things go wrong, and every bound."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -9,11 +10,13 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
+from penstock.topics.overlap import may_meet
 
 PORT_DEFAULT = 7420
 MIB = 1024 * 1024
@@ -30,6 +33,7 @@ Step: TypeAlias = Literal["parent", "alternate", "sibling", "wait"]
 """Where a child looks: at its own parent again, at its alternates in their order, at agents that its parent said are
 below the same parent, nowhere for a while."""
 
+_SESSIONS = Interest.parse(SESSION_TOPIC)
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -63,6 +67,12 @@ class StreamConfig(Config, frozen=True):
             if Interest.parse(topic).negative:
                 raise ConfigurationError(f"{topic!r} is negative", where=where, hint="say what the stream has")
         duration_s(self.retain, where=where)
+
+    def takes(self, feed: Sequence[Interest]) -> bool:
+        """True if the stream may have messages of a feed, and does not name the topic of session events itself."""
+        own = [Interest.parse(each) for each in self.topics]
+        is_fed = any(may_meet(one, other) for one in own for other in feed if not other.negative)
+        return is_fed and not any(may_meet(each, _SESSIONS) for each in own)
 
     @property
     def retain_s(self) -> int:
@@ -251,6 +261,15 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
     metrics_access: PageAccessConfig = PageAccessConfig()
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
     """The processor the data thread is bound to; -1 for none."""
+
+    def with_session_topics(self) -> "AgentConfig":
+        """Streams with messages of the plant's feeds also have the session events of these feeds."""
+        wanted = [Interest.parse(each) for each in self.subscribe]
+        streams = tuple(
+            msgspec.structs.replace(stream, topics=(*stream.topics, SESSION_TOPIC)) if stream.takes(wanted) else stream
+            for stream in self.streams
+        )
+        return msgspec.structs.replace(self, streams=streams)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -97,7 +97,7 @@ class LiveAgent:
     """One agent. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
 
     def __init__(self, config: AgentConfig) -> None:
-        self.config = config
+        self.config = config = config.with_session_topics()
         self._life = NodeLife()
         self._metrics = Metrics()
         self._tokens = self._make_tokens()
@@ -211,6 +211,7 @@ class LiveAgent:
 
     def reload(self, config: AgentConfig) -> None:
         """Take over what may change while the agent runs: its table, and the streams at the root."""
+        config = config.with_session_topics()
         self._core.board.config = config
         self._desk.set_names(config.bearers, config.operators)
         for stream in config.streams:

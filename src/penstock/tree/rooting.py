@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, PenstockError, TopicError
+from penstock.middleware.own import OWN_PREFIX
 from penstock.topics import InterestTable
 from penstock.tree._frame import split_packets
 from penstock.tree._number import Numbered, Numbering
@@ -164,7 +165,7 @@ class Rooting:
             return
         sends = (">",) if grants is None else tuple(each.pattern for each in grants if each.action == "send")
         table = self._allowed[child.link] = InterestTable(seed=SEED)
-        for pattern in (*sends, *revoked):
+        for pattern in (*sends, *revoked, f"!{OWN_PREFIX}>"):
             table.add(pattern, 0)
 
     def through(self, publisher_id: int) -> int:

@@ -10,7 +10,7 @@ name of its own a publisher that is started again goes on in its numbering; with
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Self
 
@@ -100,8 +100,10 @@ class StreamPublisher:
         model_id: int = 0,
         model_version: int = 0,
         extensions: bytes = b"",
+        stream: int = 0,
     ) -> int:
         """Send a message; its number, of this publisher's own. A Message of a model brings its model's id and version.
+        `stream` is the number of a stream that has the topic; 0: the first one.
 
         It waits while too much is unconfirmed. RefusedError, later, when the root does not take it.
         """
@@ -116,7 +118,7 @@ class StreamPublisher:
             packet = encode_published(
                 self._config.publisher_id,
                 number,
-                self._stream_of(topic),
+                stream or min(self._streams_of(topic), default=0),
                 topic,
                 content,
                 model_id=model_id,
@@ -129,6 +131,11 @@ class StreamPublisher:
         if is_first:
             self._loop.call_soon_threadsafe(self._send)
         return number
+
+    def streams_with(self, topic: str) -> list[int]:
+        """The numbers of all streams that have the topic."""
+        with self._changed:
+            return sorted(self._streams_of(topic))
 
     def flush(self, timeout: float | None = None) -> bool:
         """Whether the root has everything that was published; waits for it."""
@@ -209,14 +216,14 @@ class StreamPublisher:
     def _room(self) -> int:
         return self._unconfirmed_max - (self._next - 1 - self._accepted)
 
-    def _stream_of(self, topic: str) -> int:
-        """0: the root finds it, or makes it."""
+    def _streams_of(self, topic: str) -> Collection[int]:
+        """Empty: the root finds the stream, or creates it."""
         if self._streams != (now := {number: info.topics for number, info in self._core.streams.items()}):
             self._streams, self._table = now, InterestTable()
             for number, topics in now.items():
                 for each in topics:
                     self._table.add(each, number)
-        return min(self._table.match(topic), default=0)
+        return self._table.match(topic)
 
     # The loop's thread
 

@@ -105,8 +105,8 @@ class StreamSubscription:
         self.topics = config.topics
         self.on_session: Callable[[SessionEvent], None] | None = None
         """Called when the reader comes to the place where a session of a feed's source stream began or ended; in the
-        thread that reads. The stream must have `penstock.session` among its topics; the subscription need
-        not name it."""
+        thread that reads. Streams with messages of the root's feeds have these events; a subscription receives them
+        without naming `penstock.session`."""
         self.counters = Counters("tree.subscriber")
         self._models = models
         self._on_infostream = on_infostream
