@@ -199,7 +199,9 @@ def test_an_overrun_consumer_is_told_of_what_was_withdrawn_when_the_history_is_g
         reader.restart()
         core.handle(Tick(), NOW + NS_PER_SECOND)
         events = drain(reader)
-        assert sorted(kinds(events)) == [REFRESH, EventKind.RECEIPT, WITHDRAW]
+        assert sorted(kinds(events)) == [REFRESH, EventKind.RECEIPT, WITHDRAW, SESSION]
+        (session,) = [decode_session(event.session) for event in events if event.kind == SESSION]
+        assert (session.kind, session.session) == ("running", DAY_2), "its begin is among what was lost"
 
 
 @pytest.mark.spec("DAY-3", "MUX-1")
@@ -380,3 +382,27 @@ def test_records_of_yesterday_are_withdrawn_if_the_venue_uses_one_name_every_day
     assert told_days == days
     core.handle(Session(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
     assert not taken(buffer), "that is no news"
+
+
+@pytest.mark.spec("DAY-3")
+def test_a_late_consumer_is_not_told_of_sessions_that_were_over_before_it_came() -> None:
+    """SESSION events that wait to be served are older than what it is told at first."""
+    core = engine(budget_bytes=0)
+    early, _ = buffer_consumer(core, 0, "md.>")
+    change(core, "begin", DAY_1)
+    core.serve(NOW)
+    taken(early)
+    take(core, quote("md.a", 1))
+    change(core, "end", DAY_1)
+    change(core, "begin", DAY_2)
+    take(core, quote("md.a", 2, DAY_2))
+    late, _ = buffer_consumer(core, 1, "md.>")
+    change(core, "end", DAY_2)
+    sessions: dict[str, list[tuple[str, str]]] = {"early": [], "late": []}
+    for _ in range(10):
+        core.serve(NOW)
+        for name, buffer in (("early", early), ("late", late)):
+            events = [decode_session(each.session) for each in taken(buffer) if each.kind == SESSION]
+            sessions[name] += [(each.kind, each.session) for each in events]
+    assert sessions["early"] == [("end", DAY_1), ("begin", DAY_2), ("end", DAY_2)]
+    assert sessions["late"] == [("running", DAY_2), ("end", DAY_2)]

@@ -70,6 +70,7 @@ cdef struct Consumer:
     uint64_t position        # in the log, if behind
     uint64_t replay_end      # before this position the events had been written before
     uint64_t passed          # the number of the log's last event that it got or did not want
+    uint64_t sessions_after  # it was told which sessions ran after the event of this number
     int64_t allowance        # bytes of refreshes and replays that its ring still takes
     int64_t notice_allowance # and bytes of definitions and notices of refreshed records
     int64_t paced_ns         # when it had a full allowance last

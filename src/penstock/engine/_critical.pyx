@@ -245,7 +245,7 @@ cdef class Critical(Withholding):
         self._served_number = head.number
         for number in range(self.consumers_max):
             consumer = &self.consumers[number]
-            if not consumer.is_used:
+            if not consumer.is_used or head.number <= consumer.sessions_after:
                 continue
             if consumer.notices is not NULL:
                 push(consumer.notices, event, size)
@@ -378,8 +378,10 @@ cdef class Critical(Withholding):
         return True
 
     cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil:
-        """A SESSION event out of the log: whether there was room."""
+        """A SESSION event out of the log: whether there was room, or it is older than what the consumer was told."""
         cdef Consumer *consumer = &self.consumers[number]
+        if (<const Head *>event).number <= consumer.sessions_after:
+            return True
         if consumer.position < consumer.replay_end:
             memcpy(self._scratch, event, size)
             event = self._scratch

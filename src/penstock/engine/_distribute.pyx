@@ -220,6 +220,14 @@ cdef class Distributor(Critical):
             raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
         return self.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
 
+    def told_sessions(self, uint32_t number) -> None:
+        """The consumer knows which sessions run now: SESSION events of the log so far are not for it any more."""
+        self.consumer(number).sessions_after = self.number
+
+    def sessions_after(self, uint32_t number) -> int:
+        """The number of the last event before the consumer was told which sessions run; 0 if it was not told."""
+        return self.consumer(number).sessions_after
+
     def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
         """Take all messages of a batch as updates and serve whom they concern; returns how many were taken. `feed` is
         the caller's number of the feed that they came from."""

@@ -395,7 +395,9 @@ class DistributionEngine:
         if event.ring == "notices":
             self.kernel.notify_anew(event.consumer)
         else:
-            self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
+            is_kept = self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
+            if not is_kept or event.last_number < self.kernel.sessions_after(event.consumer):
+                self._tell_running(event.consumer)  # SESSION events may be among what was lost
         for subscription in self._book.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among what was lost
                 self._live(subscription)
@@ -445,7 +447,8 @@ class DistributionEngine:
         self.kernel.tell_session(encode_session(event), self._interests.now_ns)
 
     def _tell_running(self, consumer: int) -> None:
-        """Tell a consumer that came late which sessions run, as far as there is room for it."""
+        """Tell a consumer that came late which sessions run, as far as there is room for it. SESSION events that still
+        wait to be served are older, so the consumer does not get them."""
         for event in self._sessions.values():
             if event.kind == "end":
                 continue
@@ -453,6 +456,7 @@ class DistributionEngine:
             if not self.kernel.tell_session_to(consumer, body):
                 self.counters.add("sessions_untold")
                 return
+        self.kernel.told_sessions(consumer)
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int, feed: int) -> None:
         if isinstance(messages, MessageBatch):
