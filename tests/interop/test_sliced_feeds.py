@@ -3,7 +3,7 @@
 import csv
 import gzip
 import zipfile
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from penstock.convert import Converter
 from penstock.feed.config import SynchroniserConfig
 from penstock.feed.events import Announce, PublishConverted, SessionBegan
 from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.sessiondates import SessionDates
 from penstock.feed.sync.flow import StreamFlow
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
@@ -72,14 +73,16 @@ def nanoseconds(text: str) -> int:
 def published(path: Path, conversion: Conversion) -> list[Message]:
     """What an adapter publishes: its stream's flow, told what an adapter's input tells it."""
     day = conversion.day()
-    converter = Converter(conversion.load()[1], conversion.stream_id, trading_date=day or date(2000, 1, 1))
-    flow = StreamFlow(conversion.stream_id, converter, SynchroniserConfig())
+    plan = conversion.load()[1]
+    converter = Converter(plan, conversion.stream_id, trading_date=day)
+    flow = StreamFlow(conversion.stream_id, converter, SynchroniserConfig(), SessionDates.of_plan(plan, day))
     made = []
     with open_as_told(path, FeedOptions()) as source:
         for event in source:
             flow.begin_event()
             if isinstance(event, SessionStarted):
-                flow.begin_session(SessionBegan(conversion.stream_id, event.name, event.first, event.is_reset))
+                began = SessionBegan(conversion.stream_id, event.name, event.first, event.is_reset, event.receive_ns)
+                flow.begin_session(began)
             elif isinstance(event, SourceLost):
                 flow.lose(event.first, event.last)
             elif isinstance(event, SourceReady):
