@@ -20,7 +20,6 @@ the source are compared within a session only. A session is identified by its na
 use one name every day.
 """
 
-from datetime import date
 from typing import NamedTuple
 
 from penstock.base.crc32c import crc32c
@@ -40,7 +39,7 @@ SESSION_TAG_SHIFT = 3
 
 SESSION_TAG_MAX = 2**13 - 1
 TAG_DAYS = 31
-"""Sessions of different trading dates have different tags if the dates are less than this many days apart."""
+"""Days of a month: sessions of trading dates that are less than 28 days apart have different tags."""
 
 TAG_NAMES = 264
 """Tags of one trading date."""
@@ -92,7 +91,7 @@ def term_after_takeover(term: int, index: int) -> int | None:
 def session_tag(session: str, trading_date: str = "") -> int:
     """From 1; 0 is no session. `trading_date` is an ISO date, empty if it is not known.
 
-    With dates, tags of dates less than TAG_DAYS apart differ, and so do the tags of `name`, `name#2`, `name#3` of one
+    With dates, tags of dates less than 28 days apart differ, and so do the tags of `name`, `name#2`, `name#3` of one
     date. Two other names of one date have the same tag with a probability of 1 in TAG_NAMES.
     """
     if not session:
@@ -100,7 +99,7 @@ def session_tag(session: str, trading_date: str = "") -> int:
     if not trading_date:
         return 1 + crc32c(session.encode()) % SESSION_TAG_MAX
     name, count = session_parts(session)
-    day = date.fromisoformat(trading_date).toordinal() % TAG_DAYS
+    day = int(trading_date[-2:]) % TAG_DAYS
     return 1 + day * TAG_NAMES + (crc32c(name.encode()) + count) % TAG_NAMES
 
 
