@@ -1,4 +1,4 @@
-"""A made-up day, as an adapter publishes it: in packets, in a journal, and in an archive."""
+"""A made-up day, as an adapter publishes it: in packets, in a journal, and in an archive; and options of a run."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.capture.rows import MessageRows, rows_of_converted
+from penstock.cli.pipeline_run import RunOptions
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalWriter
@@ -72,6 +73,22 @@ def published(topic_data: Any, payloads: Any, rows: Any) -> list[Published]:
         )
         for row in rows
     ]
+
+
+def pipeline_options(**given: Any) -> RunOptions:
+    """Options of `penstock pipeline run`; without others, for files of the table itch."""
+    lists: dict[str, Any] = {
+        "tables": ["itch"],
+        "venues": [],
+        "prefixes": [],
+        "trading_dates": [],
+        "streams": [],
+        "modules": (),
+        "quantity_decimals": None,
+    }
+    rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping", "is_closing"), False)
+    rest |= {"sources": [], "archive": Path(), "is_deriving": True, "master": None, "secret": "", "ca": ""}
+    return RunOptions(**{**lists, **rest, **given})
 
 
 def write_journal(path: Path, packets: Iterable[bytes], *, start_ns: int, step_ns: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from feed_slices_kit import converted_slices, mold_day, pcap_of
 from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import ConfigurationError
-from penstock.cli.pipeline_run import RunOptions, find_feeds
+from penstock.cli.pipeline_run import find_feeds
 from penstock.feed.filedates import find_date
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.model import shipped
@@ -20,6 +20,7 @@ from penstock.spark.feedslices import Conversion, FeedSlice
 from penstock.spark.pipeline.capture import FeedSource
 from penstock.spark.pipeline.commits import Catalogue
 from unit.itch_messages import directory, trade
+from unit.recordings_kit import pipeline_options as options
 
 CALENDAR = TradingCalendar.of_venue("XNAS")
 TRADE = shipped("trade")
@@ -38,21 +39,6 @@ def capture_file(path: Path, seconds: int) -> Path:
     header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
     path.write_bytes(header + struct.pack("<IIII", seconds, 0, len(frame), len(frame)) + frame)
     return path
-
-
-def options(**given: Any) -> RunOptions:
-    lists: dict[str, Any] = {
-        "tables": ["itch"],
-        "venues": [],
-        "prefixes": [],
-        "trading_dates": [],
-        "streams": [],
-        "modules": (),
-        "quantity_decimals": None,
-    }
-    rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping", "is_closing"), False)
-    rest |= {"sources": [], "archive": Path(), "is_deriving": True, "master": None, "secret": "", "ca": ""}
-    return RunOptions(**{**lists, **rest, **given})
 
 
 def taken(catalogue: Catalogue, feeds: list[FeedSource]) -> list[tuple[int, str, str]]:

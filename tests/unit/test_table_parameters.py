@@ -1,7 +1,8 @@
 """One table for several venues: its venue and topic prefix are parameters."""
 
 import json
-from datetime import date
+import os
+from datetime import date, time
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,16 @@ import pytest
 from command_here import run_here
 from feed_slices_kit import DAY, blocks_of, write_day
 from penstock.base.errors import ConfigurationError, TableError
+from penstock.cli.pipeline_run import find_feeds
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice, converter_function, shipped_tables
+from penstock.convert.table import DIRECTORY
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant
+from penstock.spark.feedoptions import FeedSourceOptions
+from penstock.spark.feedslices import FeedSlice
+from penstock.spark.pipeline.commits import Catalogue
+from unit.recordings_kit import pipeline_options
 
 BX = TableChoice(name="itch", venue="XBOS", prefix="md.us.bx")
 
@@ -160,3 +167,99 @@ def test_the_command_takes_them(tmp_path: Path) -> None:
     assert "emit trade on md.us.psx.{symbol}.trade" in checked.stdout
     refused = run_here("convert", "check", "contribution", "--prefix", "md.us.psx")
     assert refused.returncode != 0
+
+
+ROUND_THE_CLOCK = """
+name = "night-shift"
+timezone = "UTC"
+weekdays = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+open = 22:00:00
+close = 21:00:00
+day_ends = 21:30:00
+"""
+TRADE_NS = 1_700_080_200 * 10**9
+"""2023-11-15 20:30 UTC, 15:30 in New York."""
+
+
+def night(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(ROUND_THE_CLOCK)
+    return path
+
+
+@pytest.mark.spec("DAY-2", "SYNC-2")
+def test_the_calendar_is_a_parameter_of_the_table(tmp_path: Path) -> None:
+    own = ConverterTable.find("itch").compile()
+    for place in ("night.toml", "elsewhere/other.toml"):
+        night(tmp_path / place)
+    plans = [
+        ConverterTable.find(TableChoice(name="itch", calendar="night.toml"), tmp_path).compile(),
+        ConverterTable.find(TableChoice(name="itch", calendar=str(tmp_path / "elsewhere" / "other.toml"))).compile(),
+    ]
+    assert [plan.calendar.name for plan in plans] == ["night-shift"] * 2
+    assert plans[0].identity == plans[1].identity != own.identity, "the rules count, not their place"
+    named = ConverterTable.find(TableChoice(name="itch", calendar="us-equities")).compile()
+    assert named.identity == own.identity, "the calendar that the venue has anyway"
+    with pytest.raises(ConfigurationError, match="no calendar 'moon'"):
+        ConverterTable.find(TableChoice(name="itch", calendar="moon")).compile()
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_table_names_a_calendar_beside_it(tmp_path: Path) -> None:
+    night(tmp_path / "night.toml")
+    text = (DIRECTORY / "csv-ticks.toml").read_text()
+    (tmp_path / "mine.toml").write_text(f'calendar = "night.toml"\n{text}')
+    assert ConverterTable.find("mine.toml", tmp_path).compile().calendar.name == "night-shift"
+    choice = TableChoice(name="mine.toml", calendar="us-equities")
+    assert ConverterTable.find(choice, tmp_path).compile().calendar.name == "us-equities"
+
+
+@pytest.mark.spec("DAY-2", "SYNC-2")
+def test_an_adapter_gives_the_calendar_beside_the_table_or_as_its_parameter(tmp_path: Path) -> None:
+    night(tmp_path / "night.toml")
+    path = tmp_path / "plant.toml"
+
+    def loaded(table: str, more: str = "") -> AdapterConfig:
+        path.write_text(PLANT.format(table=table).replace("service.open", f"{more}\nservice.open", 1))
+        config = Plant.load(path).node("bx-a")
+        assert isinstance(config, AdapterConfig)
+        return config
+
+    as_parameter = loaded('{ name = "itch", calendar = "night.toml" }').load(tmp_path)
+    beside = loaded('"itch"', 'calendar = "night.toml"').load(tmp_path)
+    assert as_parameter.calendar.name == "night-shift"
+    assert as_parameter.identity == beside.identity
+    with pytest.raises(ConfigurationError, match=r"calendar is given twice: 'us-equities' and 'night\.toml'"):
+        loaded('{ name = "itch", calendar = "night.toml" }', 'calendar = "us-equities"')
+
+
+@pytest.mark.spec("DAY-2", "DAY-8")
+def test_convert_the_pipeline_and_spark_take_the_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calendar = night(tmp_path / "night.toml")
+    ticks = tmp_path / "ticks.csv"
+    ticks.write_bytes(f"trade,{TRADE_NS},AAPL,190.25,100,1\n".encode())
+
+    def conditions(*options: object) -> list[str]:
+        ran = run_here("convert", "run", "csv-ticks", ticks, "--trading-date", "2023-11-15", *options)
+        assert ran.returncode == 0, ran.stderr
+        found: list[str] = json.loads(ran.stdout.splitlines()[0])["message"]["conditions"]
+        return found
+
+    early = tmp_path / "early.toml"
+    early.write_text(ROUND_THE_CLOCK.replace("21:00:00", "20:00:00"))
+    assert conditions("--venue", "XNAS") == []
+    assert conditions("--venue", "XNAS", "--calendar", calendar) == []
+    assert conditions("--venue", "XNAS", "--calendar", early) == ["extended_hours"], "closed at 20:00 UTC"
+    monkeypatch.chdir(tmp_path)
+    (feed,) = find_feeds(pipeline_options(tables=["csv-ticks"], calendars=["early.toml"]), [ticks], 1)
+    (piece,) = feed.pieces(Catalogue())
+    (framed,) = FeedSourceOptions(path=(str(ticks),), table="csv-ticks", calendar="early.toml").slices()
+    for each in (piece.slice, framed):
+        assert isinstance(each, FeedSlice)
+        assert each.conversion is not None
+        assert each.conversion.calendar == str(early), "workers have another directory"
+        assert each.conversion.load()[1].calendar.document.close == time(20)
+    early.write_text(ROUND_THE_CLOCK)
+    os.utime(early, ns=(1, 1))
+    assert framed.conversion is not None
+    assert framed.conversion.load()[1].calendar.document.close == time(21), "the file has changed"

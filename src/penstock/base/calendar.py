@@ -216,6 +216,11 @@ class TradingCalendar:
         return round(datetime.combine(day, at, self.zone).timestamp()) * NS_PER_SECOND
 
 
+def locate(name: str, beside: Path) -> str:
+    """The name of a shipped calendar as it is, the path of a TOML file as an absolute path."""
+    return str((beside / name).absolute()) if name.endswith(".toml") else name
+
+
 @cache
 def every_day(timezone: str) -> TradingCalendar:
     """The fallback for a venue without a calendar: the trading date is the date in the time zone."""

@@ -10,7 +10,14 @@ import typer
 from penstock.base.counters import Cause
 from penstock.base.extensions import load_modules
 from penstock.cli.file_options import FormatOption
-from penstock.cli.table_options import DecimalsOption, ModulesOption, PrefixOption, VenueOption, chosen_table
+from penstock.cli.table_options import (
+    CalendarOption,
+    DecimalsOption,
+    ModulesOption,
+    PrefixOption,
+    VenueOption,
+    chosen_table,
+)
 from penstock.convert import Converted, Converter, ConverterTable
 from penstock.convert.explain import explain
 from penstock.feed.filedates import replay_date
@@ -32,11 +39,12 @@ def check(
     venue: VenueOption = "",
     prefix: PrefixOption = "",
     quantity_decimals: DecimalsOption = None,
+    calendar: CalendarOption = "",
     module: ModulesOption = None,
 ) -> None:
     """Say what a table does with each source message, or where it is wrong."""
     load_modules(module or ())
-    for line in explain(ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals))):
+    for line in explain(ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals, calendar))):
         typer.echo(line)
 
 
@@ -58,6 +66,7 @@ def run(
     venue: VenueOption = "",
     prefix: PrefixOption = "",
     quantity_decimals: DecimalsOption = None,
+    calendar: CalendarOption = "",
     module: ModulesOption = None,
     file_format: FormatOption = None,
 ) -> None:
@@ -67,7 +76,7 @@ def run(
     """
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
-    plan = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals)).compile()
+    plan = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals, calendar)).compile()
     converter = Converter(plan, 1)
     recorded: RecordedConversion | None = None
     models = {output.model.id: output.model for output in plan.outputs}

@@ -13,7 +13,7 @@ import typer
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import absolute_modules
 from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
-from penstock.cli.table_options import PREFIX_HELP, VENUE_HELP, DecimalsOption, ModulesOption
+from penstock.cli.table_options import CALENDAR_HELP, PREFIX_HELP, VENUE_HELP, DecimalsOption, ModulesOption
 from penstock.cli.tabular import tabular
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def run(
     ] = None,
     venue: Annotated[list[str] | None, typer.Option(help=VENUE_HELP)] = None,
     prefix: Annotated[list[str] | None, typer.Option(help=PREFIX_HELP)] = None,
+    calendar: Annotated[list[str] | None, typer.Option(help=CALENDAR_HELP)] = None,
     quantity_decimals: DecimalsOption = None,
     module: ModulesOption = None,
     day: Annotated[
@@ -99,6 +100,7 @@ def run(
             tables=table or [],
             venues=venue or [],
             prefixes=prefix or [],
+            calendars=calendar or [],
             quantity_decimals=quantity_decimals,
             modules=absolute_modules(module or ()),
             trading_dates=[_date(each).isoformat() for each in day or []],

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from penstock.base.calendar import locate
 from penstock.base.errors import ConfigurationError
 from penstock.cli.interrupt import interruptible
 from penstock.cli.table_options import chosen_table
@@ -34,7 +35,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     sources: list[str]
     archive: Path
     tables: list[str]
-    """One for all files, or one per file in their order; likewise the venues and prefixes."""
+    """One for all files, or one per file in their order; likewise the venues, prefixes and calendars."""
     venues: list[str]
     prefixes: list[str]
     quantity_decimals: int | None
@@ -52,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     admin: str = ""
     credentials: str = ""
     models: list[MessageModel] = []
+    calendars: list[str] = []
     is_replacing: bool = False
     is_closing: bool = False
     """Every session ends with this run."""
@@ -114,16 +116,22 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
         raise ConfigurationError(
             "is a recorded feed and needs a converter table", where=str(files[0]), hint="--table itch"
         )
-    tables, venues, prefixes = (
+    tables, venues, prefixes, calendars = (
         shared(given, len(files), name)
-        for given, name in ((options.tables, "table"), (options.venues, "venue"), (options.prefixes, "prefix"))
+        for given, name in (
+            (options.tables, "table"),
+            (options.venues, "venue"),
+            (options.prefixes, "prefix"),
+            (options.calendars, "calendar"),
+        )
     )
     dates = one_each(options.trading_dates, len(files), "date", "")
     streams = one_each(options.streams, len(files), "stream", 0)
     reading = FeedOptions(modules=options.modules)
     found: list[FeedSource] = []
-    for path, table, venue, prefix, day, stream in zip(files, tables, venues, prefixes, dates, streams, strict=True):
-        choice = chosen_table(table, venue, prefix, options.quantity_decimals)
+    each = zip(files, tables, venues, prefixes, calendars, dates, streams, strict=True)
+    for path, table, venue, prefix, calendar, day, stream in each:
+        choice = chosen_table(table, venue, prefix, options.quantity_decimals, locate(calendar, Path()))
         conversion = Conversion(
             table,
             stream,
@@ -131,6 +139,7 @@ def find_feeds(options: RunOptions, files: list[Path], cores: int) -> list[FeedS
             venue=venue,
             prefix=prefix,
             quantity_decimals=choice.quantity_decimals,
+            calendar=choice.calendar,
             modules=options.modules,
         ).dated(path)
         open_as_told(path, reading).close()
@@ -221,7 +230,7 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
             )
             typer.echo(tabular([(table, f"{old:,}", f"{new:,}") for table, (old, new) in each.rows.items()]))
         for table, rows in sorted(report.read_again.items()):
-            typer.echo(f"besides, {rows:,} messages of the table raw were read again, as {table}")
+            typer.echo(f"{rows:,} messages of the table raw were read again and moved to the table {table}")
         typer.echo(f"commits: {report.commits:,}, the last is number {number:,} of {where}")
     elif report.is_complete or options.is_following:
         typer.echo(f"nothing new: all of it is archived already, up to commit {number:,} of {where}")

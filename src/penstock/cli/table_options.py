@@ -18,11 +18,20 @@ DecimalsOption = Annotated[
 VENUE_HELP = "The venue of the messages, in place of the table's own: XBOS."
 PREFIX_HELP = "The first levels of all topics, in place of the table's own: md.us.bx."
 
+CALENDAR_HELP = "The trading calendar, in place of the venue's: a shipped one (us-equities), or a TOML file."
+
 VenueOption = Annotated[str, typer.Option(help=VENUE_HELP)]
 PrefixOption = Annotated[str, typer.Option(help=PREFIX_HELP)]
+CalendarOption = Annotated[str, typer.Option(help=CALENDAR_HELP)]
 
 
-def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None) -> TableChoice:
+def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None, calendar: str = "") -> TableChoice:
     """The table with its options applied; an invalid value raises an error that names the option."""
-    given = {"name": name, "venue": venue, "prefix": prefix, "quantity_decimals": quantity_decimals}
+    given = {
+        "name": name,
+        "venue": venue,
+        "prefix": prefix,
+        "quantity_decimals": quantity_decimals,
+        "calendar": calendar,
+    }
     return convert(given, TableChoice, where="table")

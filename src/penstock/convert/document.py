@@ -30,6 +30,9 @@ class TableChoice(Config, frozen=True):
     quantity_decimals: QuantityDecimals | None = None
     """0 for whole quantities, 8 for fractions; None keeps the table's own."""
 
+    calendar: str = ""
+    """A shipped trading calendar by its name, or the path of a TOML file; empty keeps the table's own."""
+
 
 class InstrumentDocument(Config, frozen=True):
     """How a source message tells its instrument: `key` is a field (a locate code, or the symbol itself), `symbol` the
@@ -74,6 +77,10 @@ class TableDocument(Config, frozen=True):
     quantity_decimals: QuantityDecimals = 0
     """Decimals of all quantities, in the conversion state and in messages: 8 if the venue trades fractions. A
     TableChoice overrides it as well."""
+
+    calendar: str = ""
+    """A shipped trading calendar by its name, or the path of a TOML file, relative to the table. Empty: the shipped
+    calendar of the venue. A TableChoice overrides it."""
 
     timezone: str = "UTC"
     event_time: str = "constant(0)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -41,7 +41,8 @@ class Plan:
     symbology: Symbology
     timezone: ZoneInfo
     calendar: TradingCalendar
-    """The venue's calendar: it dates sessions, and separates regular from extended hours if the feed does not."""
+    """That of the table, else the venue's: it dates sessions, and separates regular from extended hours if the feed
+    does not."""
 
     counts_from_midnight: bool
     """Whether the table computes times with `since_midnight`, which need the trading date."""
@@ -54,11 +55,6 @@ class Plan:
     def number(self) -> int:
         """The identity in 64 bits, as exchanged between adapters."""
         return int(self.identity[:16], 16)
-
-    def with_calendar(self, calendar: TradingCalendar) -> Plan:
-        """The same plan with another calendar, and therefore another identity."""
-        document = msgspec.json.encode(calendar.document)
-        return replace(self, calendar=calendar, identity=sha256(self.identity.encode() + document).hexdigest())
 
     def midnight_ns(self, trading_date: date) -> int:
         """Midnight of the trading date where the venue is, in nanoseconds since 1970 UTC."""
@@ -111,7 +107,10 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
     )
     symbology = Symbology.of(document.symbols, directory, where)
     timezone = _timezone(document.timezone, where)
-    calendar = TradingCalendar.of_venue(document.venue, document.timezone)
+    if document.calendar:
+        calendar = TradingCalendar.load(document.calendar, directory)
+    else:
+        calendar = TradingCalendar.of_venue(document.venue, document.timezone)
     return Plan(
         name=document.name,
         venue=document.venue,
@@ -132,7 +131,7 @@ def _identity(
 ) -> str:
     parts = [
         msgspec.json.encode(calendar.document),
-        msgspec.json.encode(document),
+        msgspec.json.encode(msgspec.structs.replace(document, calendar="")),  # not the path, which differs per machine
         repr([source.name, source.layout, source.byte_order, source.separator]).encode(),
         repr([source.messages, source.type_field]).encode(),
         repr(

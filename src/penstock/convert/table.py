@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.base.calendar import locate
 from penstock.base.config import load_toml, parse_toml
 from penstock.base.errors import TableError, TopicError
 from penstock.base.extensions import load_entry_points, load_modules
@@ -67,7 +68,10 @@ class ConverterTable:
         is_file = chosen.name not in shipped_tables() and (path.suffix == ".toml" or path.is_file())
         table = ConverterTable.read(path) if is_file else ConverterTable.load(chosen.name)
         return table.with_parameters(
-            venue=chosen.venue, prefix=chosen.prefix, quantity_decimals=chosen.quantity_decimals
+            venue=chosen.venue,
+            prefix=chosen.prefix,
+            quantity_decimals=chosen.quantity_decimals,
+            calendar=locate(chosen.calendar, beside),
         )
 
     @staticmethod
@@ -93,10 +97,15 @@ class ConverterTable:
         return ConverterTable(parse_toml(text, TableDocument, where=where), where, directory)
 
     def with_parameters(
-        self, *, venue: str = "", prefix: str = "", quantity_decimals: QuantityDecimals | None = None
+        self,
+        *,
+        venue: str = "",
+        prefix: str = "",
+        quantity_decimals: QuantityDecimals | None = None,
+        calendar: str = "",
     ) -> ConverterTable:
-        """The same table for another venue, below another topic prefix, or with other decimals of its quantities; an
-        empty value keeps the table's own.
+        """The same table for another venue, below another topic prefix, with other decimals of its quantities, or with
+        another trading calendar; an empty value keeps the table's own.
 
         A parameter that the table does not use is refused: it would change nothing.
         """
@@ -114,6 +123,7 @@ class ConverterTable:
             venue=venue or declared.venue,
             prefix=prefix or declared.prefix,
             quantity_decimals=declared.quantity_decimals if quantity_decimals is None else quantity_decimals,
+            calendar=calendar or declared.calendar,
         )
         return ConverterTable(changed, self.where, self._directory)
 

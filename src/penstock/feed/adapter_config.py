@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.base.calendar import TradingCalendar
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import load_entry_points, load_modules
@@ -215,6 +214,7 @@ class AdapterConfig(Config, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.trading_day()
+        self.table_choice()
         ids = [stream.id for stream in self.streams]
         names = [stream.name for stream in self.streams]
         if len(set(ids)) != len(ids) or len(set(names)) != len(names):
@@ -238,12 +238,21 @@ class AdapterConfig(Config, frozen=True):
     def load(self, beside: Path = Path()) -> Plan:
         """Load the modules, compile the table and find the framings, so that missing ones are reported at the start."""
         load_modules(self.modules, beside)
-        plan = ConverterTable.find(self.table, beside).compile()
-        if self.calendar:
-            plan = plan.with_calendar(TradingCalendar.load(self.calendar, beside))
+        plan = ConverterTable.find(self.table_choice(), beside).compile()
         for stream in self.streams:
             stream.check_framing()
         return plan
+
+    def table_choice(self) -> TableChoice:
+        """The table with its parameters, among them `calendar` of the adapter."""
+        choice = TableChoice(name=self.table) if isinstance(self.table, str) else self.table
+        if self.calendar and choice.calendar:
+            raise ConfigurationError(
+                f"the calendar is given twice: {self.calendar!r} and {choice.calendar!r} of the table",
+                where=f"adapter {self.name}: calendar",
+                hint="give one of them",
+            )
+        return msgspec.structs.replace(choice, calendar=self.calendar) if self.calendar else choice
 
     def sync_config(self) -> SynchroniserConfig:
         """With this adapter's index."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from penstock.base.calendar import locate
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import absolute_modules
@@ -34,6 +35,7 @@ class FeedSourceOptions(Config, frozen=True):
     venue: str = ""
     prefix: str = ""
     quantity_decimals: Literal[0, 8] | None = None
+    calendar: str = ""
     modules: tuple[str, ...] = ()
     date: str = ""
     stream: Annotated[int, msgspec.Meta(ge=0, le=STREAM_MAX)] = 1
@@ -57,13 +59,24 @@ class FeedSourceOptions(Config, frozen=True):
             venue=self.venue,
             prefix=self.prefix,
             quantity_decimals=self.quantity_decimals,
+            calendar=locate(self.calendar, Path()),
             modules=absolute_modules(self.modules),
         )
 
     def checked_model(self) -> MessageModel | None:
         """The model of the rows; None: all models, or no conversion at all."""
         if self.rows == "source":
-            for name in ("table", "venue", "prefix", "quantity_decimals", "model", "date", "topics", "condition"):
+            for name in (
+                "table",
+                "venue",
+                "prefix",
+                "quantity_decimals",
+                "calendar",
+                "model",
+                "date",
+                "topics",
+                "condition",
+            ):
                 if getattr(self, name):
                     raise ConfigurationError(
                         "source messages are not converted", where=f"{WHERE}: option {name}", hint="rows=messages is"

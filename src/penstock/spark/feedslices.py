@@ -65,18 +65,22 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     venue: str = ""
     prefix: str = ""
     quantity_decimals: QuantityDecimals | None = None
+    calendar: str = ""
+    """A shipped trading calendar by its name, or a TOML file that all workers can read; empty keeps the table's own."""
     modules: tuple[str, ...] = ()
     """With converter functions or tables of one's own, besides those that the table names."""
 
     def load(self) -> tuple[ConverterTable, Plan]:
         """The table and its plan, which is compiled once in a process."""
         load_modules(self.modules)
-        path = Path(self.table)
-        changed_ns = path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
         choice = TableChoice(
-            name=self.table, venue=self.venue, prefix=self.prefix, quantity_decimals=self.quantity_decimals
+            name=self.table,
+            venue=self.venue,
+            prefix=self.prefix,
+            quantity_decimals=self.quantity_decimals,
+            calendar=self.calendar,
         )
-        return _load(choice, changed_ns)
+        return _load(choice, _changed_ns(self.table), _changed_ns(self.calendar))
 
     @property
     def needs_date(self) -> bool:
@@ -115,8 +119,14 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
             ) from None
 
 
+def _changed_ns(name: str) -> int:
+    """When a TOML file was changed; 0 for a shipped document."""
+    path = Path(name)
+    return path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
+
+
 @lru_cache(maxsize=16)
-def _load(choice: TableChoice, changed_ns: int) -> tuple[ConverterTable, Plan]:
+def _load(choice: TableChoice, table_changed_ns: int, calendar_changed_ns: int) -> tuple[ConverterTable, Plan]:
     table = ConverterTable.find(choice)
     return table, table.compile()
 
