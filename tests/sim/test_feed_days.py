@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
-from penstock.base.clock import NS_PER_MS
 from penstock.convert import Converter, ConverterTable, SourceBatch
-from penstock.feed.config import SynchroniserConfig
 from penstock.middleware import Discontinuity, MergeGap
-from penstock.sim import FeedPlant, FeedPlantOptions, World
+from penstock.sim import FeedPlant
 from penstock.sim.checkers import Viewer
 from penstock.sim.feedcheckers import FeedChecker
-from penstock.sim.feednodes import AdapterNode
+from penstock.sim.feeddays import pair_plant, run_days
 from penstock.sim.packables import ApplicationMessage, messages_of
 from penstock.wire.term import Term
 
 DAYS = 5
-DAY_NS = 250 * NS_PER_MS
 STREAM = 1
 PLAN = ConverterTable.load("itch").compile()
 STATISTICS = next(output.model for output in PLAN.outputs if output.model.name == "day_statistics")
@@ -53,52 +50,14 @@ class DayBook(FeedChecker):
             self.rows.append([])
 
 
-def active_of(plant: FeedPlant) -> AdapterNode:
-    for adapter in plant.adapters:
-        process = adapter.process()
-        if process is not None and process.feed.synchroniser.role == "active":
-            return adapter
-    raise AssertionError("no adapter is active")
-
-
-def run_days(seed: int, *, failover_ms: int | None, policy: Any = "promote") -> tuple[FeedPlant, DayBook]:
-    """`failover_ms` after each midnight, or before it, the active adapter dies; it returns later that day."""
-    options = FeedPlantOptions(
-        adapters=2,
-        subscribers=1,
-        sync=SynchroniserConfig(
-            state_interval_ms=15,
-            checkpoint_interval=32,
-            active_lost_ms=100,
-            claim_ms=10,
-            startup_ms=100,
-            without_synchronised=policy,
-        ),
-        is_mild=False,
-    )
-    plant = FeedPlant(World(seed), options)
+def days_of(seed: int, *, failover_ms: int | None, policy: Any = "promote") -> tuple[FeedPlant, DayBook]:
+    plant = pair_plant(seed, policy=policy)
     book = DayBook(plant)
     plant.checkers.append(book)
     plant.start()
-    plant.run(DAY_NS)
-    for _ in range(DAYS - 1):
-        if failover_ms is None:
-            plant.exchange.begin_session()
-        elif failover_ms < 0:
-            kill(plant)
-            plant.world.after(-failover_ms * NS_PER_MS, plant.exchange.begin_session)
-        else:
-            plant.exchange.begin_session()
-            plant.world.after(failover_ms * NS_PER_MS, lambda: kill(plant))
-        plant.run(2 * DAY_NS)
+    run_days(plant, DAYS, failover_ms=failover_ms)
     plant.finish()
     return plant, book
-
-
-def kill(plant: FeedPlant) -> None:
-    active = active_of(plant)
-    active.crash()
-    plant.world.after(DAY_NS, active.start)
 
 
 def single_day(plant: FeedPlant, session: str, day: date) -> list[Row]:
@@ -132,7 +91,7 @@ def closes_of(rows: list[Row], name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("failover_ms", [None, -40, 0, 1, 25, 120])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_five_days_through_one_pair_are_five_single_days(seed: int, failover_ms: int | None) -> None:
-    plant, book = run_days(seed, failover_ms=failover_ms)
+    plant, book = days_of(seed, failover_ms=failover_ms)
     log = plant.exchange.logs[STREAM]
     assert len(log.sessions) == DAYS
     assert list(log.dates.values()) == [date(2024, 1, day) for day in (11, 12, 16, 17, 18)], "over a long weekend"
@@ -158,7 +117,7 @@ def test_five_days_through_one_pair_are_five_single_days(seed: int, failover_ms:
 @pytest.mark.parametrize("failover_ms", [0, 1])
 def test_a_failover_at_midnight_waits_for_nobody_where_nothing_is_missing(failover_ms: int) -> None:
     """Although the policy is to wait for an operator where no backup is synchronised: the day before is over."""
-    plant, book = run_days(2, failover_ms=failover_ms, policy="wait")
+    plant, book = days_of(2, failover_ms=failover_ms, policy="wait")
     log = plant.exchange.logs[STREAM]
     days = [rows for rows in book.rows if rows]
     for session, rows in zip(log.sessions, days, strict=True):

@@ -197,7 +197,7 @@ def test_every_package_says_what_it_is() -> None:
 def test_production_does_not_import_the_simulator() -> None:
     for path in python_files():
         package = path.relative_to(SOURCE).parts[0]
-        if package not in ("sim", "cli"):
+        if package not in ("sim", "cli", "bench"):
             assert not any(name.startswith("penstock.sim") for name in imports(path)), path
 
 
