@@ -9,9 +9,9 @@ import pytest
 
 from penstock.base.errors import ArchiveError
 from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import Account, FileEntry, TradingDay
+from penstock.spark.pipeline.commits import Account, FileEntry, SessionEntry, TradingDay
 from penstock.spark.pipeline.compaction import compact, small_files
-from penstock.spark.pipeline.days import covered_days, other_sources, refuse_archived_days, remove_day
+from penstock.spark.pipeline.days import covered_days, other_sources, refuse_archived_rows, remove_day
 from penstock.spark.pipeline.tables import TableRows
 from penstock.spark.pipeline.writer import PartitionedFiles
 
@@ -30,7 +30,8 @@ def commit(archive: Archive, source: str, rows: list[tuple[str, int]], *, stream
     files.add(TableRows("trade", batch, times, np.full(len(rows), stream)))
     made = [FileEntry(**{**to_dict(file), "source": source}) for file in files.finish()]
     account = Account(taken=len(rows), rows={"trade": len(rows)})
-    archive.commit(staging, "append", files=made, account=account, schemas={"trade": DDL}, sources={source: position})
+    sources = {source: {**position, "stream": stream}}
+    archive.commit(staging, "append", files=made, account=account, schemas={"trade": DDL}, sources=sources)
 
 
 def to_dict(file: FileEntry) -> dict[str, object]:
@@ -99,6 +100,111 @@ def test_captured_rows_of_a_files_day_are_refused(
             files = other.files("trade")
         if is_refused:
             with pytest.raises(ArchiveError, match=r"2024-01-02 of XNAS.*day\.itch"):
-                refuse_archived_days(archive, files)
+                refuse_archived_rows(archive, files, {"journal:/captured": {}})
         else:
-            refuse_archived_days(archive, files)
+            refuse_archived_rows(archive, files, {"journal:/captured": {}})
+
+
+TUESDAY = TradingDay("2024-01-03", "XNAS", DAY.end_ns, DAY.end_ns + 24 * HOUR_NS)
+
+
+def position(path: str, day: str = "", *, stream: int = 1, is_separate: bool = False) -> dict[str, object]:
+    return {"path": path, "date": day, "venue": "XNAS", "stream": stream, "is_separate": is_separate}
+
+
+def entries_of(tmp_path: Path, source: str, rows: list[tuple[str, int]]) -> list[FileEntry]:
+    """Files of rows that are to be archived."""
+    with Archive.writing(tmp_path / "new") as archive:
+        commit(archive, source, rows, stream=9)
+        return archive.files("trade")
+
+
+@pytest.mark.spec("DAY-6")
+def test_a_day_of_a_recorded_capture_of_several_days_is_found_and_removed_alone(tmp_path: Path) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        rows = [("XNAS", 10), ("XNAS", 15), ("XNAS", 34), ("XNAS", 39), ("IEXG", 34)]
+        commit(archive, "feed:days", rows, **position("days.pcap", DAY.date))
+        archive.catalogue.sessions["1"] = [
+            SessionEntry(place=1, tag=1, begun=1, first_ns=MIDNIGHT_NS, last_ns=MIDNIGHT_NS),
+            SessionEntry(place=9, tag=2, begun=1, first_ns=DAY.end_ns, last_ns=DAY.end_ns),
+        ]
+        for day, kept in ((DAY, [34, 34, 39]), (TUESDAY, [10, 15, 34])):
+            found = other_sources(archive.catalogue, day, "feed:official")
+            assert (found.feeds, found.names, found.streams) == ({}, ["days.pcap"], {1})
+            staging = archive.begin()
+            removed = remove_day(archive, staging, found, day)
+            assert removed.rows == {"trade": 2}
+            left = {file.path for file in archive.files("trade")} - set(removed.paths)
+            tables = [pq.read_table(staging.path / file.path) for file in removed.files]
+            tables += [pq.read_table(path) for path in archive.paths("trade") if path.split("_files/")[-1] in left]
+            times = [time for table in tables for time in table["event_time"].to_pylist()]
+            assert sorted((time - MIDNIGHT_NS) // HOUR_NS for time in times) == kept
+            archive.abandon(staging)
+        assert not other_sources(archive.catalogue, TUESDAY._replace(date="2024-01-04", begin_ns=DAY.end_ns * 2), "")
+
+
+@pytest.mark.spec("DAY-6")
+def test_a_file_of_one_session_is_of_its_date_whatever_the_times_of_its_rows(tmp_path: Path) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        commit(archive, "feed:day", [("XNAS", 10), ("XNAS", 25)], **position("day.itch", DAY.date))
+        found = other_sources(archive.catalogue, DAY, "feed:official")
+        assert (list(found.feeds), found.mixed) == (["feed:day"], [])
+        removed = remove_day(archive, archive.begin(), found, DAY)
+        assert removed.rows == {"trade": 2}
+
+
+@pytest.mark.spec("DAY-6")
+@pytest.mark.parametrize(
+    ("rows", "is_separate", "is_refused"),
+    [
+        ([("XNAS", 10)], False, True),
+        ([("XNAS", 34), ("XNAS", 14)], False, True),
+        ([("XNAS", 10)], True, False),
+        ([("IEXG", 10)], False, False),
+        ([("XNAS", 34)], False, False),
+        ([("", 12)], False, False),
+    ],
+)
+def test_rows_of_a_file_without_a_date_are_compared(
+    tmp_path: Path, rows: list[tuple[str, int]], is_separate: bool, is_refused: bool
+) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        commit(archive, "feed:first", [("XNAS", 9), ("XNAS", 16)], **position("first.csv"))
+        files = entries_of(tmp_path, "feed:second", rows)
+        positions = {"feed:second": position("second.csv", stream=9, is_separate=is_separate)}
+        if is_refused:
+            with pytest.raises(ArchiveError, match=r"2024-01-0[23] of XNAS, and so has first\.csv") as caught:
+                refuse_archived_rows(archive, files, positions)
+            assert caught.value.where == "second.csv"
+            assert "--replace" in caught.value.hint
+            assert "--stream" in caught.value.hint
+            refuse_archived_rows(archive, files, positions, removed=[file.path for file in archive.files("trade")])
+        else:
+            refuse_archived_rows(archive, files, positions)
+
+
+@pytest.mark.spec("DAY-6")
+def test_the_next_commit_of_a_source_and_rows_without_a_time_are_no_second_source(tmp_path: Path) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        hour_of_0 = -(MIDNIGHT_NS // HOUR_NS)
+        commit(archive, "feed:first", [("XNAS", 9), ("XNAS", 16), ("XNAS", hour_of_0)], **position("first.csv"))
+        bounds = {(file.date, file.time_min) for file in archive.files("trade")}
+        assert bounds == {("1970-01-01", None), ("2024-01-02", MIDNIGHT_NS + 9 * HOUR_NS)}
+        files = entries_of(tmp_path, "feed:first", [("XNAS", 10)])
+        refuse_archived_rows(archive, files, {})
+        files = entries_of(tmp_path, "feed:second", [("XNAS", hour_of_0), ("XNAS", 20)])
+        refuse_archived_rows(archive, files, {"feed:second": position("second.csv")})
+
+
+@pytest.mark.spec("DAY-2", "DAY-6")
+def test_a_replaced_file_leaves_no_sessions_behind(tmp_path: Path) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        commit(archive, "feed:first", [("XNAS", 9)], **position("first.itch", DAY.date))
+        entry = SessionEntry(place=1, tag=1, begun=1, first_ns=MIDNIGHT_NS, last_ns=MIDNIGHT_NS)
+        archive.commit(archive.begin(), "append", sessions={"1": [entry], "2": [entry]}, watermarks={"1": 5, "2": 6})
+        archive.commit(
+            archive.begin(), "replace", forgotten=["feed:first"], sources={"feed:second": position("second.itch")}
+        )
+        assert list(archive.catalogue.sessions) == ["2"]
+        assert archive.catalogue.watermarks == {"2": 6}
+    assert list(Archive.open(tmp_path / "archive").catalogue.sessions) == ["2"]

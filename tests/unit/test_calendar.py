@@ -166,3 +166,13 @@ def test_a_calendar_without_trading_dates_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no calendar 'moon' is shipped"):
         TradingCalendar.load("moon")
     assert never.next_date(date(2025, 12, 29)) == date(2026, 3, 30)
+
+
+@pytest.mark.spec("DAY-2")
+def test_a_trading_date_begins_where_the_one_before_it_ends() -> None:
+    assert US.bounds_ns(date(2026, 1, 30)) == (at("2026-01-29T21:00"), at("2026-01-30T21:00"))
+    assert US.bounds_ns(date(2026, 1, 20)) == (at("2026-01-16T21:00"), at("2026-01-20T21:00")), "over a long weekend"
+    assert US.bounds_ns(date(2026, 1, 17)) == (at("2026-01-16T21:00"), at("2026-01-17T21:00")), "a Saturday"
+    for moment in ("2026-01-16T21:00", "2026-01-19T12:00", "2026-01-20T20:59"):
+        begin_ns, end_ns = US.bounds_ns(US.trading_date(at(moment)))
+        assert begin_ns <= at(moment) < end_ns

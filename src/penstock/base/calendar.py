@@ -177,6 +177,16 @@ class TradingCalendar:
         ends = self.document.day_ends
         return self._ns(day + timedelta(days=1), ends) if ends == MIDNIGHT else self._ns(day, ends)
 
+    def bounds_ns(self, day: date) -> tuple[int, int]:
+        """Begin and end of a trading date: from the end of the trading date before it to its own end. A date without
+        trading begins with the end of the calendar day before it."""
+        self._warn_unlisted(day)
+        before = day - timedelta(days=1)
+        if self.is_trading_date(day):
+            earlier = (day - timedelta(days=distance) for distance in range(1, CLOSED_DAYS_MAX))
+            before = next((each for each in earlier if self.is_trading_date(each)), before)
+        return self.ends_ns(before), self.ends_ns(day)
+
     def hours(self, day: date) -> TradingHours | None:
         """The sessions of a trading date; None if the calendar declares no regular session."""
         document = self.document

@@ -134,7 +134,10 @@ class FeedSource:
             return None
         plan = self._conversion.load()[1]
         first = date.fromisoformat(self.day)
-        begin_ns, end_ns = plan.midnight_ns(first), plan.midnight_ns(first + timedelta(days=1))
+        if plan.calendar.is_fallback:
+            begin_ns, end_ns = plan.midnight_ns(first), plan.midnight_ns(first + timedelta(days=1))
+        else:
+            begin_ns, end_ns = plan.calendar.bounds_ns(first)
         return TradingDay(self.day, self.venue, begin_ns, end_ns)
 
     def others(self, catalogue: Catalogue) -> OtherSources:

@@ -65,7 +65,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TradingDay(NamedTuple):
-    """A date of a venue, from midnight to midnight where the venue is."""
+    """A trading date of a venue, by the calendar; without a calendar from midnight to midnight where the venue is."""
 
     date: str
     venue: str
@@ -77,13 +77,13 @@ class TradingDay(NamedTuple):
 
     def has(self, file: FileEntry) -> bool:
         """Whether a file has rows of the venue that may be of the day."""
-        if file.time_min is None or file.time_max is None or self.venue not in file.venues:
+        if file.time_min is None or file.time_max is None or self.venue not in (file.venues or [""]):
             return False
         return file.time_min < self.end_ns and file.time_max >= self.begin_ns
 
     def is_all_of(self, file: FileEntry) -> bool:
         """Whether a file has no other rows."""
-        if file.time_min is None or file.time_max is None or file.venues != [self.venue]:
+        if file.time_min is None or file.time_max is None or (file.venues or [""]) != [self.venue]:
             return False
         return self.begin_ns <= file.time_min and file.time_max < self.end_ns
 
@@ -190,7 +190,7 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     sources: dict[str, dict[str, Any]] = {}
     """How far each source is read, in the words of whoever reads it."""
     forgotten: list[str] = []
-    """Keys of sources whose rows another source has replaced."""
+    """Keys of files whose rows another file has replaced; the sessions of their streams are forgotten as well."""
     cursors: dict[str, Any] = {}
     """By stream: how far it has come, as capture.cursors says it."""
     account: Account = msgspec.field(default_factory=Account)
@@ -241,7 +241,9 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
         for file in commit.files:
             self.files.setdefault(file.table, {})[file.path] = file
         for source in commit.forgotten:
-            self.sources.pop(source, None)
+            stream = str(self.sources.pop(source, {}).get("stream", ""))
+            self.sessions.pop(stream, None)
+            self.watermarks.pop(stream, None)
         self.sources.update(commit.sources)
         self.cursors.update(commit.cursors)
         self.account.add(commit.account)

@@ -5,12 +5,13 @@
     replaced = remove_day(archive, staging, found, day)        # their files, without the rows of the day
 
 A file of a day and a capture of the same day have the same messages. Rows count once: a second source of a day is
-refused unless it is to replace the first, or is given a stream of its own.
+refused unless it is to replace the first, or is given a stream of its own. The date of a file is compared before it is
+read; the times of its rows before they are committed, for files without a date and captures of several days.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -34,30 +35,55 @@ class OtherSources(msgspec.Struct, frozen=True):
     """The archived sources of a day."""
 
     feeds: dict[str, dict[str, Any]] = {}
-    """By key: the positions of files."""
-    captured: list[FileEntry] = []
-    """Files of captures with rows of the day."""
+    """By key: the positions of recorded files of this day only."""
+    mixed: list[FileEntry] = []
+    """Files of the archive with rows of the day, of sources that have other days as well: captures of several days."""
+    paths: dict[str, str] = {}
+    """By key: the recorded files that rows of `mixed` come from."""
 
     def __bool__(self) -> bool:
-        return bool(self.feeds or self.captured)
+        return bool(self.feeds or self.mixed)
 
     @property
     def names(self) -> list[str]:
-        journals = {file.source.removeprefix(JOURNAL) for file in self.captured}
-        return sorted({*(position["path"] for position in self.feeds.values()), *journals})
+        mixed = {self.paths.get(file.source, file.source.removeprefix(JOURNAL)) for file in self.mixed}
+        return sorted({*(position["path"] for position in self.feeds.values()), *mixed})
+
+    @property
+    def streams(self) -> set[int]:
+        """Streams that have rows of the day."""
+        mixed = {file.stream for file in self.mixed if file.stream is not None}
+        return mixed | {int(position["stream"]) for position in self.feeds.values()}
 
 
 def other_sources(catalogue: Catalogue, day: TradingDay, key: str, stream: int = 0) -> OtherSources:
-    """All sources of a day but `key`. With a stream: only the file that has it."""
-    feeds = {
-        other: position
-        for other, position in catalogue.sources.items()
-        if other.startswith(FEED) and other != key and (position["date"], position["venue"]) == (day.date, day.venue)
-    }
-    if stream:
-        return OtherSources({other: each for other, each in feeds.items() if each["stream"] == stream})
-    captured = [file for file in all_files(catalogue) if file.source.startswith(JOURNAL) and day.has(file)]
-    return OtherSources(feeds, captured)
+    """All sources of a day but `key`. With a stream: only the recorded file that has it."""
+    by_source: dict[str, list[FileEntry]] = {}
+    for file in all_files(catalogue):
+        by_source.setdefault(file.source, []).append(file)
+    found = OtherSources({}, [], {})
+    for other, position in catalogue.sources.items():
+        files = by_source.get(other, [])
+        of_day = [file for file in files if file.stream is not None and day.has(file)]
+        if other.startswith(JOURNAL):
+            found.mixed.extend(of_day if day.venue and not stream else ())
+        elif other == key or (stream and position["stream"] != stream):
+            continue
+        elif _is_of_one_day(catalogue, position, files, day):
+            found.feeds[other] = position
+        elif of_day:
+            found.mixed.extend(of_day)
+            found.paths[other] = position["path"]
+    return found
+
+
+def _is_of_one_day(catalogue: Catalogue, position: dict[str, Any], files: list[FileEntry], day: TradingDay) -> bool:
+    """Whether all rows of a recorded file are of the day. A file of the day's date with one session is."""
+    timed = [file for file in files if file.stream is not None and file.time_min is not None]
+    if (position["date"], position["venue"]) == (day.date, day.venue):
+        is_one_session = len(catalogue.sessions.get(str(position["stream"]), ())) <= 1
+        return is_one_session or all(map(day.is_all_of, timed))
+    return bool(timed) and all(map(day.is_all_of, timed))
 
 
 def all_files(catalogue: Catalogue) -> Iterator[FileEntry]:
@@ -70,27 +96,72 @@ def covered_days(catalogue: Catalogue) -> list[TradingDay]:
     return [TradingDay(*position["covers"]) for position in catalogue.sources.values() if position.get("covers")]
 
 
-def refuse_archived_days(archive: Archive, files: Iterable[FileEntry]) -> None:
-    """Refuse captured rows of a day that a file has brought; a file with a stream of its own stands beside them."""
-    catalogue = archive.catalogue
-    feeds = {
-        key: position
-        for key, position in catalogue.sources.items()
-        if key.startswith(FEED) and not position["is_separate"] and not position.get("covers")
-    }
-    if not feeds:
+def refuse_archived_rows(
+    archive: Archive,
+    files: Iterable[FileEntry],
+    positions: Mapping[str, dict[str, Any]],
+    *,
+    removed: Collection[str] = (),
+) -> None:
+    """Refuse rows of a table, venue and time of which another source has brought rows; `positions` are those of the
+    sources of these files, `removed` paths that do not count.
+
+    Journals are not compared with each other: copies of a message have the same numbers. A file with a stream of its
+    own is archived in addition to others.
+    """
+    sources = {**archive.catalogue.sources, **positions}
+    if not any(key.startswith(FEED) for key in sources):
         return
-    archived = [file for file in all_files(catalogue) if file.source in feeds and file.time_min is not None]
+    archived: dict[tuple[str, str], list[FileEntry]] = {}
+    for file in all_files(archive.catalogue):
+        if file.path not in removed and _is_compared(file, sources):
+            archived.setdefault((file.table, file.date), []).append(file)
     for file in files:
-        for other in archived:
-            if set(file.venues) & set(other.venues) and _overlap(file, other):
-                raise ArchiveError(
-                    f"the journal has messages of {file.date} of {', '.join(file.venues)}, "
-                    f"which the archive has from {feeds[other.source]['path']}",
-                    where=str(archive.path),
-                    hint="run the file again with --replace: captured messages of its day are then skipped; "
-                    "or archive the journal in an archive of its own",
-                )
+        if not _is_compared(file, sources):
+            continue
+        for other in archived.get((file.table, file.date), ()):
+            if _have_same_rows(file, other, sources):
+                raise _archived_rows(archive, file, other, sources)
+
+
+def _is_compared(file: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool:
+    if file.stream is None or file.time_min is None or file.source not in sources:
+        return False
+    return file.source.startswith(JOURNAL) or not sources[file.source]["is_separate"]
+
+
+def _have_same_rows(file: FileEntry, other: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool:
+    is_journal, is_other_journal = file.source.startswith(JOURNAL), other.source.startswith(JOURNAL)
+    if file.source == other.source or (is_journal and is_other_journal):
+        return False
+    if is_journal and sources[other.source].get("covers"):
+        return False  # captured messages of its day are skipped
+    if not is_journal and not is_other_journal:
+        is_same_venue = set(file.venues or [""]) & set(other.venues or [""])
+    else:
+        is_same_venue = set(file.venues) & set(other.venues)
+    return bool(is_same_venue) and _overlap(file, other)
+
+
+def _archived_rows(
+    archive: Archive, file: FileEntry, other: FileEntry, sources: Mapping[str, dict[str, Any]]
+) -> ArchiveError:
+    what = f"has messages of {file.date} of {', '.join(file.venues) or 'no venue'}"
+    there = sources[other.source].get("path", other.source.removeprefix(JOURNAL))
+    if file.source.startswith(JOURNAL):
+        return ArchiveError(
+            f"the journal {what}, which the archive has from {there}",
+            where=str(archive.path),
+            hint="run the file again with --replace: captured messages of its day are then skipped; "
+            "or archive the journal in an archive of its own",
+        )
+    return ArchiveError(
+        f"{what}, and so has {there} in the archive: they have the same messages, or may be parts of one session",
+        where=sources[file.source]["path"],
+        hint="--date with --replace puts a file of one day in the place of what is archived of the day; "
+        "--stream archives the file in addition, as a stream of its own with its own books; "
+        "a capture of several days goes into an archive of its own",
+    )
 
 
 def _overlap(one: FileEntry, other: FileEntry) -> bool:
@@ -110,12 +181,12 @@ class Removed(msgspec.Struct):
 
 
 def remove_day(archive: Archive, staging: Staging, found: OtherSources, day: TradingDay) -> Removed:
-    """The files of other sources of a day; captures keep their rows of other days and venues."""
+    """The files of other sources of a day; captures of several days keep their rows of other days and venues."""
     removed = Removed()
     for file in all_files(archive.catalogue):
         if file.source in found.feeds:
             _remove(removed, file, file.rows)
-    for file in found.captured:
+    for file in found.mixed:
         if day.is_all_of(file):
             _remove(removed, file, file.rows)
             continue
@@ -139,5 +210,5 @@ def _rows_besides(archive: Archive, file: FileEntry, day: TradingDay) -> Iterato
         for batch in opened.iter_batches(ROW_GROUP_ROWS):
             times = batch.column("event_time")
             is_then = pc.and_(pc.greater_equal(times, day.begin_ns), pc.less(times, day.end_ns))
-            is_there = pc.equal(batch.column("venue"), day.venue)
+            is_there = pa.scalar(True) if not file.venues else pc.equal(batch.column("venue"), day.venue)
             yield batch.filter(pc.fill_null(pc.invert(pc.and_(is_then, is_there)), True))

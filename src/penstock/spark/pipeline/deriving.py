@@ -45,11 +45,18 @@ OUTPUT_ROW = pa.schema([("file", pa.string()), ("failure", pa.string())])
 """What a task of an output gives: the files it made, or why there are none."""
 
 
-def needs_derivation(archive: Archive, derivations: Sequence[Derivation], *, is_closing: bool = False) -> bool:
+def needs_derivation(
+    archive: Archive,
+    derivations: Sequence[Derivation],
+    *,
+    is_closing: bool = False,
+    closing: Collection[str] = (),
+) -> bool:
     catalogue = archive.catalogue
     derivations = present(derivations, catalogue.schemas)
     is_behind = any(catalogue.derived.get(each.name, 0) < catalogue.appended for each in derivations)
-    return bool(derivations) and (is_behind or bool(ending_sessions(catalogue, is_closing=is_closing)))
+    ending = ending_sessions(catalogue, is_closing=is_closing, closing=closing)
+    return bool(derivations) and (is_behind or bool(ending))
 
 
 def derive(
@@ -58,16 +65,18 @@ def derive(
     derivations: Sequence[Derivation],
     *,
     is_closing: bool = False,
+    closing: Collection[str] = (),
     on_each: Callable[[str], None] = lambda name: None,
 ) -> Commit | None:
     """None when there is nothing new. `on_each` is told the name of each derivation before it begins.
 
     `is_closing`: every session ends here, whatever its source says. What comes of it later is another session.
+    `closing`: the same for the sessions of some streams.
     """
     derivations = present(derivations, archive.catalogue.schemas)
-    if not needs_derivation(archive, derivations, is_closing=is_closing):
+    if not needs_derivation(archive, derivations, is_closing=is_closing, closing=closing):
         return None
-    ending = ending_sessions(archive.catalogue, is_closing=is_closing)
+    ending = ending_sessions(archive.catalogue, is_closing=is_closing, closing=closing)
     staging = archive.begin()
     try:
         step = _ArchiveStep(spark, archive, staging, all_sessions(archive.catalogue, ending))
@@ -195,19 +204,24 @@ class _DatesStep(_ArchiveStep):
         staging: Staging,
         staged: Iterable[FileEntry],
         committed: Iterable[FileEntry],
+        streams: Collection[int],
     ) -> None:
         super().__init__(spark, archive, staging, [])
         self._staged = list(staged)
         self._others = list(committed)
+        self._streams = streams
 
     def take(self, derivation: Derivation) -> None:
-        new = {table: self._rows(table) for table in derivation.needs}
+        new = {table: self._rows(derivation, table) for table in derivation.needs}
         before = {table: self._frame([], table) for table in derivation.needs}
         self.write(derivation, Step(new=new, before=before, is_final=True))
 
-    def _rows(self, table: str) -> DataFrame:
+    def _rows(self, derivation: Derivation, table: str) -> DataFrame:
         staged = [file for file in (*self._staged, *self.files) if file.table == table]
-        frame = self._frame([file for file in self._others if file.table == table], table)
+        others = [file for file in self._others if file.table == table]
+        if not is_across_streams(derivation):
+            others = [file for file in others if file.stream in self._streams]
+        frame = self._frame(others, table)
         return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
 
 
@@ -218,27 +232,38 @@ def derive_dates(
     derivations: Sequence[Derivation],
     dates: Collection[str],
     *,
+    streams: Collection[int],
     staged: Iterable[FileEntry],
     removed: Collection[str],
     on_each: Callable[[str], None] = lambda name: None,
 ) -> tuple[list[FileEntry], list[FileEntry], dict[str, str]]:
-    """Rebuild the derived rows of these dates: returns the removed files, the added files, and the columns of their
-    tables.
+    """Rebuild the derived rows of these dates and streams: returns the removed files, the added files, and the columns
+    of their tables. Sessions of these streams have ended; derivations over all streams rebuild the rows of all streams.
 
     `staged` are files of the commit at hand, `removed` paths that it takes away. Rows of the day before and of the day
     after are read as well: a session may end under the next date.
     """
+    staged = list(staged)
     derivations = present(derivations, {*archive.catalogue.schemas, *(file.table for file in staged)})
-    made = {table for derivation in derivations for table in derivation.tables}
+    made = {table: is_across_streams(each) for each in derivations for table in each.tables}
     files = [file for each in archive.catalogue.files.values() for file in each.values() if file.path not in removed]
     near = {(date.fromisoformat(each) + timedelta(days)).isoformat() for each in dates for days in (-1, 0, 1)}
     step = _DatesStep(
-        spark, archive, staging, staged, [file for file in files if file.table not in made and file.date in near]
+        spark,
+        archive,
+        staging,
+        staged,
+        [file for file in files if file.table not in made and file.date in near],
+        streams,
     )
     for derivation in derivations:
         on_each(derivation.name)
         step.take(derivation)
-    gone = [file for file in files if file.table in made and file.date in dates]
+    gone = [
+        file
+        for file in files
+        if file.table in made and file.date in dates and (made[file.table] or file.stream in streams)
+    ]
     come = [file for file in step.files if file.date in dates]
     return gone, come, {table: ddl for table, ddl in step.schemas.items() if not table.startswith(STATES)}
 

@@ -23,7 +23,7 @@ from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.compaction import compact, crowded_files
-from penstock.spark.pipeline.days import JOURNAL, Removed, covered_days, refuse_archived_days, remove_day
+from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, remove_day
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
@@ -162,7 +162,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         cursors = {stream: image for result in results for stream, image in result.cursors.items()}
         _refuse_streams_of_feeds(archive, cursors)
         files = _files(results, pieces)
-        refuse_archived_days(archive, [file for file in files if file.source.startswith(JOURNAL)])
+        refuse_archived_rows(archive, files, {piece.source: piece.position for piece in pieces})
     except BaseException:
         archive.abandon(staging)
         raise
@@ -203,8 +203,6 @@ def replace(
         raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
     if archive.catalogue.derived and not derivations:
         raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
-    if derive(spark, archive, derivations, is_closing=True, on_each=progress.derive) is not None:
-        report.commits += 1
     catalogue = archive.catalogue
     found, pieces = source.others(catalogue), source.pieces(catalogue)
     position = pieces[-1].position if pieces else catalogue.sources[source.key]
@@ -213,6 +211,9 @@ def replace(
     covers = {} if source.stream else {"covers": list(day)}
     if not pieces and not found and position.get("covers") == covers.get("covers"):
         return
+    closing = {str(stream) for stream in found.streams}
+    if derive(spark, archive, derivations, closing=closing, on_each=progress.derive) is not None:
+        report.commits += 1
     progress.begin(len(pieces))
     staging = archive.begin()
     results: list[SliceResult] = []
@@ -226,16 +227,19 @@ def replace(
                 progress.advance(len(chunk), report.account)
             account, schemas, files = _account(results, pieces), _schemas(results), _files(results, pieces)
             removed = remove_day(archive, staging, found, day)
+            refuse_archived_rows(archive, files, {source.key: position}, removed=removed.paths)
             dates = removed.dates | {file.date for file in files if file.stream is not None}
             gone, come, columns = derive_dates(
-                spark, archive, staging, derivations, dates, staged=[*files, *removed.files], removed=removed.paths,
-                on_each=progress.derive,
+                spark, archive, staging, derivations, dates, streams=found.streams | {int(position["stream"])},
+                staged=[*files, *removed.files], removed=removed.paths, on_each=progress.derive,
             )  # fmt: skip
     except BaseException:
         archive.abandon(staging)
         raise
     report.account.add(account)
-    sessions = session_changes(catalogue, (result.sessions for result in results), staging.number)
+    forgotten = {str(each["stream"]) for each in found.feeds.values()}
+    seen = (result.sessions for result in results)
+    sessions = session_changes(catalogue, seen, staging.number, forgotten=forgotten)
     archive.commit(
         staging,
         "replace",
@@ -244,7 +248,7 @@ def replace(
         account=_less(account, removed.rows, catalogue.account),
         schemas=schemas | columns,
         sources={source.key: position | covers},
-        forgotten=[key for key in found.feeds if key != source.key],
+        forgotten=list(found.feeds),
         watermarks=_watermarks(files),
         derived={each.name: staging.number for each in derivations},
         sessions=sessions,

@@ -9,7 +9,7 @@ A session of a stream is a run of messages with the same session tag in their OR
 
 * when a later session of its stream begins,
 * when its stream is that of a recorded file that has been read to its end, or
-* when the run is asked to close everything.
+* when the run is asked to close everything, or a file replaces rows of its stream.
 
 Derivations close a session's bars, books and day when it has ended, and carry them to the next step until then. That is
 why the rows do not depend on how a source is cut into runs and steps.
@@ -17,7 +17,7 @@ why the rows do not depend on how a source is cut into runs and steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -30,14 +30,18 @@ from penstock.spark.pipeline.sessiontags import SeenRun
 
 
 def session_changes(
-    catalogue: Catalogue, seen: Iterable[Mapping[str, list[SeenRun]]], commit: int
+    catalogue: Catalogue, seen: Iterable[Mapping[str, list[SeenRun]]], commit: int, *, forgotten: Collection[str] = ()
 ) -> dict[str, list[SessionEntry]]:
-    """Sessions that begin with these runs of messages, and those that go on; by stream, in order."""
+    """Sessions that begin with these runs of messages, and those that go on; by stream, in order.
+
+    Sessions that the archive has of the streams `forgotten` do not count.
+    """
     runs: dict[str, list[SeenRun]] = {}
     for found in seen:
         for stream, more in found.items():
             runs.setdefault(stream, []).extend(more)
-    return {stream: _changed(catalogue.sessions.get(stream, []), found, commit) for stream, found in runs.items()}
+    known = {stream: entries for stream, entries in catalogue.sessions.items() if stream not in forgotten}
+    return {stream: _changed(known.get(stream, []), found, commit) for stream, found in runs.items()}
 
 
 def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> list[SessionEntry]:
@@ -55,8 +59,11 @@ def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> lis
     return made
 
 
-def ending_sessions(catalogue: Catalogue, *, is_closing: bool) -> dict[str, list[int]]:
-    """By stream: the places of the sessions that have ended, and of which no derivation was told."""
+def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collection[str] = ()) -> dict[str, list[int]]:
+    """By stream: the places of the sessions that have ended, and of which no derivation was told.
+
+    `is_closing` ends the sessions of all streams, `closing` those of some streams.
+    """
     read = {
         str(position["stream"])
         for key, position in catalogue.sources.items()
@@ -64,7 +71,7 @@ def ending_sessions(catalogue: Catalogue, *, is_closing: bool) -> dict[str, list
     }
     found: dict[str, list[int]] = {}
     for stream, entries in catalogue.sessions.items():
-        is_over = is_closing or stream in read
+        is_over = is_closing or stream in closing or stream in read
         ended = [entry.place for entry in (entries if is_over else entries[:-1]) if not entry.ended]
         if ended:
             found[stream] = ended

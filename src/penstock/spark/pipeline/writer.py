@@ -144,6 +144,8 @@ class _OpenFile:
         self._held, self._held_rows = [], 0
 
     def _note_bounds(self, name: str, column: pa.ChunkedArray) -> None:
+        if name == "event_time":  # 0 is no time, and would make any file overlap with any other
+            column = column.filter(pc.not_equal(column, 0))
         found = pc.min_max(column).as_py()
         if found["min"] is not None:
             low, high = self._bounds.get(name, (found["min"], found["max"]))
