@@ -8,6 +8,7 @@ import pytest
 
 from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.model import MessageModel, shipped
+from penstock.security.sealing import Opener, StreamKey, StreamKeyRing
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models
@@ -17,7 +18,8 @@ from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import balance
 from penstock.spark.pipeline.work import write_slice
 from penstock.spark.slices import JournalSlice
-from unit.ticks_kit import CAPTURED_NS, COUNT, DOCUMENT, NEWER, TICK, write_ticks
+from penstock.wire import Origin, decode_seal
+from unit.ticks_kit import CAPTURED_NS, COUNT, DOCUMENT, NEWER, TICK, write_sealed_ticks, write_ticks
 
 
 def append(archive: Archive, path: Path) -> None:
@@ -51,7 +53,7 @@ def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(t
         assert account.rows == {"raw": COUNT}
         assert account.unknown_models == {"4711": COUNT}
         assert not account.quarantined
-        assert any("1,000 messages of model 4711" in line for line in balance(account))
+        assert any("1,000 messages of the unknown model 4711" in line for line in balance(account))
         payloads = pq.read_table(archive.paths("raw")).column("payload").to_pylist()
         assert {len(each) for each in payloads} == {TICK.record_size}
         assert read_again(archive) is None
@@ -68,6 +70,35 @@ def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(t
     archive = Archive.open(tmp_path / "archive")
     check_ticks(archive)
     assert sum(len(play) for play in plays_of_archive(archive, Chosen())) == COUNT, "and it can be replayed"
+
+
+@pytest.mark.spec("PIPE-11")
+@pytest.mark.parametrize("is_known", [False, True])
+def test_sealed_messages_are_kept_whole_and_can_be_opened_later(tmp_path: Path, is_known: bool) -> None:
+    key = StreamKey("mine", 7, bytes(range(32)))
+    contents = write_sealed_ticks(tmp_path / "journal", key)
+    with Archive.writing(tmp_path / "archive") as archive:
+        if is_known:
+            register_models(archive, [TICK])
+        append(archive, tmp_path / "journal")
+        account = archive.catalogue.account
+        assert account.rows == {"raw": len(contents)}
+        assert (account.sealed, account.unknown_models, account.quarantined) == (len(contents), {}, {})
+        assert any(line.startswith(f"{len(contents)} sealed messages") for line in balance(account))
+        register_models(archive, [TICK])
+        assert read_again(archive) is None, "a sealed record is not read as if it were none"
+    archive = Archive.open(tmp_path / "archive")
+    assert sum(len(play) for play in plays_of_archive(archive, Chosen())) == 0, "nor is it replayed"
+    ring = StreamKeyRing()
+    ring.add(key)
+    opener = Opener(ring)
+    for row, content in zip(pq.read_table(archive.paths("raw")).sort_by("seq").to_pylist(), contents, strict=True):
+        opened = opener.open(
+            row["payload"], decode_seal(row["seal"]), publisher_id=row["publisher"], epoch=row["epoch"],
+            topic=row["topic"].encode(), model_id=row["model_id"], model_version=row["version"],
+            origin=Origin(row["stream"], row["term"], row["part"], row["origin"], row["source_seq"], row["seq"]),
+        )  # fmt: skip
+        assert opened == content
 
 
 @pytest.mark.spec("PIPE-11")

@@ -5,7 +5,17 @@ from pathlib import Path
 from penstock.journal import JournalWriter
 from penstock.middleware.own import MODEL_TOPIC
 from penstock.model import MessageModel
-from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_origin
+from penstock.security.sealing import Sealer, StreamKey
+from penstock.wire import (
+    Extension,
+    MessageFlag,
+    Origin,
+    OriginFlag,
+    Packer,
+    encode_extensions,
+    encode_origin,
+    encode_seal,
+)
 
 DOCUMENT = """
 name = "tick"
@@ -51,3 +61,25 @@ def write_ticks(path: Path, *, document: str = "", first: int = 1, model: Messag
     with JournalWriter.open(path) as journal:
         for number, packet in enumerate(packets):
             journal.append(packet, CAPTURED_NS + number)
+
+
+def write_sealed_ticks(path: Path, key: StreamKey, count: int = 20) -> list[bytes]:
+    """A capture of ticks that are sealed; their records."""
+    packer, sealer = Packer(1, 0xEF010101, 5), Sealer(key, 1, 5)
+    records, packets = [], []
+    for number in range(1, count + 1):
+        origin = Origin(3, 1 << 14, 0, int(OriginFlag.SYNCHRONISED), number, number)
+        record = bytes(TICK.new(symbol=f"symbol {number}", size=number, event_time=EVENT_NS + number))
+        sealed = sealer.seal(record, topic=b"my.tick", model_id=4711, model_version=1, origin=origin)
+        extensions = {Extension.ORIGIN: encode_origin(origin), Extension.SEAL: encode_seal(sealed.seal)}
+        packets += packer.add(
+            "my.tick", sealed.payload, flags=MessageFlag.SEALED, extensions=encode_extensions(extensions),
+            model_id=4711, model_version=1,
+        )  # fmt: skip
+        records.append(record)
+    if (rest := packer.flush()) is not None:
+        packets.append(rest)
+    with JournalWriter.open(path) as journal:
+        for number, packet in enumerate(packets):
+            journal.append(packet, CAPTURED_NS + number)
+    return records

@@ -42,7 +42,17 @@ from penstock.middleware.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
 from penstock.model.layout import Field
 from penstock.model.schema import dtype_of
-from penstock.wire import ERROR_CAUSES, Extension, Kind, MessageFlag, Packet, PacketMessage, decode, encode_extensions
+from penstock.wire import (
+    ERROR_CAUSES,
+    Extension,
+    Kind,
+    MessageFlag,
+    Packet,
+    PacketMessage,
+    decode,
+    decode_extensions,
+    encode_extensions,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,6 +215,11 @@ class MessageRows:
         """The content of one message, to keep."""
         start, size = int(self.rows[index]["payload_offset"]), int(self.rows[index]["payload_size"])
         return self.payloads[start : start + size].tobytes()
+
+    def extensions(self, index: int) -> dict[int, bytes]:
+        """The extensions of one message: the bodies by type."""
+        start, size = int(self.rows[index]["extensions_offset"]), int(self.rows[index]["extensions_size"])
+        return decode_extensions(self.payloads[start : start + size].tobytes())
 
 
 def _taken(rows: NDArray[Any], mask: NDArray[Any]) -> NDArray[Any]:

@@ -72,6 +72,20 @@ def decode_origin(body: bytes) -> Origin:
     return Origin(*_ORIGIN.unpack(body))
 
 
+def decode_extensions(data: bytes) -> dict[int, bytes]:
+    """The bodies by type, of the extensions of a decoded message; of several of one type the last."""
+    bodies: dict[int, bytes] = {}
+    at = 0
+    while at + _HEADER.size <= len(data):
+        kind, size = _HEADER.unpack_from(data, at)
+        body_at = at + _HEADER.size
+        if body_at + size > len(data):
+            raise LocalProtocolError(f"an extension at byte {at} of {len(data)} says that its body has {size} bytes")
+        bodies[kind] = data[body_at : body_at + size]
+        at = body_at + size + -(_HEADER.size + size) % ALIGNMENT
+    return bodies
+
+
 def find_origin(extensions: Mapping[int, bytes]) -> Origin | None:
     """The ORIGIN among a message's extensions; None if there is none that can be read."""
     body = extensions.get(int(Extension.ORIGIN))

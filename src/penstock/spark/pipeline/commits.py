@@ -125,6 +125,8 @@ class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By cause: what was meant for nobody's table."""
     unknown_models: dict[str, int] = {}
     """By model id: messages among the rows of `raw` whose model was not known; they can be read again."""
+    sealed: int = 0
+    """Sealed messages among the rows of `raw`."""
     facts: dict[str, int] = {}
     """Rows of tables that are about the messages; they are no messages."""
 

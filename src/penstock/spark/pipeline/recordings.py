@@ -24,6 +24,7 @@ from penstock.spark.pipeline.playing import (
     BEGINNING_NS,
     END_NS,
     ORIGIN_DTYPE,
+    SEALED,
     Chosen,
     Play,
     blank_rows,
@@ -112,6 +113,9 @@ def _play_of_batch(batch: pa.RecordBatch, model: MessageModel | None, stream: in
         payloads = _place_contents(batch.column("payload"), rows)
         rows["model_id"] = _integers(batch.column("model_id"))
         rows["model_version"] = numbers["version"]
+        if "seal" in batch.schema.names:
+            is_sealed = batch.column("seal").is_valid().to_numpy(zero_copy_only=False)
+            rows["flags"] |= np.where(is_sealed, SEALED, 0).astype(rows["flags"].dtype)
     else:
         versions = numbers.get("version", np.full(len(batch), version or model.version))
         payloads = _place_records(from_spark(model, batch), model, versions, rows)

@@ -362,7 +362,7 @@ def cores_of(spark: SparkSession) -> int:
 
 
 def balance(account: Account) -> list[str]:
-    """The account for people: what came in, and what became of it."""
+    """The account as lines of text: what was read, and what became of it."""
     lines = []
     source = account.source
     if source.taken or source.damages:
@@ -372,16 +372,24 @@ def balance(account: Account) -> list[str]:
         parts += [f"{count:,} unmatched ({code})" for code, count in sorted(source.unmatched.items())]
         lines.append(f"{source.taken:,} source messages = {' + '.join(parts)}")
         if source.lost or source.damages:
-            lines.append(f"besides, {source.lost:,} messages missing in the source, {source.damages:,} damaged places")
+            lines.append(
+                f"not in this sum: {source.lost:,} messages missing in the source, {source.damages:,} damaged places"
+            )
     if source.removed:
-        lines.append(f"besides, {source.removed:,} records were removed from the journal before they were archived")
+        lines.append(f"not in this sum: {source.removed:,} records that retention removed before they were archived")
     parts = [f"{count:,} {table}" for table, count in sorted(account.rows.items())]
     parts += [f"{account.repeated:,} repeated"] if account.repeated else []
     parts += [f"{count:,} quarantined ({code})" for code, count in sorted(account.quarantined.items())]
     parts += [f"{count:,} skipped ({cause})" for cause, count in sorted(account.skipped.items())]
     lines.append(f"{account.taken:,} messages = {' + '.join(parts) or '0'}")
     for model, count in sorted(account.unknown_models.items()):
-        lines.append(f"{count:,} messages of model {model}, unknown here, are in the table raw: read them with --model")
+        if count:
+            lines.append(
+                f"{count:,} messages of the unknown model {model} are in the table raw; "
+                "a run with --model FILE moves them to the model's table"
+            )
+    if account.sealed:
+        lines.append(f"{account.sealed:,} sealed messages are in the table raw, with their whole content")
     if account.in_quarantine:
-        lines.append(f"{account.in_quarantine:,} rows in the table quarantine say what and why")
+        lines.append(f"the table quarantine has {account.in_quarantine:,} rows with the reasons")
     return lines

@@ -27,7 +27,7 @@ from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.commits import Account, TradingDay
 from penstock.spark.pipeline.sessiontags import SessionsSeen
-from penstock.wire import MessageFlag, OriginFlag
+from penstock.wire import Extension, MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
 """Columns of a row before its model's; `stream` and `date` are its partition's."""
@@ -35,7 +35,8 @@ ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", 
 PARTITION = "`date` DATE, `stream` INT"
 
 RAW = "raw"
-"""The table of messages without a model, or whose model or version is not known; column `payload` has their content."""
+"""The table of messages without a model, whose model or version is not known, or that are sealed; column `payload` has
+their content, `seal` the SEAL extension of a sealed one."""
 
 DOCUMENTS_MAX = 64
 """Different documents of models that a slice takes from its messages."""
@@ -44,6 +45,7 @@ BY_DATE_ONLY = ("loss", "quarantine")
 """Tables whose rows belong to no stream."""
 
 SEALED = int(MessageFlag.SEALED)
+SEAL = int(Extension.SEAL)
 IMAGE = int(OriginFlag.IMAGE)
 DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
 
@@ -77,7 +79,7 @@ def shipped_models() -> dict[int, MessageModel]:
 def table_schema(model: MessageModel | None) -> str:
     """The columns of a model's table, or of the raw one, in Spark's words."""
     if model is None:
-        return f"{envelope_schema(ENVELOPE)}, `model_id` INT, `payload` BINARY, {PARTITION}"
+        return f"{envelope_schema((*ENVELOPE, 'epoch'))}, `model_id` INT, `payload` BINARY, `seal` BINARY, {PARTITION}"
     fields = [field.name for field in model.fields]
     envelope = [name for name in ENVELOPE if name not in fields]
     return f"{envelope_schema(envelope)}, {spark_schema(model)}, {PARTITION}".replace(" NOT NULL", "")
@@ -114,6 +116,10 @@ class MessageTables:
             if number == 0 or (model := self.models.get(number)) is None:
                 yield from self._raw(chosen, number)
                 continue
+            is_sealed = (chosen.rows["flags"] & SEALED) != 0
+            if is_sealed.any():
+                yield from self._raw(chosen.select(is_sealed), number)
+                chosen = chosen.select(~is_sealed)
             is_newer = chosen.rows["model_version"] > model.version
             if number not in shipped_models() and is_newer.any():
                 yield from self._raw(chosen.select(is_newer), number)
@@ -125,7 +131,7 @@ class MessageTables:
         is_sound = messages.sound(model)
         if is_sound.all():
             return messages
-        self._refuse(messages.select(~is_sound), "record", f"is no {model.name} that can be read: too short, or sealed")
+        self._refuse(messages.select(~is_sound), "record", f"is no {model.name} that can be read: too short")
         return messages.select(is_sound)
 
     def _of_model(self, messages: MessageRows, model: MessageModel) -> Iterator[TableRows]:
@@ -162,29 +168,34 @@ class MessageTables:
         return found
 
     def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
-        """Messages without a model, of an unknown model, or of a newer version of a custom model than the known one."""
-        is_sealed = (messages.rows["flags"] & SEALED) != 0 if model_id else np.zeros(len(messages), np.bool_)
-        if is_sealed.any():
-            self._refuse(messages.select(is_sealed), "record", f"is a message of model {model_id} that is sealed")
-            messages = messages.select(~is_sealed)
+        """Messages without a model, of an unknown model, or of a newer version of a custom model than the known one;
+        sealed messages of any model. Their content is kept whole, so that a later run can read them."""
         is_placed, times = self._placed(messages, np.zeros(len(messages), np.int64))
         messages = messages.select(is_placed)
         contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())
         ids = pa.array(np.full(len(messages), model_id, np.int32))
-        arrays = [*(envelope_array(messages, name) for name in ENVELOPE), ids, contents]
         if not len(messages):
             return
-        if model_id:
-            unknown = self.account.unknown_models
-            unknown[str(model_id)] = unknown.get(str(model_id), 0) + len(messages)
-        else:
+        is_sealed = (messages.rows["flags"] & SEALED) != 0
+        sealed = int(np.count_nonzero(is_sealed))
+        seals = pa.array(
+            [messages.extensions(index).get(SEAL, b"") if is_sealed[index] else None for index in range(len(messages))],
+            pa.binary(),
+        )
+        self.account.sealed += sealed
+        if not model_id:
             self._learn(messages, contents)
-        names = [*ENVELOPE, "model_id", "payload"]
+        elif sealed < len(messages):
+            unknown = self.account.unknown_models
+            unknown[str(model_id)] = unknown.get(str(model_id), 0) + len(messages) - sealed
+        names = [*ENVELOPE, "epoch", "model_id", "payload", "seal"]
+        arrays = [*(envelope_array(messages, name) for name in names[:-3]), ids, contents, seals]
         yield self._made(RAW, pa.RecordBatch.from_arrays(arrays, names=names), times, messages)
 
     def _learn(self, messages: MessageRows, contents: pa.BinaryArray) -> None:
         """Note the models that are sent in band; a model comes from no source, and has no ORIGIN."""
         is_model = pc.equal(messages.topics(), MODEL_TOPIC).to_numpy(zero_copy_only=False)
+        is_model &= (messages.rows["flags"] & SEALED) == 0
         for index in np.flatnonzero(is_model & (messages.origins["stream_id"] == 0)).tolist():
             document = contents[index].as_py()
             if len(document) <= MODEL_IN_BAND_SIZE_MAX and len(self.documents) < DOCUMENTS_MAX:
