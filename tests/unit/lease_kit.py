@@ -20,6 +20,7 @@ from penstock.assured.voting import (
     LeaseInstruction,
     Lost,
     Message,
+    Reached,
     Tell,
 )
 from penstock.assured.witnessing import LiveWitness, WitnessConfig
@@ -45,7 +46,13 @@ class Keeper:
         self._memory = LeaseMemory(directory / name, name, lease, self.counters)
         others = {voter: f"127.0.0.1:{ports[voter]}" for voter in lease.voters if voter != name}
         self.links = LeaseLinks(
-            lease, name, LeaseAccess(port=ports[name], **access), self._heard, self.counters, others
+            lease,
+            name,
+            LeaseAccess(port=ports[name], **access),
+            self._heard,
+            self.counters,
+            others,
+            reached=lambda voter: self._runner.handle(Reached(voter)),
         )
         self._keeper = LeaseKeeper(lease, name, self._memory.open(), SystemRandomness(), self._clock.now_ns())
         self._runner: CoreRunner[LeaseEvent, LeaseInstruction] = CoreRunner(

@@ -10,7 +10,7 @@ from penstock.assured.leasing import LeaseLinks, apart_ms
 from penstock.assured.node import LeaseAccess
 from penstock.assured.remembering import LeaseMemory
 from penstock.assured.voting import LEASE as PROTOCOL
-from penstock.assured.voting import Ask, Granted, Memory, Message, Terms
+from penstock.assured.voting import Ask, Granted, LeaseConfig, Memory, Message, Terms
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
 from penstock.net.clock import ClockEstimate
@@ -31,9 +31,9 @@ async def ask_as(name: str, port: int) -> ControlConnection[Message | Terms]:
     return connection
 
 
-def promise(directory: Path, memory: Memory) -> None:
+def promise(directory: Path, memory: Memory, lease: LeaseConfig = LEASE) -> None:
     """As if the voter had run before."""
-    disk = LeaseMemory(directory, directory.name, LEASE, Counters("test"))
+    disk = LeaseMemory(directory, directory.name, lease, Counters("test"))
     disk.open()
     disk._write(memory)
     disk._unlock()
@@ -52,6 +52,24 @@ def test_the_first_router_holds_the_lease_and_the_other_one_when_it_is_gone(tmp_
         assert west.held[0] % 2 == 0
         assert witness.status().holder == WEST
         await asyncio.gather(west.close(), witness.close())
+
+    run(story())
+
+
+def test_a_holder_that_starts_again_asks_when_it_reaches_a_voter(tmp_path: Path) -> None:
+    """Without that it would ask again after a third of the lease: longer than this test may take."""
+    lease = LeaseConfig(routers=(EAST, WEST), witness=TOWER, lease_ms=600_000)
+
+    async def story() -> None:
+        ports = dict(zip(lease.voters, free_ports(3), strict=True))
+        for voter in (EAST, TOWER):
+            promise(tmp_path / voter, Memory(3, EAST), lease)
+        witness = await start_witness(tmp_path, ports[TOWER], lease)
+        east = await Keeper(EAST, tmp_path, ports, lease).start()
+        assert east.counters["votes_unsent"], "it asked before it was connected"
+        await until(lambda: east.holds)
+        assert east.held == [5]
+        await asyncio.gather(east.close(), witness.close())
 
     run(story())
 

@@ -21,6 +21,7 @@ from penstock.assured.voting import (
     LeaseConfig,
     Lost,
     Memory,
+    Reached,
     Release,
     Released,
     Serving,
@@ -111,6 +112,26 @@ def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soo
     assert waits[0] < LEASE_NS / 16
     assert waits[:4] == [waits[0] << number for number in range(4)]
     assert waits[4] == waits[5] == LEASE_NS // 3 + LEASE_NS // 3 // 2, "as often as without an answer"
+
+
+def test_a_holder_that_restarts_asks_as_soon_as_it_reaches_a_voter_and_gets_the_lease_back() -> None:
+    """Its first question was dropped, because nobody was connected; the voters are still bound to it."""
+    keeper = LeaseKeeper(CONFIG, "a", Memory(3, "a"), Even(), 0)
+    voter = Voter(CONFIG, Memory(3, "a"), 0)
+    assert Tell("w", Ask(5, 1)) in keeper.handle(Fit(True), 0)
+    again = keeper.handle(Reached("w"), 1)
+    assert Tell("w", Ask(5, 2)) in again
+    assert granted(voter, "a", Ask(5, 2), 1)
+    assert keeper.handle(Heard("w", Granted(5, 2, 0, False)), 2) == [Keep(Memory(5, "a"))]
+    assert Held(5) in keeper.handle(Kept(), 3)
+
+
+def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
+    keeper = LeaseKeeper(CONFIG, "a", Memory(3, "a"), Even(), 0)
+    assert keeper.handle(Reached("w"), 1) == []
+    bound = LeaseKeeper(CONFIG, "b", Memory(3, "a"), Even(), 0)
+    bound.handle(Fit(True), 0)
+    assert bound.handle(Reached("w"), 1) == [], "its own voter is bound to the other router"
 
 
 def test_a_note_that_comes_late_changes_nothing() -> None:

@@ -7,6 +7,8 @@ Rules that make it safe:
 - it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves
   nothing behind at this voter, and no holder is disturbed by it. When a voter is bound to the other router, it gives
   way: its own vote is free for the holder, which needs one other vote of two;
+- when a voter is reached, it asks at once: the question before was dropped. A holder that restarts gets the lease back
+  without waiting for the next round, because the voters are bound to it;
 - every time it becomes the holder it is under a new epoch, also when it was the last holder itself;
 - it acts as the holder until `holding_ns` after the moment it asked, by rounds that a majority has granted.
 """
@@ -34,6 +36,7 @@ from penstock.assured.voting import (
     Lost,
     Memory,
     Message,
+    Reached,
     Release,
     Released,
     Serving,
@@ -143,6 +146,8 @@ class LeaseKeeper:
                 told += self._heard(sender, message, now_ns)
             case Kept():
                 told += self._vote(event, now_ns)
+            case Reached():
+                self._next_ns = min(self._next_ns, now_ns)
             case Fit(is_fit):
                 self._is_fit = is_fit
                 if not is_fit and not self._forced_until_ns and not self.holds(now_ns):

@@ -72,7 +72,8 @@ class _Line:
 
 class LeaseLinks:
     """Of one voter. `heard` is called in the loop's thread with what the other voters say. `places` are those that this
-    one asks: a router asks both others, a witness nobody."""
+    one asks: a router asks both others, a witness nobody. `reached` is called when a connection to one of these is
+    established."""
 
     def __init__(
         self,
@@ -82,6 +83,8 @@ class LeaseLinks:
         heard: HeardBy,
         counters: Counters,
         places: Mapping[str, str],
+        *,
+        reached: Callable[[str], None] = lambda voter: None,
     ) -> None:
         expected = {each for each in lease.voters if each != name} if name in lease.routers else set()
         if set(places) != expected:
@@ -92,6 +95,7 @@ class LeaseLinks:
         self._lease = lease
         self._name = name
         self._heard = heard
+        self._reached = reached
         self._counters = counters
         self._places = {voter: parse_place(place) for voter, place in places.items()}
         self._askers = frozenset(lease.routers) - {name}
@@ -207,6 +211,8 @@ class LeaseLinks:
         await connection.send(self._lease.terms)
         self._compare(voter, await connection.receive())
         line = lines[voter] = _Line(connection)
+        if lines is self._asked:
+            self._reached(voter)
         log.info("voter_reached", voter=voter, address=connection.address)
         sending = asyncio.ensure_future(line.send())
         try:

@@ -30,7 +30,7 @@ from penstock.assured.pairing import (
 )
 from penstock.assured.peering import Peering
 from penstock.assured.status import Replication
-from penstock.assured.voting import Keep, Tell
+from penstock.assured.voting import Keep, Reached, Tell
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError
@@ -65,7 +65,16 @@ class LivePair:
         memory = None
         if config.voting is not None:
             lease, voting = config.voting.lease(config.routers), config.voting
-            self.lease = LiveVoter(lease, router.config.name, voting.listen, voting.voters, directory, tell, counters)
+            self.lease = LiveVoter(
+                lease,
+                router.config.name,
+                voting.listen,
+                voting.voters,
+                directory,
+                tell,
+                counters,
+                reached=lambda voter: tell(Reached(voter)),
+            )
             config, memory = msgspec.structs.replace(config, lease=lease), self.lease.open()
         self.core = Pair(router, config, SystemRandomness(), memory)
         self.peering = Peering(config, router.config.name, self._heard, counters)

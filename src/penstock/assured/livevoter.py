@@ -17,7 +17,8 @@ log = logger("assured.lease")
 
 
 class LiveVoter:
-    """`places` are those of voters that this one asks; `tell` gives an event to the core."""
+    """`places` are those of voters that this one asks. `tell` gives an event to the core; `reached` is called when a
+    connection to one of these voters is established."""
 
     def __init__(
         self,
@@ -28,12 +29,20 @@ class LiveVoter:
         directory: Path,
         tell: Callable[[Heard | Kept], None],
         counters: Counters,
+        *,
+        reached: Callable[[str], None] = lambda voter: None,
     ) -> None:
         self.config = config
         self._tell = tell
         self._memory = LeaseMemory(directory, name, config, counters)
         self._links = LeaseLinks(
-            config, name, access, lambda voter, message: tell(Heard(voter, message)), counters, places
+            config,
+            name,
+            access,
+            lambda voter, message: tell(Heard(voter, message)),
+            counters,
+            places,
+            reached=reached,
         )
 
     def open(self) -> Memory:

@@ -82,7 +82,7 @@ class Pair:
                 self._want_other(now_ns)
             case pairing.Degrade(is_ordered):
                 self.degrading.is_ordered = is_ordered and self.router.is_active
-            case voting.Heard() | voting.Kept():
+            case voting.Heard() | voting.Kept() | voting.Reached():
                 if self.keeper is not None:
                     self._lease(event, now_ns)
             case _:

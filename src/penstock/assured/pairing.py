@@ -26,7 +26,7 @@ import msgspec
 
 from penstock.assured.config import Milliseconds, Role
 from penstock.assured.events import Event, Instruction
-from penstock.assured.voting import Epoch, Heard, Kept, LeaseConfig, LeaseInstruction
+from penstock.assured.voting import Epoch, Heard, Kept, LeaseConfig, LeaseInstruction, Reached
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.net.control import U32, U64, ControlProtocol, Name, Version
@@ -227,5 +227,5 @@ class PeerEnd(msgspec.Struct, frozen=True):
 
 PeerEvent: TypeAlias = PeerOpened | PeerClosed | PeerFrame | SwitchHere | HandOver | Degrade
 PeerInstruction: TypeAlias = PeerSend | PeerEnd
-PairEvent: TypeAlias = Event | PeerEvent | Heard | Kept
+PairEvent: TypeAlias = Event | PeerEvent | Heard | Kept | Reached
 PairInstruction: TypeAlias = Instruction | PeerInstruction | LeaseInstruction

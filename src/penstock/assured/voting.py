@@ -9,7 +9,7 @@ candidate or holder            voter (either router, or the witness)
 
 Heard, Kept, Tick                        what every voter is told
 Tell, Keep                               what it answers; Keep is answered by Kept
-Fit, Able, Serving, Alone, Release, Force  what a router's keeper is told besides
+Reached, Fit, Able, Serving, Alone, Release, Force  what a router's keeper is told besides
 Held, Lost, AloneNoted                   what it answers besides
 
 Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
@@ -165,6 +165,13 @@ class Kept(msgspec.Struct, frozen=True):
     """What was to be kept is on the disk."""
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """A connection to a voter that this router asks was established: a question that was dropped before can be asked
+    now."""
+
+    voter: str
+
+
 class Fit(msgspec.Struct, frozen=True):
     """Whether this router could be active at all: it has a whole copy, or is the first of a new pair."""
 
@@ -236,5 +243,5 @@ class AloneNoted(msgspec.Struct, frozen=True):
 
 VoterEvent: TypeAlias = Heard | Kept | Tick
 VoterInstruction: TypeAlias = Tell | Keep
-LeaseEvent: TypeAlias = VoterEvent | Fit | Able | Serving | Alone | Release | Force
+LeaseEvent: TypeAlias = VoterEvent | Reached | Fit | Able | Serving | Alone | Release | Force
 LeaseInstruction: TypeAlias = VoterInstruction | Held | Lost | AloneNoted

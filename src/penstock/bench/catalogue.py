@@ -24,7 +24,8 @@ BENCHES = {
         Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
         Bench("engine", "updates to many consumers by class, one of them stopped or slow, beside pyzmq"),
         Bench(
-            "failover", "kill -9 of the active of two adapters, of an edge cache and a filter module: what clients miss"
+            "failover",
+            "kill -9 and pauses of adapters, edge cache, filter module, tree agents and routers: what clients miss",
         ),
         Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
         Bench(

@@ -1,130 +1,286 @@
-"""Repeated kill -9 of an edge cache and of a filter module under their supervisor: how long their clients receive
-nothing. The nodes are processes of a plant; the publisher and the clients run in a separate process."""
+"""Repeated kill -9 and SIGSTOP of the nodes that clients depend on, under their supervisor: how long the clients
+receive nothing. The nodes are processes of one plant; publishers and clients run in a process of their own
+(failover_clients)."""
 
-import asyncio
-import itertools
+import os
+import signal
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
-from penstock.base.backoff import Backoff
-from penstock.base.clock import NS_PER_SECOND, SystemRandomness
-from penstock.base.errors import PenstockError
+from penstock.bench.failover_clients import (
+    ADAPTERS,
+    ENDPOINT,
+    ROUTED_TOPIC,
+    ROUTERS,
+    TOPIC,
+    UPDATES_PER_SECOND,
+    Ports,
+    consume,
+)
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check, other_process
-from penstock.engine.control import Events, Login, Subscribe, Welcome
-from penstock.engine.link import NodeLink, Told
-from penstock.filter.application.receiver import FilteredReceiver
-from penstock.middleware.driver import MulticastPublisher
-from penstock.model import shipped
-from penstock.net.loop_thread import LoopThread
-from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.net.websocket_driver import connect_websocket
+from penstock.net.udp import free_channel, free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import NodeProcess, RunningPlant
-from penstock.plant.flavours import BINARY
 
-KILLS = 20
-UPDATES_PER_SECOND = 100
-TOPIC = "md.us.eq.BENCH.quote"
+KILLS = 10
+PAUSES = 5
+PAUSE_SECONDS = 2.0
+SETTLE_SECONDS = 2.0
+"""How long clients are watched after the fault: a client may receive what was buffered, and then reconnect."""
+
+SETTLED_SECONDS = 5.0
+"""A node has been ready for this long when it fails."""
+
 BACK_SECONDS = 60.0
 """Timeout for the recovery of a node or a client."""
 
-SETTLED_SECONDS = 5.0
-"""A node has been ready for this long when it is killed."""
-
 POLL_SECONDS = 0.02
-GOAL_SECONDS = 3.0
-EDGE, FILTER = "edge", "filter"
+KILL_GOAL_SECONDS = 3.0
+PAUSE_GOAL_SECONDS = 0.5
 
 CONDITIONS = (
-    f"{KILLS} times kill -9 of an edge cache (behind a ticker plant) and of a filter module, processes under the "
-    f"supervisor of `penstock up`, each when it had run for {SETTLED_SECONDS:g} s; {UPDATES_PER_SECOND} updates/s"
+    f"a plant of an edge cache behind a ticker plant, a filter module, a tree of root, middle and leaf agents, two "
+    f"adapters, two routers with a witness, processes under the supervisor of `penstock up`; {UPDATES_PER_SECOND} "
+    f"updates a second (1,000 source messages a second for adapters); {KILLS} times kill -9 of each kind of node when "
+    f"it had run for {SETTLED_SECONDS:g} s, {PAUSES} times SIGSTOP for {PAUSE_SECONDS:g} s"
 )
 
-DOCUMENT = """\
-name = "bench"
-
-[[filter]]
-name = "filter"
-control.port = {filter}
-
+EDGE_DOCUMENT = """
 [[plant]]
 name = "ticker-plant"
-control.port = {plant}
+control.port = {ports.plant}
 channels = ["{channel}"]
 
 [[edge]]
 name = "edge"
-control.port = {edge}
-websocket.port = {websocket}
-upstream = {{ port = {plant} }}
+control.port = {ports.edge}
+websocket.port = {ports.websocket}
+upstream = {{ port = {ports.plant} }}
 access = "open"
 """
 
+FILTER_DOCUMENT = """
+[[filter]]
+name = "filter"
+control.port = {ports.filter}
+"""
 
-class Ports(msgspec.Struct, frozen=True):
-    filter: int
-    plant: int
-    edge: int
-    websocket: int
+TREE_DOCUMENT = """
+[[agent]]
+name = "root"
+role = "root"
+control.port = {ports.root}
+streams = [{{ name = "bench", topics = ["{topic}"] }}]
+
+[[agent]]
+name = "middle"
+control.port = {ports.middle}
+parent = "127.0.0.1:{ports.root}"
+
+[[agent]]
+name = "leaf"
+control.port = {ports.leaf}
+parent = "127.0.0.1:{ports.middle}"
+alternates = ["127.0.0.1:{ports.root}"]
+"""
+
+FEED_DOCUMENT = """
+[[feed]]
+name = "feed"
+table = "itch"
+spin = false
+
+[[feed.streams]]
+id = 1
+name = "itch"
+lines = [{lines}]
+request = {{ host = "127.0.0.1", port = {ports.requests} }}
+{adapters}
+[[player]]
+name = "exchange"
+lines = [{lines}]
+rate = 1000
+port = {ports.requests}
+generate = {{ symbols = 10, messages = {messages} }}
+"""
+
+ADAPTER = """
+[[feed.adapter]]
+name = "{name}"
+publish.channel = {channel}
+peers.port = {peers}
+service = {{ port = {service}, open = true }}
+"""
+
+ROUTER = """
+[[router]]
+name = "{name}"
+control.port = {control}
+endpoints = [{{ name = "{endpoint}", wants = [{{ topics = ["{topic}"] }}], replication = "synchronous" }}]
+
+[router.pair]
+routers = {router_names}
+link.port = {ports.link}
+clients = "127.0.0.1:{other}"
+voting = {{ witness = "witness", listen.port = {vote}, voters = {{ {other_name} = "127.0.0.1:{other_vote}", \
+witness = "127.0.0.1:{ports.witness}" }} }}
+"""
+
+WITNESS = """
+[[witness]]
+name = "witness"
+routers = {router_names}
+control.port = {ports.witness}
+"""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A kind of client, and the nodes that it depends on."""
+
+    name: str
+    nodes: tuple[str, ...]
+    """The nodes that are killed and paused in turn; of the routers, the active one."""
+
+    clients: str
+
+
+TARGETS = (
+    Target("edge", ("edge",), "the longer of a TCP and a WebSocket client of the edge cache"),
+    Target("filter", ("filter",), "an application's socket behind the filter module"),
+    Target("tree", ("leaf", "middle", "root"), "a subscriber of the leaf while leaf, middle and root fail in turn"),
+    Target("tcp", ADAPTERS, "a subscriber that merges the TCP streams of both adapters, which fail in turn"),
+    Target("publish", ROUTERS, "the longest publish() to the router pair, whose active router fails"),
+)
 
 
 class Stalls(msgspec.Struct):
-    """Per kill of one node: the longest time without a message among its clients, in seconds."""
+    """Of one kind of client, in seconds: the longest time without a message, per kill and, beyond the pause, per
+    pause."""
 
-    seconds: list[float] = []
-    restart_seconds: list[float] = []
+    kills: list[float] = []
+    restarts: list[float] = []
     """Time from the kill until the node is ready again."""
 
+    pauses: list[float] = []
 
-def run() -> Iterator[Result]:
+
+def run(targets: Sequence[Target] = TARGETS, kills: int = KILLS, pauses: int = PAUSES) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as directory:
-        edge, filtered = _measure(Path(directory))
-    for metric, stalls, clients in (
-        ("edge_stall_s_max", edge, "the longer of a TCP and a WebSocket client"),
-        ("filter_stall_s_max", filtered, "an application's socket"),
-    ):
-        restart = f"restarts took {max(stalls.restart_seconds):.2f} s at most"
-        yield result(
-            "failover",
-            metric,
-            max(stalls.seconds),
-            "s",
-            against="the goal",
-            against_value=GOAL_SECONDS,
-            conditions=f"{CONDITIONS}; {clients}; {restart}",
+        measured = measure(Path(directory), targets, kills, pauses)
+    for target in targets:
+        stalls = measured[target.name]
+        figures = (
+            ("stall_s_max", stalls.kills, KILL_GOAL_SECONDS, _longest(stalls.restarts)),
+            ("pause_stall_s_max", stalls.pauses, PAUSE_GOAL_SECONDS, "beyond the length of the pause"),
         )
+        for suffix, seconds, goal, more in figures:
+            yield result(
+                "failover",
+                f"{target.name}_{suffix}",
+                max(seconds, default=0.0),
+                "s",
+                against="the goal",
+                against_value=goal,
+                conditions=f"{CONDITIONS}; {target.clients}; {more}",
+            )
 
 
-def _measure(directory: Path) -> tuple[Stalls, Stalls]:
+def _longest(restarts: list[float]) -> str:
+    return f"restarts took {max(restarts, default=0.0):.2f} s at most"
+
+
+def measure(directory: Path, targets: Sequence[Target], kills: int, pauses: int) -> dict[str, Stalls]:
+    ports = Ports(*free_ports(len(Ports.__struct_fields__)))
     channel = free_channel()
-    ports = Ports(*free_ports(4))
     document = directory / "plant.toml"
-    document.write_text(DOCUMENT.format(channel=channel, **msgspec.to_builtins(ports)))
-    found = {EDGE: Stalls(), FILTER: Stalls()}
+    document.write_text(_document(targets, ports, str(channel)))
+    found = {target.name: Stalls() for target in targets}
     with ExitStack() as stack:
         running = stack.enter_context(RunningPlant(Plant.load(document), log_level="ERROR"))
         check(running.start(), f"the plant did not start: {running.faults}")
-        clients = stack.enter_context(other_process(_consume, channel, ports))
+        clients = stack.enter_context(other_process(consume, [target.name for target in targets], channel, ports))
+        while not clients.poll():
+            running.poll(POLL_SECONDS)
         check(clients.recv() == "listening", "the clients did not start")
-        ready_at = dict.fromkeys(found, time.monotonic())
-        for _ in range(KILLS):
-            for name, stalls in found.items():
-                _poll(running, ready_at[name] + SETTLED_SECONDS)
-                killed_at = _kill(running, running.nodes[name])
-                ready_at[name] = _until_ready(running, running.nodes[name])
-                stalls.restart_seconds.append(ready_at[name] - killed_at)
-                stalls.seconds.append(_stall(running, clients, name, killed_at))
+        ready_at = dict.fromkeys(running.nodes, time.monotonic())
+        for number in range(kills):
+            for target in targets:
+                node = _node(running, target, number)
+                _poll(running, ready_at[node.name] + SETTLED_SECONDS)
+                killed_at = _kill(running, node)
+                back_at = ready_at[node.name] = _until_ready(running, node)
+                found[target.name].restarts.append(back_at - killed_at)
+                found[target.name].kills.append(_stall(running, clients, target, killed_at, back_at))
+        for number in range(pauses):
+            for target in targets:
+                node = _node(running, target, number)
+                _poll(running, ready_at[node.name] + SETTLED_SECONDS)
+                paused_at, resumed_at = _pause(running, node)
+                stall = _stall(running, clients, target, paused_at, resumed_at)
+                found[target.name].pauses.append(max(0.0, stall - (resumed_at - paused_at)))
         clients.send(None)
         running.stop()
-    return found[EDGE], found[FILTER]
+    return found
+
+
+def _document(targets: Sequence[Target], ports: Ports, channel: str) -> str:
+    """The plant's document with the nodes of these targets."""
+    parts = {
+        "edge": EDGE_DOCUMENT.format(ports=ports, channel=channel),
+        "filter": FILTER_DOCUMENT.format(ports=ports),
+        "tree": TREE_DOCUMENT.format(ports=ports, topic=TOPIC),
+        "tcp": _feed(ports),
+        "publish": _routers(ports),
+    }
+    return "".join(['name = "bench"\n', *(parts[target.name] for target in targets)])
+
+
+def _feed(ports: Ports) -> str:
+    lines = ", ".join(_inline() for _ in range(2))
+    of_adapter = ((ports.peers_a, ports.service_a), (ports.peers_b, ports.service_b))
+    adapters = [
+        ADAPTER.format(name=name, channel=_inline(), peers=peers, service=service)
+        for name, (peers, service) in zip(ADAPTERS, of_adapter, strict=True)
+    ]
+    return FEED_DOCUMENT.format(ports=ports, lines=lines, adapters="".join(adapters), messages=2**40)
+
+
+def _routers(ports: Ports) -> str:
+    of_router = ((ports.router_a, ports.vote_a), (ports.router_b, ports.vote_b))
+    routers = [
+        ROUTER.format(
+            name=name,
+            control=of_router[number][0],
+            vote=of_router[number][1],
+            other=of_router[1 - number][0],
+            other_vote=of_router[1 - number][1],
+            other_name=ROUTERS[1 - number],
+            endpoint=ENDPOINT,
+            topic=ROUTED_TOPIC,
+            router_names=list(ROUTERS),
+            ports=ports,
+        )
+        for number, name in enumerate(ROUTERS)
+    ]
+    return "".join([*routers, WITNESS.format(router_names=list(ROUTERS), ports=ports)])
+
+
+def _inline() -> str:
+    channel = free_channel()
+    return f'{{ group = "{channel.group}", port = {channel.port} }}'
+
+
+def _node(running: RunningPlant, target: Target, number: int) -> NodeProcess:
+    nodes = [running.nodes[name] for name in target.nodes]
+    active = [each for each in nodes if each.router is not None and each.router.role == "active"]
+    return active[0] if active else nodes[number % len(nodes)]
 
 
 def _poll(running: RunningPlant, until: float) -> None:
@@ -146,132 +302,22 @@ def _until_ready(running: RunningPlant, node: NodeProcess) -> float:
     return time.monotonic()
 
 
-def _stall(running: RunningPlant, clients: Connection, name: str, killed_at: float) -> float:
-    """How long the node's clients received nothing after the kill; returns when all clients receive again."""
-    clients.send((name, killed_at))
+def _pause(running: RunningPlant, node: NodeProcess) -> tuple[float, float]:
+    assert node.member is not None
+    os.kill(node.member.pid, signal.SIGSTOP)
+    paused_at = time.monotonic()
+    _poll(running, paused_at + PAUSE_SECONDS)
+    os.kill(node.member.pid, signal.SIGCONT)
+    return paused_at, time.monotonic()
+
+
+def _stall(running: RunningPlant, clients: Connection, target: Target, since: float, back_at: float) -> float:
+    """How long the clients received nothing since the fault; returns when all clients receive again."""
+    _poll(running, back_at + SETTLE_SECONDS)
+    clients.send((target.name, since, back_at))
     deadline = time.monotonic() + BACK_SECONDS
     while not clients.poll():
-        check(time.monotonic() < deadline, f"the clients of {name} heard nothing any more")
+        check(time.monotonic() < deadline, f"the clients of {target.name} heard nothing any more")
         running.poll(POLL_SECONDS)
     seconds: float = clients.recv()
     return seconds
-
-
-# The publisher and the clients, in a process of their own
-
-
-class Heard:
-    """The receive times of a client since the last query."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def note(self) -> None:
-        self._times.append(time.monotonic())
-
-    def stall(self, killed_at: float) -> float | None:
-        """The longest silence since the kill; None while it lasts. A silence of less than ten updates is not a stall,
-        because messages sent before the kill may still arrive."""
-        times = [killed_at, *(each for each in self._times if each > killed_at)]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        longest = max(gaps, default=0.0)
-        return longest if longest > 10 / UPDATES_PER_SECOND else None
-
-    def forget(self) -> None:
-        self._times.clear()
-
-
-class Hearing:
-    """A listener of a link that notes when events come."""
-
-    def __init__(self, heard: Heard) -> None:
-        self._heard = heard
-
-    async def welcomed(self, welcome: Welcome) -> None:
-        """Nothing to prepare."""
-
-    async def told(self, message: Told) -> None:
-        if isinstance(message, Events):
-            self._heard.note()
-
-    def lost(self, error: PenstockError) -> None:
-        """The silence is measured."""
-
-    def position(self) -> int:
-        return 0
-
-
-def _consume(channel: Channel, ports: Ports, orders: Connection) -> None:
-    tcp, websocket, filtered = Heard(), Heard(), Heard()
-    clients = {EDGE: (tcp, websocket), FILTER: (filtered,)}
-    is_over = threading.Event()
-    publishing = threading.Thread(target=_publish, args=(channel, is_over))
-    publishing.start()
-    thread = LoopThread("bench-clients")
-    link = NodeLink(("127.0.0.1", ports.edge), Login("bench", "session"), Hearing(tcp))
-    thread.start(link.run())
-    thread.start(link.subscribe([TOPIC]))
-    thread.start(_screen(ports.websocket, websocket))
-    receiving = threading.Thread(target=_receive, args=(channel, ports.filter, filtered, is_over))
-    receiving.start()
-    _await_first((tcp, websocket, filtered))
-    orders.send("listening")
-    while (order := orders.recv()) is not None:
-        name, killed_at = order
-        while any(each.stall(killed_at) is None for each in clients[name]):
-            time.sleep(POLL_SECONDS)
-        orders.send(max(each.stall(killed_at) or 0.0 for each in clients[name]))
-        for each in clients[name]:
-            each.forget()
-    is_over.set()
-    publishing.join()
-    receiving.join()
-    thread.start(link.close()).result()
-    thread.close()
-
-
-def _await_first(clients: tuple[Heard, ...]) -> None:
-    deadline = time.monotonic() + BACK_SECONDS
-    while not all(map(len, clients)):
-        check(time.monotonic() < deadline, "a client hears nothing")
-        time.sleep(POLL_SECONDS)
-
-
-def _publish(channel: Channel, is_over: threading.Event) -> None:
-    quote = shipped("quote")
-    with MulticastPublisher(channel) as publisher:
-        number = 0
-        while not is_over.wait(1 / UPDATES_PER_SECOND):
-            number += 1
-            record = bytes(quote.new(symbol="BENCH", bid_price=number, ask_price=number + 1, source_seq=number))
-            publisher.publish(TOPIC, record, model_id=quote.id, model_version=quote.version)
-
-
-def _receive(channel: Channel, port: int, heard: Heard, is_over: threading.Event) -> None:
-    receiver = FilteredReceiver(("127.0.0.1", port), [TOPIC], channels=[str(channel)], timeout=BACK_SECONDS)
-    while not is_over.is_set():
-        if receiver.receive(POLL_SECONDS):
-            heard.note()
-    receiver.close()
-
-
-async def _screen(port: int, heard: Heard) -> None:
-    """A WebSocket client that reconnects like a page, with the back-off of all links."""
-    backoff = Backoff(SystemRandomness())
-    encode = msgspec.json.Encoder().encode
-    while True:
-        lost: PenstockError | None = None
-        try:
-            async with await connect_websocket(f"ws://127.0.0.1:{port}", subprotocols=[BINARY]) as connection:
-                await connection.send(encode(Login("screen")).decode())
-                await connection.send(encode(Subscribe(1, [TOPIC])).decode())
-                async for message in connection:
-                    if isinstance(message, bytes):
-                        backoff.succeeded()
-                        heard.note()
-        except PenstockError as error:
-            lost = error
-        await asyncio.sleep(backoff.next_ns(is_absent=lost is not None) / NS_PER_SECOND)

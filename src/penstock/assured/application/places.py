@@ -27,7 +27,7 @@ class SessionConfig(Config, frozen=True):
 
     role: ClientRole = "client"
     backoff_ms: Milliseconds = 20
-    backoff_ms_max: Milliseconds = 1_000
+    backoff_ms_max: Milliseconds = 500
     """Pauses between rounds over the routers, growing up to this one; half of each is chance."""
 
     silence_ms: Milliseconds = 3_000
