@@ -19,7 +19,7 @@ from penstock.base.counters import Cause
 from penstock.client import Client, ClientConfig, Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
-from penstock.net.udp import Channel, free_channel
+from penstock.net.udp import Channel, free_channel, group_socket, host_socket
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher, encode_nack
@@ -148,6 +148,36 @@ def test_publisher_and_receiver_with_keys_repair_what_is_lost() -> None:
     assert heard == [str(number).encode() for number in range(int(heard[0]), 1_000)]
     assert receiver.counters["repairs_received"] > 0
     assert receiver.counters.by_cause("packets_dropped").keys() <= {Cause.DUPLICATE, Cause.BEFORE_JOIN}
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-4")
+def test_a_recorded_packet_does_not_take_a_stream_from_its_publisher() -> None:
+    """A stranger sends a recorded packet to a receiver that has just started, and goes on sending it."""
+    channel = free_channel()
+    silent = PublisherConfig(linger_ms=1, keep_alive_first_ms=3_600_000, keep_alive_ms=3_600_000)
+    publisher = MulticastPublisher(channel, publisher_id=A_ID, epoch=1, config=silent, keys=(KEY,))
+    heard: list[bytes] = []
+    with publisher, group_socket(channel) as recorder, host_socket("127.0.0.1") as stranger:
+        recorder.settimeout(60)
+        publisher.publish("a.b", b"0")
+        recorded = recorder.recv(65_536)
+        with MulticastReceiver([channel], authenticator=Authenticator([scope()])) as receiver:
+
+            def hear(last: bytes) -> bool:
+                stranger.sendto(recorded, (channel.group, channel.port))
+                for each in receiver.receive(0.01):
+                    heard.extend(bytes(message.payload) for message in getattr(each, "messages", ()))
+                return last in heard
+
+            wait_until(lambda: hear(b"0"), "the recorded packet")
+            assert [each.source for each in receiver._core.streams()] == [stranger.getsockname()]
+            for number in range(1, 4):
+                publisher.publish("a.b", str(number).encode())
+            wait_until(lambda: hear(b"3"), "the last message")
+            assert [each.source for each in receiver._core.streams()] == [publisher.address]
+            assert heard == [b"0", b"1", b"2", b"3"]
+            dropped = receiver.counters.by_cause("packets_dropped")
+    assert dropped.keys() == {Cause.DUPLICATE}
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-3")

@@ -115,6 +115,7 @@ CATALOGUE = {
     "keep_alives_sent": "Empty packets sent to show that the publisher lives",
     "nacks_sent": "Repair requests sent",
     "nacks_received": "Repair requests received",
+    "stream_sources_changed": "Times that the newest authentic packet of a stream came from another address",
     "nacks_limited": "Repair requests that were dropped, or answered in part, because too much was asked for",
     "nacks_suppressed": "Repair requests not sent, because somebody else had asked",
     "repairs_sent": "Packets sent again",

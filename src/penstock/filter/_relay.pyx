@@ -158,7 +158,7 @@ cdef class Relay:
             if count:
                 self.forward(self._in_order, self._forwarder.outbox)
             else:
-                count = self._in_order.count_known(batch, self.start, self.now_ns)
+                count = self._in_order.count_known(batch, self.start)
                 self.copies += count
             if count == 0:
                 return True

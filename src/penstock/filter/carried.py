@@ -56,6 +56,9 @@ class CarriedStream:
         self.repairs_to: Counter[int] = Counter()
         """Packets sent again for those."""
 
+        self.told: dict[int, int] = {}
+        """By application: the number that it was told last as the stream's first one for it."""
+
         self._incoming = incoming
         self._nacks_before = 0
         self._floor = first
@@ -84,8 +87,9 @@ class CarriedStream:
         """What every packet of the stream has."""
         return int(PacketFlag.REPLAY) if self.is_replay else 0
 
-    def position(self, next_sequence: int) -> StreamPosition:
+    def position(self, application: int, next_sequence: int) -> StreamPosition:
         """For an application that gets it from this number on."""
+        self.told[application] = next_sequence
         return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
     def leave(self, consumer: int) -> None:

@@ -156,6 +156,9 @@ class FilterModule:
     def starts(self, stream: IncomingStream) -> None:
         self._traffic.incoming[stream.key, stream.epoch] = stream
 
+    def changes_source(self, stream: IncomingStream) -> None:
+        self._traffic.tell_source(stream.key, stream.epoch)
+
     def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
         stream = self._traffic.ended(key, epoch)
         return stream.source if stream is not None else None

@@ -91,7 +91,18 @@ class Traffic:
                 if is_new_to_consumer:
                     stream.account.listen(consumer, stream.next_sequence)
                 # in a shared copy, gaps before this number do not speak for an application that is new
-                self._said.append(Tell(application.number, stream.position(stream.next_sequence)))
+                position = stream.position(application.number, stream.next_sequence)
+                self._said.append(Tell(application.number, position))
+
+    def tell_source(self, key: StreamKey, epoch: int) -> None:
+        """Repeat the position to applications that request repairs at the stream's source, which has changed. The
+        number stays the same, so that the stream continues."""
+        stream = self.streams.get(key)
+        if stream is None or stream.epoch != epoch or stream.kept is not None:
+            return
+        for application in self.listeners(key.group):
+            if (told := stream.told.get(application.number)) is not None:
+                self._said.append(Tell(application.number, stream.position(application.number, told)))
 
     def leave(self, consumer: int, group: int) -> None:
         """The consumer listens to the group no longer."""
@@ -139,7 +150,7 @@ class Traffic:
                 stream.account.listen(consumer.number, started.first)
         for application in self.listeners(group):
             next_sequence = stream.account.expected_by(application.consumer.number)
-            self._said.append(Tell(application.number, stream.position(next_sequence)))
+            self._said.append(Tell(application.number, stream.position(application.number, next_sequence)))
 
     def _end(self, ended: StreamEnded, now_ns: int) -> None:
         stream = self.streams[ended.stream]

@@ -56,6 +56,9 @@ class PassingStream(RepairedStream):
         if self.missing:
             self.known_from = self.next_sequence  # what comes late is of use
 
+    def lacks(self, packet: Packet) -> bool:
+        return super().lacks(packet) or self.missing.overlaps(packet.sequence, packet.sequence)
+
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         if packet.flags & GOODBYE:
             self.goodbye_sequence = packet.sequence
@@ -105,6 +108,10 @@ class Host(Protocol):
         """A stream begins, or goes on after its end, which StreamStarted will say."""
         ...
 
+    def changes_source(self, stream: IncomingStream) -> None:
+        """Packets of the stream come from another address now."""
+        ...
+
     def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
         """Where a stream came from that has ended, and of which applications may still lack something."""
         ...
@@ -141,6 +148,9 @@ class Watcher(Receiver):
 
     def admits(self, key: StreamKey) -> bool:
         return self._host.listens(key.group)
+
+    def note_source(self, stream: IncomingStream) -> None:
+        self._host.changes_source(stream)
 
     def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
         answers = self._host.hear(key, packet, event, now_ns)

@@ -38,7 +38,7 @@ cdef class InOrder(StreamIndex):
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil
     cdef void clear(self) noexcept nogil
     cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil
-    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil
     cdef bint take_one(
         self, DatagramBatch batch, Py_ssize_t index, int64_t now_ns, Py_ssize_t message_start
     ) noexcept nogil

@@ -94,16 +94,17 @@ cdef class InOrder(StreamIndex):
                 index += 1
         return index - start
 
-    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start, int64_t now_ns) -> int:
+    def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
         """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
-        this host may send them by a ring and by the network."""
+        this host may send them by a ring and by the network. With an authenticator, copies may come from any address.
+        Copies do not show that the publisher is alive: anybody can record a packet and send it again."""
         cdef Py_ssize_t count
         self.make_room(batch.capacity)
         with nogil:
-            count = self.count_known(batch, start, now_ns)
+            count = self.count_known(batch, start)
         return count
 
-    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil:
+    cdef Py_ssize_t count_known(self, DatagramBatch batch, Py_ssize_t start) noexcept nogil:
         cdef Py_ssize_t index = start
         cdef PacketView packet
         cdef PyObject *slot
@@ -113,11 +114,12 @@ cdef class InOrder(StreamIndex):
             if packet.kind != KIND_DATA or packet.flags & (PACKET_REPAIR | PACKET_GOODBYE):
                 break
             slot = self.find(packet.publisher_id, packet.group)
-            if slot is NULL or not is_known(<StreamCursor>slot, &packet, batch.sources[index]):
+            if slot is NULL or not is_known(<StreamCursor>slot, &packet):
+                break
+            if (<StreamCursor>slot).source_key != batch.sources[index] and not self._is_authenticating:
                 break
             if parse_contents(batch.data, &packet, &self._messages[self._message_count]) != ERROR_NONE:
                 break
-            (<StreamCursor>slot).heard_ns = now_ns
             index += 1
         return index - start
 
@@ -212,12 +214,11 @@ cdef inline bint is_next(StreamCursor cursor, const PacketView *packet, uint64_t
     )
 
 
-cdef inline bint is_known(StreamCursor cursor, const PacketView *packet, uint64_t source_key) noexcept nogil:
+cdef inline bint is_known(StreamCursor cursor, const PacketView *packet) noexcept nogil:
     return (
         cursor.is_smooth
         and cursor.epoch == packet.epoch
         and cursor.is_replay == (packet.flags & PACKET_REPLAY != 0)
-        and cursor.source_key == source_key
         and packet.gap < packet.sequence
         and cursor.known_from <= packet.sequence < cursor.next_sequence
     )

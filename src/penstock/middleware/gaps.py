@@ -57,6 +57,11 @@ class Gaps:
         self._gaps[low:high] = rest
         return low < high
 
+    def overlaps(self, first: int, last: int) -> bool:
+        """True if a packet from `first` to `last` is missing."""
+        low, high = self._span(first, last)
+        return low < high
+
     def forgive(self, last: int) -> None:
         """What is missing up to `last`, without a break, is not."""
         low, high = self._span(last, last)

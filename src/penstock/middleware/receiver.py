@@ -61,10 +61,13 @@ class Receiver:
     """The core of one receiver. Streams are learned from the packets themselves; or, with `only_expected`, behind a
     filter that tells of them.
 
-    With an `authenticator` a datagram that is not authentic changes nothing but a counter.
+    With an `authenticator` a datagram that is not authentic changes nothing but a counter. The tag then identifies the
+    publisher, and the source address does not: anybody can record an authentic datagram and send it again. A stream
+    follows the address of its newest packet, and duplicates change nothing. With `only_expected` the filter's address
+    identifies a stream as before.
 
     Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
-    admits() and hear().
+    admits(), note_source() and hear().
     """
 
     messages_counter = "messages_delivered"
@@ -88,6 +91,7 @@ class Receiver:
         fast_path = in_order or InOrder(randomness.below(2**64), authenticator=authenticator)
         self.in_order = fast_path
         self._authenticator = fast_path.authenticator
+        self._is_known_by_tag = fast_path.authenticator is not None and not only_expected
         if self._authenticator is not None:
             watch_refused(self.counters, self._authenticator)
         self.counters.watch("packets_received", lambda: fast_path.packets_taken)
@@ -133,6 +137,9 @@ class Receiver:
         """Whether a stream that is not known may begin."""
         return True
 
+    def note_source(self, stream: IncomingStream) -> None:
+        """Packets of the stream come from another address now."""
+
     def forget(self, group: int) -> list[ReceiverInstruction]:
         """The group is listened to no longer: its streams are over, nothing of them is missing, and when they return
         they begin as if they were new."""
@@ -174,7 +181,7 @@ class Receiver:
             if self._refuses is not None and (passed := self.in_order.pass_over(batch, index, self._refuses)):
                 self.counters.add("packets_dropped", passed, cause=Cause.REPLAY)
                 index += passed
-            if passed := self.in_order.pass_known(batch, index, now_ns):
+            if passed := self.in_order.pass_known(batch, index):
                 self.counters.add("packets_received", passed)
                 self.counters.add("packets_dropped", passed, cause=Cause.DUPLICATE)
                 index += passed
@@ -217,7 +224,7 @@ class Receiver:
         instructions: list[ReceiverInstruction] = []
         if packet.kind == Kind.NACK and self.config.nack == "multicast":
             stream.suppress(ranges, now_ns)
-        elif packet.kind == Kind.GONE and stream.may_come_from(event.source, is_repair=True):
+        elif packet.kind == Kind.GONE and (self._is_known_by_tag or stream.may_come_from(event.source, is_repair=True)):
             for first, last in ranges:
                 instructions += stream.give_up(first, last, Cause.GONE)
         else:
@@ -286,16 +293,39 @@ class Receiver:
             if stream is None:
                 return instructions
             instructions.append(StreamStarted(key, stream.epoch, stream.next_sequence, is_replay))
-        elif packet.epoch < stream.epoch or not stream.may_come_from(source, is_repair=is_repair):
+        is_foreign = not stream.may_come_from(source, is_repair=is_repair)
+        if packet.epoch < stream.epoch or (is_foreign and not self._is_known_by_tag):
             return self._refuse(stream, packet, source, now_ns)
-        elif is_replay != stream.is_replay:
+        if is_replay != stream.is_replay:
             self.counters.add("packets_dropped", cause=Cause.REPLAY)
             return []
-        stream.heard_ns = now_ns
+        if stream.lacks(packet):
+            stream.heard_ns = now_ns
+            if is_foreign and not is_repair and packet.sequence > stream.newest_sequence:
+                instructions += self._follow(stream, source)
+        elif is_foreign:
+            self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
+            return []
         if source == stream.source:
             stream.source_key = event.source_key
         instructions += stream.take(packet, now_ns)
         return instructions + self._settle(stream)
+
+    def _follow(self, stream: IncomingStream, source: Address) -> list[ReceiverInstruction]:
+        """The newest packet is authentic and came from another address: request repairs there from now on.
+
+        A stream that returns to its former address has two senders: another host that sends recorded packets again, or
+        another publisher with the same id, epoch and key. This is reported once.
+        """
+        former = stream.former_source
+        stream.change_source(source)
+        self.counters.add("stream_sources_changed")
+        self.note_source(stream)
+        if source != former or stream.is_collision_reported:
+            return []
+        stream.is_collision_reported = True
+        assert stream.former_source is not None
+        return [Collision(stream.key, stream.epoch, source, stream.former_source)]
 
     def _expectation(self, key: StreamKey, epoch: int) -> Expect | None:
         expected = self._expected.get(key)
@@ -360,7 +390,7 @@ class Receiver:
         """The packet is of an older epoch, or of another publisher with the same id."""
         is_stale = packet.epoch < stream.epoch
         self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH if is_stale else Cause.ID_COLLISION)
-        is_straggler = is_stale and now_ns - stream.started_ns < STALE_GRACE_NS
+        is_straggler = is_stale and (self._is_known_by_tag or now_ns - stream.started_ns < STALE_GRACE_NS)
         if is_straggler or stream.is_collision_reported or packet.flags & REPAIR:
             return []
         stream.is_collision_reported = True

@@ -42,6 +42,7 @@ class IncomingStream(StreamCursor):
         self.epoch = epoch
         self.source = source
         self.repair_source = source
+        self.former_source: Address | None = None
         self.first_sequence = first
         self.next_sequence = first
         self.newest_sequence = first - 1
@@ -104,8 +105,17 @@ class IncomingStream(StreamCursor):
             return list(self._deliver(packet))
         return self._take_out_of_order(packet, now_ns)
 
+    def lacks(self, packet: Packet) -> bool:
+        """True if the packet is newer than all packets so far, or was missing; otherwise it is a duplicate."""
+        first = packet.sequence - packet.gap
+        return packet.sequence > self.newest_sequence or self.gaps.overlaps(first, packet.sequence)
+
     def may_come_from(self, source: Address, *, is_repair: bool) -> bool:
         return source == self.source or (is_repair and source == self.repair_source)
+
+    def change_source(self, source: Address) -> None:
+        self.former_source, self.source, self.source_key = self.source, source, 0
+        self.repair_source = source
 
     def expect(self, event: Expect, now_ns: int) -> list[ReceiverInstruction]:
         """It comes by way of a filter, from now on or still, which begins with a certain packet."""

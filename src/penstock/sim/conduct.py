@@ -5,6 +5,7 @@ LosslessChecker      where the network is mild and buffers are large, everything
 PaceChecker          nobody asks for the same packet again before the answer could have come
 PunctualityChecker   messages leave in time, and no stream in use is silent for longer than it may be
 CollisionChecker     nobody reports two publishers with one id where there are none
+SourceChecker        a stranger that sends recorded packets again does not stay the source of a stream
 """
 
 from collections import defaultdict
@@ -22,6 +23,7 @@ from penstock.middleware import (
 )
 from penstock.middleware.events import ReceiverInstruction
 from penstock.sim.checkers import MESSAGE_CAUSES, Checker, Viewer
+from penstock.sim.stranger import ADDRESS as STRANGER
 from penstock.wire import MessageFlag, decode
 from penstock.wire._authentication import strip_trailer
 
@@ -119,7 +121,31 @@ class PunctualityChecker(Checker):
 
 
 class CollisionChecker(Checker):
-    """Publishers of the plant have ids of their own."""
+    """Publishers of the plant have ids of their own; only a stranger may be reported."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
-        self.require(not isinstance(instruction, Collision), f"{viewer} sees ghosts: {instruction}")
+        if isinstance(instruction, Collision):
+            is_true = STRANGER in (instruction.owner, instruction.intruder)
+            self.require(is_true, f"{viewer} sees ghosts: {instruction}")
+
+
+class SourceChecker(Checker):
+    """Remembers since when the stranger's address has been the source of a stream. On a healthy network the next packet
+    of the publisher, a keep-alive at the latest, makes the publisher the source again."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        now_ns = plant.world.now_ns()
+        epochs = {publisher.publisher_id: publisher.epoch() for publisher in plant.publishers}
+        found = {
+            (receiver.viewer(), stream.key)
+            for receiver in plant.receivers
+            for stream in receiver.streams()
+            if stream.source == STRANGER and plant.is_healed and stream.epoch == epochs.get(stream.key.publisher_id)
+        }
+        self._since_ns = {each: self._since_ns.get(each, now_ns) for each in found}
+        limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + NS_PER_SECOND
+        for (viewer, key), since_ns in self._since_ns.items():
+            self.require(now_ns - since_ns <= limit_ns, f"{viewer} takes the stranger for the source of {key}")

@@ -9,6 +9,7 @@ from penstock.sim.log import describe
 from penstock.sim.world import World
 
 Handler = Callable[[bytes, Address], None]
+Tap = Callable[[bytes, Address, Address], None]
 
 
 class LinkFaults(msgspec.Struct, kw_only=True):
@@ -43,10 +44,15 @@ class Network:
         self._handlers: dict[Address, Handler] = {}
         self._members: dict[int, list[Address]] = {}
         self._cut: set[tuple[str, str]] = set()
+        self._taps: list[Tap] = []
 
     def attach(self, address: Address, handler: Handler) -> None:
         """Datagrams to `address` go to `handler` from now on."""
         self._handlers[address] = handler
+
+    def tap(self, tap: Tap) -> None:
+        """Show every unicast datagram, with its source and destination, to somebody on the wire."""
+        self._taps.append(tap)
 
     def detach(self, address: Address) -> None:
         self._handlers.pop(address, None)
@@ -76,6 +82,8 @@ class Network:
         self.faults = LinkFaults()
 
     def unicast(self, source: Address, destination: Address, data: bytes) -> None:
+        for tap in self._taps:
+            tap(data, source, destination)
         self._transmit(source, destination, data)
 
     def multicast(self, source: Address, group: int, data: bytes) -> None:

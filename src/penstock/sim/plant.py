@@ -14,6 +14,7 @@ from penstock.sim.conduct import (
     LosslessChecker,
     PaceChecker,
     PunctualityChecker,
+    SourceChecker,
 )
 from penstock.sim.disk import DiskFaults
 from penstock.sim.faults import FaultSchedule
@@ -42,7 +43,8 @@ class PlantOptions(msgspec.Struct, kw_only=True):
     fault_interval_ms: int = 0
     """Mean time between crashes, stalls, cuts and storms; 0 for none."""
     is_authentic: bool = False
-    """Whether publishers and receivers have keys; then a stranger without one forges packets."""
+    """True if publishers and receivers have keys; a stranger without a key then forges packets and sends recorded ones
+    again."""
 
     def is_mild(self) -> bool:
         """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
@@ -113,6 +115,7 @@ class Summary(msgspec.Struct, kw_only=True):
     packets_reported_lost: int
     crashes: int
     packets_forged: int
+    packets_resent: int
 
 
 class MiddlewarePlant:
@@ -128,6 +131,7 @@ class MiddlewarePlant:
         self.nodes: list[Node] = [*self.receivers, *self.publishers]
         self.stranger = Stranger(self) if options.is_authentic else None
         self.faults = FaultSchedule(self)
+        self.is_healed = False  # faults have ended
         stories = StoryChecker(joins_at_start=options.receiver.join == "start")
         self.contents = ContentChecker()
         self.checkers: list[Checker] = [
@@ -138,6 +142,7 @@ class MiddlewarePlant:
             PaceChecker(options.receiver),
             PunctualityChecker(),
             CollisionChecker(),
+            SourceChecker(),
         ]
         if options.is_mild():
             self.checkers.append(LosslessChecker())
@@ -179,6 +184,7 @@ class MiddlewarePlant:
         Of several publishers one is killed, unless told otherwise; the others say goodbye.
         """
         self.faults.stop()
+        self.is_healed = True
         self.run(NS_PER_SECOND)
         for publisher in self.publishers:
             publisher.rest()
@@ -208,6 +214,7 @@ class MiddlewarePlant:
             packets_reported_lost=total("packets_lost"),
             crashes=self.faults.crashes,
             packets_forged=self.stranger.forged if self.stranger is not None else 0,
+            packets_resent=self.stranger.resent if self.stranger is not None else 0,
         )
 
 

@@ -1,9 +1,14 @@
-"""A stranger on the network: a host without a key that forges whatever may disturb publishers and receivers."""
+"""A stranger on the network: a host without a key that forges datagrams, and sends recorded ones again, to disturb
+publishers and receivers."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.base.clock import NS_PER_MS
+from penstock.base.errors import PacketError
 from penstock.base.limits import EPOCH_MAX
 from penstock.middleware import Address
 from penstock.sim.log import describe
@@ -31,6 +36,17 @@ EPOCHS = 100_000
 ADDRESS: Address = ("stranger", 6_666)
 FORGERIES_PER_PACKET = 3
 PAUSE_NS = 5 * NS_PER_MS
+RECORDED_MAX = 64
+"""Datagrams recorded at the beginning, and as many of the newest."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A datagram that somebody else sent, to a group or to one address."""
+
+    data: bytes
+    source: Address
+    group: int = 0
+    destination: Address | None = None
 
 
 def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
@@ -41,7 +57,8 @@ def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
 
 class Stranger:
     """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, or
-    from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet."""
+    from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet. It also
+    records authentic datagrams, requests included, and sends them again."""
 
     def __init__(self, plant: "MiddlewarePlant") -> None:
         self._plant = plant
@@ -50,18 +67,48 @@ class Stranger:
             [scope(plant.options.publishers, AuthenticationKey(1, b"0123456789abcdef"))]
         )
         self._heard: tuple[bytes, Address] | None = None
+        self._oldest: list[Recorded] = []
+        self._newest: deque[Recorded] = deque(maxlen=RECORDED_MAX)
         self.forged = 0
+        self.resent = 0
 
     def start(self) -> None:
         network = self._plant.network
         network.attach(ADDRESS, self._hear)
         for group in self._plant.groups:
             network.join(ADDRESS, group)
+        network.tap(lambda data, source, destination: self._record(Recorded(data, source, destination=destination)))
         self._wait()
 
     def _hear(self, data: bytes, source: Address) -> None:
         if data:
             self._heard = (data, source)
+        try:
+            packet = decode(strip_trailer(data))
+        except PacketError:  # the network damaged it
+            return
+        self._record(Recorded(data, source, packet.group))
+
+    def _record(self, heard: Recorded) -> None:
+        if heard.source == ADDRESS:
+            return
+        if len(self._oldest) < RECORDED_MAX:
+            self._oldest.append(heard)
+        self._newest.append(heard)
+
+    def _resend(self) -> None:
+        """Send a recorded datagram again: to where it went, or to a receiver; from where it came, or from here."""
+        recorded = self._randomness.choose([*self._oldest, *self._newest])
+        source = recorded.source if self._randomness.chance(0.3) else ADDRESS
+        network = self._plant.network
+        self.resent += 1
+        self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"resends {describe(recorded.data)}")
+        if recorded.destination is not None:
+            network.unicast(source, recorded.destination, recorded.data)
+        elif self._randomness.chance(0.5):
+            network.multicast(source, recorded.group, recorded.data)
+        else:
+            network.unicast(source, self._randomness.choose(self._plant.receivers).address(), recorded.data)
 
     def _wait(self) -> None:
         self._plant.world.after(1 + self._randomness.below(2 * PAUSE_NS), self._forge)
@@ -73,8 +120,9 @@ class Stranger:
         data, publisher = self._heard
         try:
             packet = decode(strip_trailer(data))
-        except Exception:  # the network damaged it
+        except PacketError:  # the network damaged it
             return
+        self._resend()
         for _ in range(FORGERIES_PER_PACKET):
             kinds: list[Callable[[Packet], bytes]] = [
                 self._next,
