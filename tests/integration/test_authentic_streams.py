@@ -22,7 +22,8 @@ from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel, group_socket, host_socket
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
-from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher, encode_nack
+from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher, decode, encode_nack
+from penstock.wire._authentication import strip_trailer
 from waiting import wait_until
 
 ATTACKS = ["next", "far", "discontinuity", "sealed", "epoch", "end"]
@@ -194,10 +195,19 @@ def test_a_request_without_a_key_is_not_answered() -> None:
         stranger.sendto(request, publisher.address)
         dropped = publisher.counters
         wait_until(lambda: dropped.by_cause("packets_dropped").get(Cause.UNAUTHENTICATED, 0) == 1, "the drop")
-        stranger.sendto(request + Authenticator([scope()]).trailer(request), publisher.address)
+        request = encode_nack(A_ID, channel.group_id, 1, [(1, 10)], requester=7, number=1)
+        authentic = request + Authenticator([scope()]).trailer(request)
+        stranger.sendto(authentic, publisher.address)
         stranger.settimeout(60)
-        assert len(stranger.recv(65_536)) > 0
+        assert sorted(decode(strip_trailer(stranger.recv(65_536))).sequence for _ in range(10)) == [*range(1, 11)]
         assert publisher.counters["nacks_received"] == 1
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:  # sends the recorded request again
+            other.bind(("127.0.0.1", 0))
+            for asking in (stranger, other):
+                asking.sendto(authentic, publisher.address)
+            wait_until(lambda: dropped.by_cause("packets_dropped").get(Cause.STALE_REQUEST, 0) == 2, "the drops")
+        assert publisher.counters["nacks_received"] == 1
+        assert publisher.counters["repairs_sent"] == 10
 
 
 @pytest.mark.spec("AUTH-3")

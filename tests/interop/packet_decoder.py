@@ -101,6 +101,12 @@ def decode(data: bytes) -> Packet:
     return Packet(kind, flags, publisher_id, group, epoch, sequence, gap, extensions, messages, ranges)
 
 
+def request_number(packet: Packet) -> tuple[int, int]:
+    """Of a NACK: the requester, and the number of its request."""
+    assert packet.kind == 2
+    return packet.sequence, packet.gap
+
+
 def verdict(data: bytes) -> Packet | str:
     """The packet, or the name of the cause why it is none."""
     try:

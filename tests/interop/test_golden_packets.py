@@ -88,7 +88,7 @@ def all_extensions() -> list[bytes]:
 
 
 def nack() -> list[bytes]:
-    return [encode_nack(*STREAM, [(3, 3), (5, 2**64 - 1)])]
+    return [encode_nack(*STREAM, [(3, 3), (5, 2**64 - 1)], requester=0x1020304050607080, number=9)]
 
 
 def gone() -> list[bytes]:
@@ -149,6 +149,7 @@ def test_what_the_golden_packets_say() -> None:
     assert (last.flags, last.sequence, last.messages) == (17, 2**64 - 1, [])
     (request,) = map(packet_decoder.decode, golden("nack"))
     assert (request.kind, request.ranges) == (2, [(3, 3), (5, 2**64 - 1)])
+    assert packet_decoder.request_number(request) == (0x1020304050607080, 9)
     (answer,) = map(packet_decoder.decode, golden("gone"))
     assert (answer.kind, answer.ranges) == (3, [(1, 2)])
 

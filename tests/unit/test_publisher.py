@@ -192,7 +192,7 @@ def test_requests_for_others_and_bad_datagrams_are_not_answered() -> None:
     assert nack(core, (1, 1), epoch=2) == []
     foreign = encode_nack(PUBLISHER_ID + 1, GROUP, 1, [(1, 1)])
     other_group = encode_nack(PUBLISHER_ID, GROUP + 1, 1, [(1, 1)])
-    for data in (foreign, other_group, packets(1)[0], b"", b"garbage" * 20, foreign[:-1]):
+    for data in (foreign, other_group, packets(1)[0], b"", b"garbage" * 20, other_group[:-1]):
         assert core.handle(DatagramReceived(data, SOURCE), 0) == []
     expected = {Cause.FOREIGN: 2, Cause.TRUNCATED: 1, Cause.UNKNOWN_STREAM: 2}
     assert core.counters.by_cause("packets_dropped") == expected

@@ -23,7 +23,9 @@ from penstock.middleware import (
     StreamStarted,
     Unicast,
 )
-from penstock.wire import Authenticator, DatagramBatch, PacketFlag, encode_gone
+from penstock.middleware import receiver as receiving
+from penstock.wire import Authenticator, DatagramBatch, PacketFlag, decode, encode_gone
+from penstock.wire._authentication import strip_trailer
 from unit.authentication_kit import authentic, scope
 from unit.filter_module_kit import Harness
 from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, SOURCE, NoRandomness, of, packets
@@ -179,3 +181,19 @@ def test_without_keys_copies_do_not_keep_a_stream_alive_either() -> None:
     take(core, packets(3))
     take(core, packets(3), EXPIRY_NS // 2)
     assert [each.heard_ns for each in core.streams()] == [0]
+
+
+@pytest.mark.spec("AUTH-3")
+def test_requests_are_numbered_and_a_used_up_requester_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = receiver()
+    monkeypatch.setattr(receiving, "REQUEST_NUMBER_MAX", 2)
+    core._request_number = 2
+    take(core, made(1))
+    asked = []
+    for now_ns, first in enumerate((3, 5, 7), start=1):
+        take(core, made(1, first=first), now_ns)
+        (request,) = of(Unicast, core.handle(Tick(), now_ns))
+        packet = decode(strip_trailer(request.data))
+        asked.append((packet.sequence, packet.gap, packet.ranges))
+        take(core, made(1, first=first - 1), now_ns)
+    assert asked == [(1, 1, [(2, 2)]), (1, 2, [(4, 4)]), (1, 1, [(6, 6)])]

@@ -4,9 +4,9 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.middleware import DatagramReceived, Publisher, PublisherConfig, Unicast
-from penstock.middleware._requests import RequestGate
+from penstock.middleware._requests import REQUESTERS_MAX, RequestGate
 from penstock.middleware.limiting import RepairLimits
-from penstock.middleware.publisher import REPAIR_SLICE, REPAIRS_PENDING_MAX
+from penstock.middleware.publisher import REPAIR_PACE_NS, REPAIR_SLICE, REPAIRS_PENDING_MAX
 from penstock.wire import DatagramBatch, encode_nack
 from unit.authentication_kit import KEY, authentic
 from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, publish
@@ -27,23 +27,41 @@ def ask(core: Publisher, first: int, last: int, now_ns: int = 0, source: tuple[s
     return [each for each in core.handle(DatagramReceived(request, source), now_ns) if isinstance(each, Unicast)]
 
 
-def rest(core: Publisher, now_ns: int) -> int:
-    """Packets that further Ticks at this time send again."""
+def rest(core: Publisher, now_ns: int) -> tuple[int, int]:
+    """The packets that further Ticks send again, and the time after the last one."""
     sent = 0
-    while (due_ns := core.next_deadline_ns()) is not None and due_ns <= now_ns and core._repairs:
+    while core._repairs:
+        due_ns = core.next_deadline_ns()
+        assert due_ns is not None
+        assert [each for each in core.handle(Tick(), max(now_ns, due_ns - 1)) if isinstance(each, Unicast)] == []
+        now_ns = max(now_ns, due_ns)
         answers = [each for each in core.handle(Tick(), now_ns) if isinstance(each, Unicast)]
         assert len(answers) <= REPAIR_SLICE
         sent += len(answers)
-    return sent
+    return sent, now_ns
 
 
 @pytest.mark.spec("AUTH-3")
 def test_one_request_is_answered_in_slices() -> None:
-    core = filled(1_000)
+    core = filled(1_000, keep_alive_first_ms=10_000, keep_alive_ms=10_000)
     assert len(ask(core, 1, 1_000)) == REPAIR_SLICE
-    assert core.next_deadline_ns() == 0
-    assert rest(core, 0) == 1_000 - REPAIR_SLICE
+    assert core.next_deadline_ns() == REPAIR_PACE_NS
+    assert rest(core, 0) == (1_000 - REPAIR_SLICE, 31 * REPAIR_PACE_NS)
     assert core.counters["repairs_sent"] == 1_000
+
+
+@pytest.mark.spec("AUTH-3")
+def test_many_small_requests_get_no_more_than_the_slice() -> None:
+    core = filled(1_000, keep_alive_first_ms=10_000, keep_alive_ms=10_000)
+    sent = [len(ask(core, number, number, number)) for number in range(1, 101)]  # a nanosecond apart
+    assert sent == [1] * REPAIR_SLICE + [0] * (100 - REPAIR_SLICE)
+    assert rest(core, 100) == (100 - REPAIR_SLICE, 1 + 3 * REPAIR_PACE_NS)
+
+
+@pytest.mark.spec("AUTH-3")
+def test_the_slice_grows_with_the_rate() -> None:
+    core = filled(1_000, repair_rate_max=200_000, repair_source_rate_max=200_000)
+    assert len(ask(core, 1, 1_000)) == 200
 
 
 @pytest.mark.spec("AUTH-3")
@@ -53,7 +71,7 @@ def test_packets_sent_again_are_limited_by_source_and_in_total() -> None:
     )
 
     def sent(source: tuple[str, int], now_ns: int) -> int:
-        return len(ask(core, 1, 1_000, now_ns, source)) + rest(core, now_ns)
+        return len(ask(core, 1, 1_000, now_ns, source)) + rest(core, now_ns)[0]
 
     assert sent(SOURCE, 0) == 50  # the burst of one source, and of all
     assert sent(SOURCE, 0) == 0
@@ -79,7 +97,7 @@ def test_a_packet_that_made_room_meanwhile_is_not_sent_again() -> None:
     ask(core, 1, 100)
     for number in range(100):
         publish(core, str(number).encode())
-    assert rest(core, 0) == 0
+    assert rest(core, 0)[0] == 0
     assert core.counters["repairs_unavailable"] == 100 - REPAIR_SLICE
 
 
@@ -138,7 +156,63 @@ def test_requests_without_a_key_take_no_tokens() -> None:
     forged = requests(20)
     core.admit(forged, SECOND_NS)
     assert (len(forged), core.limited) == (0, 0)
-    request = authentic(encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 9)]))
+    request = numbered(1)
     good = requests(1, data=request)
     core.admit(good, SECOND_NS)
     assert bytes(good.datagram(0)) == request
+
+
+def numbered(number: int, requester: int = 7) -> bytes:
+    return authentic(encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 9)], requester=requester, number=number))
+
+
+def gate_with_keys(**values: object) -> RequestGate:
+    publisher = Publisher(PUBLISHER_ID, 1, PublisherConfig(), is_authenticated=True)
+    publisher.authenticate([KEY], KEY.key_id)
+    plenty = {"source_per_s": 1e9, "source_burst": 1e9, "total_per_s": 1e9, "total_burst": 1e9}
+    return gate(authenticator=publisher.authenticator, **(plenty | values))
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-3")
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_recorded_request_takes_no_tokens_and_is_not_admitted(in_batch: bool) -> None:
+    core = gate_with_keys(source_burst=2, source_per_s=1e-9)
+
+    def admit(data: bytes, source: tuple[str, int]) -> int:
+        if not in_batch:
+            return core.admits(data, 1 if source == SOURCE else 2, SECOND_NS)
+        batch = requests(1, source=source, data=data)
+        core.admit(batch, SECOND_NS)
+        return len(batch)
+
+    assert admit(numbered(5), SOURCE) == 1
+    assert [admit(numbered(5), source) for source in (SOURCE, OTHER) * 50] == [0] * 100
+    assert (core.stale, core.limited) == (100, 0)
+    assert admit(numbered(6), SOURCE) == 1
+    assert admit(numbered(7), SOURCE) == 0
+    assert (core.stale, core.limited) == (100, 1)
+
+
+@pytest.mark.spec("AUTH-3")
+def test_each_number_of_a_requester_is_admitted_once_in_a_window_of_64() -> None:
+    core = gate_with_keys()
+
+    def admitted(number: int, requester: int = 7) -> bool:
+        return core.admits(numbered(number, requester), 1, SECOND_NS)
+
+    assert [admitted(number) for number in (10, 12, 11, 11, 12, 10)] == [True, True, True, False, False, False]
+    assert [admitted(number) for number in (100, 37, 37, 36, 12)] == [True, True, False, False, False]
+    assert [admitted(number) for number in (2**32 - 1, 2**32 - 64, 2**32 - 65)] == [True, True, False]
+    assert [admitted(number, requester=8) for number in (3, 3)] == [True, False]  # another one counts by itself
+    assert [admitted(0, requester=9), admitted(1, requester=0)] == [False, False]  # without a number
+
+
+@pytest.mark.spec("AUTH-3", "AUTH-4")
+def test_the_requesters_that_are_remembered_are_bounded() -> None:
+    core = gate_with_keys()
+    for requester in range(1, 2 * REQUESTERS_MAX):
+        assert core.admits(numbered(1, requester), 1, requester)
+    recent = range(2 * REQUESTERS_MAX - 1_000, 2 * REQUESTERS_MAX)
+    stale = core.stale
+    refused = [not core.admits(numbered(1, requester), 1, SECOND_NS) for requester in recent]
+    assert sum(refused) == core.stale - stale > 990

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     UNVOUCHED = "unvouched"
     FORGED = "forged"
+    STALE_REQUEST = "stale_request"
     # packets that are well formed, but not wanted
     DUPLICATE = "duplicate"
     BEFORE_JOIN = "before_join"

@@ -151,10 +151,9 @@ class DataPath:
             self._see_to(why, self._sources[number], self._lanes[number])
 
     def _repair(self) -> None:
-        """Send packets again, for a share of the time: whoever asks for many must not hold up what is new."""
+        """Answer requests for a share of the time, so that requests for many packets do not delay new messages."""
         started_ns = time.monotonic_ns()
-        for data, address in self._repairs.receive():
-            self.outbound.receive(data, address, time.monotonic_ns())
+        self.outbound.receive(self._repairs.receive(), started_ns)
         now_ns = time.monotonic_ns()
         self._lane.repairs_from_ns = now_ns + REPAIR_PAUSE * (now_ns - started_ns)
 

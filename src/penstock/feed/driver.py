@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
@@ -219,6 +219,7 @@ class LiveAdapter:
             config.publisher,
             self._counted("publisher"),
             is_authenticated=bool(self.config.admin.url) and config.transport == "multicast",
+            seed=SystemRandomness().below(2**64),
         )
         outlet = self._socket.outlet if config.transport == "multicast" else None
         used = self._sources.models if config.models_in_band else []

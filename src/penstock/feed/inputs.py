@@ -1,7 +1,6 @@
 """A source stream of a live adapter: its sockets, its arbiter and its converter."""
 
 import socket
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from penstock.feed.formats import datagram_format
 from penstock.feed.lines.arbiter import LineArbiter
 from penstock.feed.lines.sources import open_source
 from penstock.feed.sessiondates import SessionDates
-from penstock.middleware.events import Address
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
 from penstock.security.brokering import ModelReference
@@ -136,12 +134,10 @@ class RepairSocket:
     def fd(self) -> int:
         return self._socket.fileno()
 
-    def receive(self) -> Iterator[tuple[bytes, Address]]:
-        """What is there now."""
+    def receive(self) -> DatagramBatch:
+        """The requests that are there now; good until the next call."""
         self._inlet.receive(0)
-        batch = self._inlet.batch
-        for index in range(len(batch)):
-            yield bytes(batch.datagram(index)), batch.source(index)
+        return self._inlet.batch
 
     def close(self) -> None:
         self._inlet.close()

@@ -22,14 +22,14 @@ from penstock.feed.inband import ModelsInBand
 from penstock.feed.sealed import seal_batch, seal_message
 from penstock.feed.sealing_lease import SealingLease
 from penstock.feed.service.published import cut
-from penstock.middleware import Close, DatagramReceived, Multicast, MulticastStored, Publish, PublishBatch, Publisher
+from penstock.middleware import Close, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
-from penstock.middleware.events import Address, OutgoingMessage, PublisherInstruction, Unicast
+from penstock.middleware.events import OutgoingMessage, PublisherInstruction, Unicast
 from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
-from penstock.wire import PacketStore
+from penstock.wire import DatagramBatch, PacketStore
 
 ROWS_MAX = 4_096
 """Messages packed at once, so that what is kept for repairs holds all their packets."""
@@ -120,9 +120,11 @@ class Outbound:
                 self._carry_out(self.publisher.handle(Publish(self.group, (sealed,)), now_ns))
         self.announce()
 
-    def receive(self, data: bytes, source: Address, now_ns: int) -> None:
-        """Somebody asks for packets again."""
-        self._carry_out(self.publisher.handle(DatagramReceived(data, source), now_ns))
+    def receive(self, batch: DatagramBatch, now_ns: int) -> None:
+        """Answer repair requests."""
+        self.publisher.gate.admit(batch, now_ns)
+        for index in range(len(batch)):
+            self._carry_out(self.publisher.answer(batch.datagram(index), batch.source(index), now_ns))
 
     def tick(self, now_ns: int) -> None:
         if self._may_leave:

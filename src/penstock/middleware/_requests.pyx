@@ -1,23 +1,33 @@
-"""Repair requests that come too fast are dropped before Python looks at them."""
+"""Repair requests that are not authentic, were received before, or come too fast are dropped before Python looks at
+them."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.wire._authentication cimport Authenticator
 from penstock.wire._codec cimport (
     KIND_NACK,
+    PACKET_GAP_AT,
     PACKET_HEADER_SIZE,
     PACKET_KIND_AT,
     PACKET_MAGIC,
     PACKET_MAGIC_AT,
     PACKET_PUBLISHER_ID_AT,
+    PACKET_SEQUENCE_AT,
     load_u16,
+    load_u32,
     load_u64,
 )
 from penstock.wire._datagrams cimport DatagramBatch
 
 cdef enum:
     BUCKETS = 4_096 # of sources, by a hash; those that share one share its tokens
+    SETS = 1_024    # of requesters, by a hash
+    WAYS = 8        # requesters in a set; the one heard longest ago makes room
+    WINDOW = 64     # newest numbers of a requester that are told apart; older ones are refused
+
+REQUESTERS_MAX = SETS * WAYS
+"""Number of requesters that a publisher with keys remembers."""
 
 cdef double NS_PER_S = 1e9
 
@@ -27,10 +37,22 @@ cdef struct Bucket:
     int64_t refilled_ns
 
 
+cdef struct Requester:
+    uint64_t requester # 0: a free place
+    uint64_t received  # bit n: the number `newest` - n was received
+    int64_t heard_ns
+    uint32_t newest
+
+
 cdef class RequestGate:
-    """Token buckets of requests, one for each source and one for all. What is no request to the publisher, or comes from
-    its `own` address, is removed without a word: on a shared group it hears everybody. With an `authenticator`, a request that is not
-    authentic takes no tokens, so nobody without a key uses up those of others."""
+    """Admits repair requests to one publisher. Datagrams that are no request to the publisher, or that come from its
+    `own` address, are removed and not counted: on a shared group a publisher hears everybody.
+
+    Requests take tokens, of a bucket for their source and of one for all. With an `authenticator`, a request takes
+    tokens only if it is authentic and was not received before: a requester numbers its requests, and the newest 64
+    numbers of each of the 8,192 requesters that were heard last are remembered (an anti-replay window, as in IPsec).
+    So a host without a key uses up no tokens, and a recorded request is answered once at most.
+    """
 
     cdef Bucket *_buckets
     cdef Bucket _total
@@ -40,50 +62,109 @@ cdef class RequestGate:
     cdef double _total_burst
     cdef uint64_t _seed
     cdef uint64_t _publisher_id
-    cdef uint64_t _own
+    cdef Requester *_requesters # only with an authenticator
     cdef Authenticator _authenticator
+    cdef public uint64_t own
     cdef readonly uint64_t limited
+    cdef readonly uint64_t stale
 
     def __cinit__(
-        self, uint64_t seed, *, uint64_t publisher_id, uint64_t own, double source_per_s, double source_burst, double total_per_s, double total_burst,
-        Authenticator authenticator = None,
+        self, uint64_t seed, *, uint64_t publisher_id, double source_per_s, double source_burst, double total_per_s,
+        double total_burst, Authenticator authenticator = None, uint64_t own = 0,
     ):
         self._seed = seed
         self._publisher_id = publisher_id
-        self._own = own
+        self.own = own
         self._source_per_s = source_per_s
         self._source_burst = source_burst
         self._total_per_s = total_per_s
         self._total_burst = total_burst
         self._authenticator = authenticator
         self._buckets = <Bucket *>PyMem_Calloc(BUCKETS, sizeof(Bucket))
-        if self._buckets is NULL:
+        if authenticator is not None:
+            self._requesters = <Requester *>PyMem_Calloc(SETS * WAYS, sizeof(Requester))
+        if self._buckets is NULL or (authenticator is not None and self._requesters is NULL):
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self._buckets)
+        PyMem_Free(self._requesters)
 
     def admit(self, DatagramBatch batch not None, int64_t now_ns) -> None:
-        """Remove from the batch what comes too fast or is not authentic. Trailers stay."""
+        """Remove all datagrams that are not admitted from the batch. Trailers stay."""
         cdef Py_ssize_t index, kept = 0
         if self._authenticator is not None:
             self._authenticator.update()
         for index in range(batch.count):
-            if batch.sources[index] == self._own or self.is_for_others(
-                batch.data + index * batch.stride, batch.sizes[index]
+            if not self.admits_one(
+                batch.data + index * batch.stride, batch.sizes[index], batch.sources[index], now_ns
             ):
-                continue
-            if self._authenticator is not None and not self._authenticator.is_authentic(
-                batch.data + index * batch.stride, batch.sizes[index]
-            ):
-                continue
-            if not self.is_within(batch.sources[index], now_ns):
-                self.limited += 1
                 continue
             if kept < index:
                 batch.move(kept, index)
             kept += 1
         batch.count = kept
+
+    def admits(self, data not None, uint64_t source, int64_t now_ns) -> bool:
+        """Whether a single datagram is admitted; `source` is a number that stands for its address."""
+        cdef const uint8_t[::1] content = memoryview(data).cast("B")
+        if self._authenticator is not None:
+            self._authenticator.update()
+        if content.shape[0] > UINT32_MAX:
+            return False
+        return self.admits_one(
+            &content[0] if content.shape[0] else NULL, <uint32_t>content.shape[0], source, now_ns
+        )
+
+    cdef bint admits_one(self, const uint8_t *data, uint32_t size, uint64_t source, int64_t now_ns) noexcept:
+        if (self.own and source == self.own) or self.is_for_others(data, size):
+            return False
+        if self._authenticator is not None:
+            if not self._authenticator.is_authentic(data, size):
+                return False
+            if not self.is_new(load_u64(data + PACKET_SEQUENCE_AT), load_u32(data + PACKET_GAP_AT), now_ns):
+                self.stale += 1
+                return False
+        if not self.is_within(source, now_ns):
+            self.limited += 1
+            return False
+        return True
+
+    cdef bint is_new(self, uint64_t requester, uint32_t number, int64_t now_ns) noexcept:
+        """Whether this number of the requester was not received before, and is among the newest 64; it is from now on."""
+        cdef Requester *found = self.find_requester(requester)
+        cdef uint32_t distance
+        if requester == 0 or number == 0:
+            return False
+        if found.requester != requester:
+            found.requester, found.newest, found.received = requester, number, 1
+        elif number > found.newest:
+            distance = number - found.newest
+            found.received = found.received << distance | 1 if distance < WINDOW else 1
+            found.newest = number
+        else:
+            distance = found.newest - number
+            if distance >= WINDOW or found.received >> distance & 1:
+                return False
+            found.received |= <uint64_t>1 << distance
+        found.heard_ns = now_ns
+        return True
+
+    cdef Requester *find_requester(self, uint64_t requester) noexcept:
+        """The requester's place, or the place of its set that is free or was heard longest ago."""
+        cdef Requester *places = &self._requesters[self.mixed(requester) % SETS * WAYS]
+        cdef Requester *oldest = places
+        cdef int way
+        for way in range(WAYS):
+            if places[way].requester == requester:
+                return &places[way]
+            if oldest.requester and (places[way].requester == 0 or places[way].heard_ns < oldest.heard_ns):
+                oldest = &places[way]
+        return oldest
+
+    cdef uint64_t mixed(self, uint64_t value) noexcept:
+        value = (value ^ self._seed) * <uint64_t>0x9E3779B97F4A7C15
+        return value ^ value >> 32
 
     cdef bint is_for_others(self, const uint8_t *data, uint32_t size) noexcept:
         if size < PACKET_HEADER_SIZE or load_u16(data + PACKET_MAGIC_AT) != PACKET_MAGIC:
@@ -91,8 +172,7 @@ cdef class RequestGate:
         return data[PACKET_KIND_AT] != KIND_NACK or load_u64(data + PACKET_PUBLISHER_ID_AT) != self._publisher_id
 
     cdef bint is_within(self, uint64_t source, int64_t now_ns) noexcept:
-        cdef uint64_t mixed = (source ^ self._seed) * <uint64_t>0x9E3779B97F4A7C15
-        cdef Bucket *bucket = &self._buckets[(mixed ^ mixed >> 32) % BUCKETS]
+        cdef Bucket *bucket = &self._buckets[self.mixed(source) % BUCKETS]
         refill(bucket, self._source_per_s, self._source_burst, now_ns)
         refill(&self._total, self._total_per_s, self._total_burst, now_ns)
         if bucket.tokens < 1 or self._total.tokens < 1:

@@ -48,8 +48,9 @@ class PublisherConfig(Config, frozen=True):
     repair_packets_max: Count = 1_024
     """Most packets sent again for one request, so that a small datagram cannot ask for a flood."""
 
-    repair_rate_max: Count = 100_000
-    """Retransmitted packets per second in total; receivers request missing packets again."""
+    repair_rate_max: Count = 32_000
+    """Retransmitted packets per second in total, in slices of one millisecond; receivers request missing packets
+    again."""
 
     repair_source_rate_max: Count = 20_000
     """The same for one address."""

@@ -23,14 +23,12 @@ from penstock.base.errors import ConfigurationError, LocalProtocolError, Penstoc
 from penstock.base.ids import random_publisher_id
 from penstock.base.log import logger
 from penstock.middleware._lanes import LanePublisher, PublishingLane
-from penstock.middleware._requests import RequestGate
 from penstock.middleware.batch import Packable
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.direct import direct_message, direct_topic
 from penstock.middleware.events import (
     Address,
     Close,
-    DatagramReceived,
     Multicast,
     MulticastStored,
     OutgoingMessage,
@@ -42,7 +40,6 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.files import claim_epoch
 from penstock.middleware.grouping import batch_by_group, messages_by_group
-from penstock.middleware.limiting import BURSTS_PER_SECOND
 from penstock.middleware.publisher import Publisher
 from penstock.middleware.receiving_driver import MulticastReceiver, Received, note_unsent
 from penstock.model import Message
@@ -102,7 +99,12 @@ class MulticastPublisher(LanePublisher):
         self.counters = counters or Counters("publisher")
         super().__init__(channel.group_id, groups)
         self._core = Publisher(
-            identity, epoch, config or PublisherConfig(), self.counters, is_authenticated=keys is not None
+            identity,
+            epoch,
+            config or PublisherConfig(),
+            self.counters,
+            is_authenticated=keys is not None,
+            seed=SystemRandomness().below(2**64),
         )
         if keys is not None:
             self._core.authenticate(keys, keys[-1].key_id if keys else 0)
@@ -120,19 +122,7 @@ class MulticastPublisher(LanePublisher):
         self._is_closed = threading.Event()  # the core has nothing more to say
         self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
-        limits = self._core.config
-        self._gate = RequestGate(
-            SystemRandomness().below(2**64),
-            publisher_id=identity,
-            own=self._own_key,
-            source_per_s=limits.request_source_rate_max,
-            source_burst=max(BATCH, limits.request_source_rate_max / BURSTS_PER_SECOND),
-            total_per_s=limits.request_rate_max,
-            total_burst=max(BATCH, limits.request_rate_max / BURSTS_PER_SECOND),
-            authenticator=self._core.authenticator,
-        )
-        gate = self._gate
-        self.counters.watch("nacks_limited", lambda: gate.limited)
+        self._core.gate.own = self._own_key
         self._wakes_ns = 0  # when the thread looks at the core's deadline again
         self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
@@ -248,11 +238,11 @@ class MulticastPublisher(LanePublisher):
         try:
             while not self._is_stopped:
                 self._inlet.receive(wait_ns)
-                self._gate.admit(batch, time.monotonic_ns())
+                self._core.gate.admit(batch, time.monotonic_ns())
                 for index in range(len(batch)):
-                    event = DatagramReceived(batch.datagram(index), batch.source(index))
+                    request, source = batch.datagram(index), batch.source(index)
                     with self.turn:
-                        answers = self._carry_out_here(self._core.handle(event, time.monotonic_ns()))
+                        answers = self._carry_out_here(self._core.answer(request, source, time.monotonic_ns()))
                     self._send_each(answers)
                 with self.turn:
                     wait_ns, answers = self._tick(time.monotonic_ns())

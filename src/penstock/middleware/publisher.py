@@ -1,17 +1,21 @@
 """The sending side: messages in, numbered packets out, repairs for whoever missed some."""
 
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from penstock.base.clock import NS_PER_MS, NS_PER_US
+from typing_extensions import Buffer
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
 from penstock.base.ids import PUBLISHER_ID_MAX
 from penstock.base.limits import EPOCH_MAX
 from penstock.middleware._outgoing import OutgoingCursor
-from penstock.middleware.authenticity import authentic_packet, watch_refused
+from penstock.middleware._requests import RequestGate
+from penstock.middleware.authenticity import watch_refused
 from penstock.middleware.config import PublisherConfig
 from penstock.middleware.events import (
     Address,
@@ -27,7 +31,7 @@ from penstock.middleware.events import (
     Unicast,
 )
 from penstock.middleware.gaps import merged
-from penstock.middleware.limiting import RepairLimits
+from penstock.middleware.limiting import BURSTS_PER_SECOND, RepairLimits
 from penstock.topics import check_topic
 from penstock.wire import (
     RANGES_MAX,
@@ -45,11 +49,18 @@ from penstock.wire import (
     encode_gone,
     restamp,
 )
+from penstock.wire._authentication import source_key, strip_trailer
 
 TOPICS_REMEMBERED_MAX = 65_536
 
+REPAIR_PACE_NS = NS_PER_MS
+"""Time between two slices of retransmitted packets, in which new messages are published."""
+
 REPAIR_SLICE = 32
-"""Packets retransmitted in one slice, before new messages are published."""
+"""Packets retransmitted in one slice; more if repair_rate_max needs it."""
+
+REQUEST_BURST_MIN = 16
+"""Requests that are admitted at once in any case."""
 
 REPAIRS_PENDING_MAX = 8_192
 """Packets that wait for retransmission."""
@@ -67,6 +78,10 @@ class Publisher:
     With `is_authenticated` every packet has an authentication trailer, and requests without one are refused. Packets
     that are made before authenticate() was called have a trailer without a tag: receivers refuse them, and get them by
     repair when there is a key.
+
+    Repair requests pass the `gate` and are answered in slices, REPAIR_PACE_NS apart. handle(DatagramReceived) does
+    both; a driver with batches of datagrams has the gate admit a batch, and then calls answer() for each datagram.
+    `seed` keeps others from predicting which sources share a token bucket.
     """
 
     def __init__(
@@ -77,6 +92,7 @@ class Publisher:
         counters: Counters | None = None,
         *,
         is_authenticated: bool = False,
+        seed: int = 0,
     ) -> None:
         if not 1 <= publisher_id <= PUBLISHER_ID_MAX:
             raise LocalProtocolError(f"publisher id {publisher_id} is not in 1 to 2**64 - 1")
@@ -95,11 +111,24 @@ class Publisher:
         self._linger_deadline_ns = 0
         self._limits = RepairLimits(config.repair_source_rate_max, config.repair_rate_max, config.repair_packets_max)
         self._repairs: deque[tuple[_OutgoingStream, int, Address]] = deque()  # to be sent, in slices
-        self._repaired_ns = 0  # when the last slice was sent
+        self._repair_slice = max(REPAIR_SLICE, -(-config.repair_rate_max * REPAIR_PACE_NS // NS_PER_SECOND))
+        self._slice_left = 0
+        self._next_slice_ns: int | None = None
         self._key: AuthenticationKey | None = None
         self._authenticator = Authenticator() if is_authenticated else None
         if self._authenticator is not None:
             watch_refused(self.counters, self._authenticator)
+        self.gate = gate = RequestGate(
+            seed,
+            publisher_id=publisher_id,
+            source_per_s=config.request_source_rate_max,
+            source_burst=max(REQUEST_BURST_MIN, config.request_source_rate_max / BURSTS_PER_SECOND),
+            total_per_s=config.request_rate_max,
+            total_burst=max(REQUEST_BURST_MIN, config.request_rate_max / BURSTS_PER_SECOND),
+            authenticator=self._authenticator,
+        )
+        self.counters.watch("nacks_limited", lambda: gate.limited)
+        self.counters.watch("packets_dropped", lambda: gate.stale, cause=Cause.STALE_REQUEST)
 
     @property
     def authenticator(self) -> Authenticator | None:
@@ -139,7 +168,10 @@ class Publisher:
             case PublishBatch():
                 return self._stream(event.group, now_ns).publish_batch(event, now_ns)
             case DatagramReceived():
-                return self._answer(event, now_ns)
+                source_number = event.source_key or source_key(event.source) or zlib.crc32(repr(event.source).encode())
+                if not self.gate.admits(event.data, source_number, now_ns):
+                    return []
+                return self.answer(event.data, event.source, now_ns)
             case Tick():
                 return self._tick(now_ns)
             case Close():
@@ -155,9 +187,9 @@ class Publisher:
     def next_deadline_ns(self) -> int | None:
         if self._state is _State.CLOSED:
             return None
-        if self._repairs:
-            return self._repaired_ns  # the next slice, at once
         deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
+        if self._repairs and self._next_slice_ns is not None:
+            deadlines.append(self._next_slice_ns)
         if self._state is _State.LINGERING:
             deadlines.append(self._linger_deadline_ns)
         return min(deadlines, default=None)
@@ -202,12 +234,10 @@ class Publisher:
             instructions += stream.say_goodbye(now_ns)
         return instructions
 
-    def _answer(self, event: DatagramReceived, now_ns: int) -> list[PublisherInstruction]:
-        data = authentic_packet(self._authenticator, event)
-        if data is None:
-            return []
+    def answer(self, data: Buffer, source: Address, now_ns: int) -> list[PublisherInstruction]:
+        """Answer a datagram that the gate has admitted."""
         try:
-            packet = decode(data)
+            packet = decode(strip_trailer(data))
         except PacketError as error:
             self.counters.add("packets_dropped", cause=error.cause)
             return []
@@ -218,20 +248,22 @@ class Publisher:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
         self.counters.add("nacks_received")
-        is_idle = not self._repairs
         room = REPAIRS_PENDING_MAX - len(self._repairs)
-        budget = min(self.config.repair_packets_max, room, self._limits.available(event.source, now_ns))
-        chosen, instructions = stream.choose(packet, event.source, budget, now_ns)
-        self._limits.spend(event.source, len(chosen))
-        self._repairs += [(stream, sequence, event.source) for sequence in chosen]
-        return self._send_repairs(now_ns) + instructions if is_idle else instructions
+        budget = min(self.config.repair_packets_max, room, self._limits.available(source, now_ns))
+        chosen, instructions = stream.choose(packet, source, budget, now_ns)
+        self._limits.spend(source, len(chosen))
+        self._repairs += [(stream, sequence, source) for sequence in chosen]
+        return self._send_repairs(now_ns) + instructions
 
     def _send_repairs(self, now_ns: int) -> list[PublisherInstruction]:
-        """Send the next slice of requested packets; the rest follows with the next Ticks, so that publishing is not
-        stalled."""
+        """Send requested packets, at most a slice in REPAIR_PACE_NS; the rest follows with later Ticks, so that
+        publishing is not stalled."""
         instructions: list[PublisherInstruction] = []
-        self._repaired_ns = now_ns
-        while self._repairs and len(instructions) < REPAIR_SLICE:
+        if self._repairs and (self._next_slice_ns is None or now_ns >= self._next_slice_ns):
+            self._next_slice_ns = now_ns + REPAIR_PACE_NS
+            self._slice_left = self._repair_slice
+        while self._repairs and self._slice_left:
+            self._slice_left -= 1
             stream, sequence, source = self._repairs.popleft()
             instructions += stream.repair(sequence, source)
         return instructions

@@ -46,6 +46,8 @@ STALE_GRACE_NS = 1_000 * NS_PER_MS
 """Packets of an older epoch that come this long after a newer one began are no stragglers: somebody sends them."""
 
 
+REQUEST_NUMBER_MAX = 2**32 - 1
+
 NEWCOMERS_LOOKED_AT = 64
 """Number of unproven streams examined to find one to evict."""
 
@@ -102,6 +104,8 @@ class Receiver:
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
         self._repairing: dict[StreamKey, IncomingStream] = {}
+        self._requester = 0  # the id that requests have; another one when its numbers are used up
+        self._request_number = REQUEST_NUMBER_MAX
         self._nack_ns: int | None = None  # when to look at due requests; it may be too early, never too late
         self._expiry_check_ns: int | None = None
 
@@ -466,9 +470,7 @@ class Receiver:
             ranges, reports = stream.due_ranges(now_ns)
             instructions += reports
             if ranges:
-                request = encode_nack(stream.key.publisher_id, stream.key.group, stream.epoch, ranges)
-                if self._authenticator is not None:
-                    request += self._authenticator.trailer(request)
+                request = self._encode_request(stream, ranges)
                 if self.config.nack == "unicast":
                     instructions.append(Unicast(stream.repair_source, request))
                 else:
@@ -477,6 +479,22 @@ class Receiver:
                 stream.nacks += 1
             instructions += self._settle(stream)
         return instructions
+
+    def _encode_request(self, stream: IncomingStream, ranges: list[tuple[int, int]]) -> bytes:
+        """A numbered request, with a trailer if there are keys: a publisher answers each number once."""
+        if self._request_number == REQUEST_NUMBER_MAX:
+            self._requester, self._request_number = 1 + self._randomness.below(2**64 - 1), 0
+        self._request_number += 1
+        key = stream.key
+        request = encode_nack(
+            key.publisher_id,
+            key.group,
+            stream.epoch,
+            ranges,
+            requester=self._requester,
+            number=self._request_number,
+        )
+        return request if self._authenticator is None else request + self._authenticator.trailer(request)
 
     def _expire(self, now_ns: int) -> list[ReceiverInstruction]:
         if self._expiry_check_ns is None or now_ns < self._expiry_check_ns:

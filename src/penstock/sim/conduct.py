@@ -6,6 +6,7 @@ PaceChecker          nobody asks for the same packet again before the answer cou
 PunctualityChecker   messages leave in time, and no stream in use is silent for longer than it may be
 CollisionChecker     nobody reports two publishers with one id where there are none
 SourceChecker        a stranger that sends recorded packets again does not stay the source of a stream
+RequestChecker       with keys, every request is answered once at most
 """
 
 from collections import defaultdict
@@ -149,3 +150,14 @@ class SourceChecker(Checker):
         limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + NS_PER_SECOND
         for (viewer, key), since_ns in self._since_ns.items():
             self.require(now_ns - since_ns <= limit_ns, f"{viewer} takes the stranger for the source of {key}")
+
+
+class RequestChecker(Checker):
+    """Compares the requests that publishers answered with those that receivers sent: neither forged requests, nor
+    recorded requests, nor copies that the network made, are answered."""
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        if plant.stranger is not None:
+            answered = sum(publisher.counters["nacks_received"] for publisher in plant.publishers)
+            sent = sum(receiver.counters["nacks_sent"] for receiver in plant.receivers)
+            self.require(answered <= sent, f"{answered} requests were answered, but only {sent} were sent")

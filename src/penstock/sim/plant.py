@@ -14,6 +14,7 @@ from penstock.sim.conduct import (
     LosslessChecker,
     PaceChecker,
     PunctualityChecker,
+    RequestChecker,
     SourceChecker,
 )
 from penstock.sim.disk import DiskFaults
@@ -143,6 +144,7 @@ class MiddlewarePlant:
             PunctualityChecker(),
             CollisionChecker(),
             SourceChecker(),
+            RequestChecker(),
         ]
         if options.is_mild():
             self.checkers.append(LosslessChecker())

@@ -224,23 +224,26 @@ cdef class Packer:
         return packet
 
 
-def encode_nack(publisher_id, group, epoch, ranges) -> bytes:
-    """A request to send the packets of these sequence ranges (first, last) again; both ends are included."""
-    return encode_ranges(KIND_NACK, publisher_id, group, epoch, ranges)
+def encode_nack(publisher_id, group, epoch, ranges, *, requester = 0, number = 0) -> bytes:
+    """A request to send the packets of these sequence ranges (first, last) again; both ends are included. Each
+    `requester` numbers its requests from 1; a publisher with keys answers only numbered requests, and each once."""
+    return encode_ranges(KIND_NACK, publisher_id, group, epoch, ranges, requester, number)
 
 
 def encode_gone(publisher_id, group, epoch, ranges) -> bytes:
     """The publisher's answer that the packets of these sequence ranges are no longer kept."""
-    return encode_ranges(KIND_GONE, publisher_id, group, epoch, ranges)
+    return encode_ranges(KIND_GONE, publisher_id, group, epoch, ranges, 0, 0)
 
 
-cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges):
+cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges, requester, number):
     cdef PacketView packet
     cdef uint64_t first, last
     set_stream(&packet, publisher_id, group, epoch)
     if not 1 <= len(ranges) <= RANGES_MAX:
         raise LocalProtocolError(f"one packet carries 1 to {RANGES_MAX} ranges, not {len(ranges)}")
     packet.kind = kind
+    packet.sequence = unsigned(requester, UINT64_MAX, "requester")
+    packet.gap = <uint32_t>unsigned(number, UINT32_MAX, "number")
     packet.count = <uint16_t>len(ranges)
     packet.size = PACKET_HEADER_SIZE + packet.count * RANGE_SIZE
     cdef bytes data = PyBytes_FromStringAndSize(NULL, packet.size)
