@@ -132,6 +132,43 @@ def test_what_is_held_is_bounded(bound: dict[str, int]) -> None:
     assert numbers_of([merged]) == [3, 4, 5]
 
 
+@pytest.mark.spec("AUTH-4")
+def test_what_all_source_streams_hold_together_is_bounded() -> None:
+    merger = Merger(MergerConfig(held_bytes_total_max=64 * 1024))
+    answers: list[Any] = []
+    for stream_id in range(1, 41):
+        for branch in (A, B):
+            answers += give(merger, branch, 1, stream=stream_id)
+    lose(merger, A)
+    for stream_id in range(1, 41):
+        answers += give(merger, A, *range(3, 8), stream=stream_id)
+        held = sum(source.count_held_bytes() for source in merger._sources.values())
+        assert held == merger._budget.used <= 64 * 1024
+    gaps = of(MergeGap, answers)
+    assert 10 < len(gaps) < 40
+    assert {each.cause for each in gaps} == {Cause.MEMORY}
+    assert merger.counters.by_cause("messages_lost") == {Cause.MEMORY: len(gaps)}
+    for stream_id in range(1, 41):
+        answers += give(merger, B, 2, stream=stream_id)
+    assert merger._budget.used == 0
+    assert merger._budget.holders == {}
+    assert len(messages_of(answers)) == 40 + 40 * 5 + (40 - len(gaps))
+
+
+@pytest.mark.spec("AUTH-4")
+def test_a_merger_that_may_hold_nothing_holds_nothing_whatever_waits() -> None:
+    merger = Merger(MergerConfig(held_bytes_total_max=1))
+    give(merger, A, 1)
+    give(merger, B, 1)
+    lose(merger, A)
+    gap, merged = give(merger, A, 3)
+    assert gap == MergeGap(7, 1, 2, 2, Cause.MEMORY)
+    assert numbers_of([merged]) == [3]
+    give(merger, A, 1, term=NEXT)  # of a lineage that nobody announced
+    assert merger._budget.used == 0
+    assert merger.next_deadline_ns() is None
+
+
 def test_numbers_that_a_filter_removed_are_not_missed() -> None:
     merger = Merger()
     answers = give(merger, A, 2, 9) + give(merger, B, 2, 9, 14) + give(merger, A, 14, 20)

@@ -6,6 +6,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.middleware import DatagramReceived, Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.budget import PACKET_OVERHEAD
+from penstock.middleware.stream import IncomingStream
 from penstock.wire import Packer
 from unit.middleware_kit import GROUP, MS, SOURCE, of, packets, receiver, take
 
@@ -99,6 +100,29 @@ def test_buffers_are_bounded_in_total_and_newcomers_give_theirs_up_first() -> No
     assert {each.stream.publisher_id for each in receipts} <= set(range(2, 40))
     (known,) = [each for each in core.streams() if each.key == StreamKey(1, GROUP)]
     assert known.window_packets == 10
+
+
+@pytest.mark.spec("AUTH-4")
+def test_streams_are_compared_once_for_many_packets_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releasing one stream at a time, and comparing all for each packet, lets a flood cost quadratic time."""
+    core = receiver(buffer_bytes_max=1_000_000)
+    compared = 0
+    original = core._is_proven
+
+    def counted(stream: IncomingStream) -> bool:
+        nonlocal compared
+        compared += 1
+        return original(stream)
+
+    monkeypatch.setattr(core, "_is_proven", counted)
+    streams = 2_000
+    for publisher_id in range(1, streams + 1):
+        take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 1, 1_000)])
+        assert core._budget.used <= 1_000_000
+    assert core.counters.by_cause("packets_lost")[Cause.MEMORY] > 1_000
+    assert compared < 20 * streams
+    take(core, gapped(streams + 1, 1, 1_000))
+    assert core._budget.used > 0
 
 
 @pytest.mark.spec("AUTH-4")

@@ -1,6 +1,8 @@
-"""The total memory of a receiver's streams for buffered packets and unfinished messages."""
+"""The total memory of streams for what they hold back: packets and unfinished messages of a receiver, messages of a
+merger."""
 
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 PACKET_OVERHEAD = 512
 """Overhead of a buffered packet in bytes."""
@@ -23,9 +25,15 @@ class ReceiveBudget(Generic[H]):
         self.used = 0
         self.holders: dict[H, None] = {}
 
-    @property
-    def is_exceeded(self) -> bool:
-        return self.used > self.bytes_max
+    def victims(self, order: Callable[[H], Any]) -> Iterator[H]:
+        """If the limit is exceeded, the streams that are to release their buffers, highest in `order` first, until one
+        eighth of the limit is free: sorting them then pays for many packets."""
+        if self.used <= self.bytes_max:
+            return
+        for holder in sorted(self.holders, key=order, reverse=True):
+            if self.used <= self.bytes_max - self.bytes_max // 8:
+                return
+            yield holder
 
     def change(self, holder: H, held_bytes: int) -> None:
         """Update the stream's buffered bytes."""

@@ -114,6 +114,10 @@ class MergerConfig(Config, frozen=True):
     held_bytes_max: Count = 16 * 1024 * 1024
     """Bytes of them."""
 
+    held_bytes_total_max: Count = 256 * 1024 * 1024
+    """Bytes held back of all source streams together, with 512 for each message. Beyond that the source streams that
+    hold most go on without what is missing (cause `memory`), until one eighth is free."""
+
     wait_ms: Milliseconds = 2_000
     """How long a message is held back at most while a stream that could bring what is missing says nothing. It ends
     by itself, without this, when each of them has gone past it or has ended."""

@@ -16,6 +16,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError
 from penstock.middleware._merge import UNMERGED, BranchCursor, BranchTable
+from penstock.middleware.budget import ReceiveBudget
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import (
     Deliver,
@@ -56,6 +57,7 @@ class Merger:
         self._sources_of: dict[StreamKey, set[int]] = {}
         self._mixed: dict[StreamKey, BranchCursor] = {}  # streams that bring messages without ORIGIN, too
         self._stalled: dict[int, SourceStream] = {}
+        self._budget: ReceiveBudget[SourceStream] = ReceiveBudget(self.config.held_bytes_total_max)
 
     def handle(self, event: MergerEvent, now_ns: int) -> list[MergerInstruction]:
         """What the application is to be told; what is for the network passes."""
@@ -118,12 +120,12 @@ class Merger:
             if branch is not None and (is_new or (branch.is_synchronised and not source.is_started)):
                 branch.number, branch.term = event.message_sequence, event.term
                 branch.is_synchronised = branch.is_continuous = True
-        self._emit(source, source.start_after(event.term, event.message_sequence, now_ns), out)
+        self._emit(source, source.start_after(event.term, event.message_sequence, now_ns), now_ns, out)
 
     def _end(self, key: StreamKey, now_ns: int, out: list[MergerInstruction]) -> None:
         for source in self._of(key):
             self._table.remove(source.branches[key])
-            self._emit(source, source.end(key, now_ns), out)
+            self._emit(source, source.end(key, now_ns), now_ns, out)
         self._sources_of.pop(key, None)
         if (unmerged := self._mixed.pop(key, None)) is not None:
             self._table.remove(unmerged)
@@ -160,7 +162,7 @@ class Merger:
         if source is None or branch is None:
             self.counters.add("messages_suppressed", cause=Cause.STREAM_LIMIT)
             return
-        self._emit(source, source.take(branch, origin, message, now_ns), out)
+        self._emit(source, source.take(branch, origin, message, now_ns), now_ns, out)
 
     def _source(self, stream_id: int) -> SourceStream | None:
         source = self._sources.get(stream_id)
@@ -180,12 +182,21 @@ class Merger:
     def _of(self, key: StreamKey) -> list[SourceStream]:
         return [self._sources[stream_id] for stream_id in sorted(self._sources_of.get(key, ()))]
 
-    def _emit(self, source: SourceStream, outcomes: Iterable[Outcome], out: list[MergerInstruction]) -> None:
+    def _emit(
+        self, source: SourceStream, outcomes: Iterable[Outcome], now_ns: int, out: list[MergerInstruction]
+    ) -> None:
+        self._append(source, outcomes, out)
+        for victim in self._budget.victims(lambda each: each.held_bytes):
+            self._append(victim, victim.release(now_ns), out)
+
+    def _append(self, source: SourceStream, outcomes: Iterable[Outcome], out: list[MergerInstruction]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, PacketMessage):
                 _append(out, outcome)
             else:
                 out.append(outcome)
+        if source.held_bytes or not source.is_smooth:
+            self._budget.change(source, source.count_held_bytes())
         if source.is_smooth:
             self._stalled.pop(source.stream_id, None)
         else:
@@ -194,7 +205,7 @@ class Merger:
     def _give_up(self, now_ns: int, out: list[MergerInstruction]) -> None:
         for source in list(self._stalled.values()):
             while (deadline_ns := source.next_deadline_ns()) is not None and deadline_ns <= now_ns:
-                self._emit(source, source.give_up(now_ns), out)
+                self._emit(source, source.give_up(now_ns), now_ns, out)
 
 
 def _append(out: list[MergerInstruction], message: PacketMessage) -> None:

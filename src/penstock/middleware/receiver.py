@@ -417,14 +417,13 @@ class Receiver:
 
     def _account_for(self, stream: IncomingStream) -> list[ReceiverInstruction]:
         """The stream's buffer may have grown. If all buffers together exceed the limit, unproven streams release theirs
-        first, then the streams with the largest buffers."""
+        first, then the streams with the largest buffers, until one eighth of the limit is free."""
         held_bytes = stream.count_held_bytes()
         if held_bytes == stream.held_bytes:
             return []
         self._budget.change(stream, held_bytes)
         instructions: list[ReceiverInstruction] = []
-        while self._budget.is_exceeded:
-            victim = max(self._budget.holders, key=lambda each: (not self._is_proven(each), each.held_bytes))
+        for victim in self._budget.victims(lambda each: (not self._is_proven(each), each.held_bytes)):
             instructions += victim.release()
             self._budget.change(victim, victim.count_held_bytes())
             if victim is not stream:

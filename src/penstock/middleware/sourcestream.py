@@ -25,6 +25,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.counters import Cause, Counters
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.middleware._merge import BranchCursor, SourceCursor
+from penstock.middleware.budget import PACKET_OVERHEAD
 from penstock.middleware.config import MergerConfig
 from penstock.middleware.events import Discontinuity, MergeGap, SessionEvent, SessionKind, StreamKey
 from penstock.middleware.own import DISCONTINUITY_TOPIC
@@ -128,6 +129,7 @@ class SourceStream(SourceCursor):
         self._waiting_count = 0
         self._announced: dict[int, Early] = {}  # among them, each term's first announcement
         self._kept_bytes = 0
+        self.held_bytes = 0  # see ReceiveBudget
         self._stalled_ns: int | None = None  # since when nothing held has gone out
         self._config = config
         self._counters = counters
@@ -176,6 +178,16 @@ class SourceStream(SourceCursor):
         """Wait no longer for what is missing now."""
         yield from self._go_on_without(cause)
         yield from self._settle(now_ns)
+
+    def count_held_bytes(self) -> int:
+        """Bytes of the messages that are held back now, with what each costs besides."""
+        count = len(self._held) + self._waiting_count + (self._early_end is not None)
+        return self._kept_bytes + PACKET_OVERHEAD * count
+
+    def release(self, now_ns: int) -> Iterator[Outcome]:
+        """Hold nothing back: what is missing is given up."""
+        while not self.is_smooth:
+            yield from self.give_up(now_ns, Cause.MEMORY)
 
     def _consider(self, early: Early) -> Iterator[Outcome]:
         origin = early.origin
