@@ -17,6 +17,7 @@ import { Topology } from "./topology.js";
 import { Watch } from "./watch.js";
 
 const TICK_MS = 500;
+const DONE_MS = 10_000; // how long a notice about a completed action is shown
 const SECTIONS = ["quotes", "topology", "infostream", "streams", "clients", "publish"];
 
 const watch = new Watch();
@@ -33,6 +34,7 @@ const publish = new Publish(stream, (topic) => {
 
 let session = null;
 let ticking = 0;
+let clearingDone = 0;
 
 // The session
 
@@ -227,7 +229,8 @@ stream.on("revoked", ({ topics, reason }) => {
 onDone((text) => {
   dismissible("done", text, "good");
   say(text);
-  setTimeout(() => notice("done", ""), 10_000);
+  clearTimeout(clearingDone); // of the action before: its end must not take this notice away
+  clearingDone = setTimeout(() => notice("done", ""), DONE_MS);
   clients.refresh();
 });
 
