@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from integration.nursery import ORDINARY, Forked, nursery, surroundings
 from waiting import PATIENCE_SECONDS, wait_until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+SHOWN_LENGTH_MAX = 10_000
+"""Characters of a command's output that a failing test shows."""
 
 
 class Running:
@@ -50,6 +53,11 @@ class Running:
         wait_until(lambda: text in self.out + self.err or self.process.poll() is not None, text, seconds)
         assert text in self.out + self.err, self.out + self.err
 
+    def wait_for_match(self, pattern: str, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until the standard output has a match of a regular expression."""
+        wait_until(lambda: re.search(pattern, self.out) or self.process.poll() is not None, pattern, seconds)
+        assert re.search(pattern, self.out), self.out + self.err
+
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.end()
@@ -67,11 +75,15 @@ class Running:
 
 @contextlib.contextmanager
 def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
-    """A command, ended at the latest with the block."""
+    """A command, ended at the latest with the block. A failure inside the block shows the command's output."""
     with TemporaryDirectory() as directory:
         command = Running(arguments, Path(directory), prefix)
         try:
             yield command
+        except BaseException as error:
+            for name, text in (("output", command.out), ("errors", command.err)):
+                error.add_note(f"{name} of penstock {' '.join(arguments)}:\n{text[-SHOWN_LENGTH_MAX:]}")
+            raise
         finally:
             command.process.kill()
             command.end()

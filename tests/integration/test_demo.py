@@ -99,19 +99,21 @@ def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
         def nodes() -> dict[str, dict[str, str]]:
             return {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}
 
-        wait_until(lambda: nodes()["leaf-1"]["parent"] == "middle-1", "leaf-1 is below middle-1")
+        parents = [""]  # of leaf-1, which leaves middle-1 by itself if middle-1 does not answer in time
+        wait_until(lambda: parents.append(nodes()["leaf-1"]["parent"]) or parents[-1], "leaf-1 has a parent")
+        parent = parents[-1]
         with browser.stack:
             talk = Talk(browser.socket("/ws/stream", "penstock.json.1"))
             assert talk.ask({"op": "subscribe", "id": 1, "topics": ["md.us.eq.*.quote"]})["kind"] == "subscribed"
             assert talk.hear_kind("messages")["messages"]
-            done = browser.post("/api/actions", {"action": "kill", "node": "middle-1", "reason": "does it heal?"})
+            done = browser.post("/api/actions", {"action": "kill", "node": parent, "reason": "does it heal?"})
             assert done.status == 200, done.body
-            wait_until(lambda: nodes()["leaf-1"]["parent"] == "middle-2", "leaf-1 went to its alternate")
+            wait_until(lambda: nodes()["leaf-1"]["parent"] not in ("", parent), "leaf-1 has another parent")
             assert talk.hear_kind("messages")["messages"]
-        wait_until(lambda: nodes()["middle-1"]["state"] == "up", "middle-1 is started again")
+        wait_until(lambda: nodes()[parent]["state"] == "up", f"{parent} is started again")
         assert demo.interrupt() == 0, demo.out + demo.err
         assert "each numbered once by its root" in demo.out
-        assert "leaf-1 below middle-2" in demo.out
+        assert re.search(r"leaf-1 below middle-[12]", demo.out), demo.out
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing() -> None:

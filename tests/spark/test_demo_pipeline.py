@@ -39,7 +39,7 @@ def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_k
 
 def test_a_demo_that_is_killed_leaves_no_spark_behind() -> None:
     with running("demo", *QUICK) as demo:
-        demo.wait_for_output("exchange 1,", SPARK_SECONDS)
+        demo.wait_for_match(r"exchange [1-9][\d,]* sent", SPARK_SECONDS)
         wait_until(lambda: any("java" in command_line_of(pid) for pid in descendants_of(demo.pid)), "Spark's Java")
         processes = descendants_of(demo.pid)
         kill(demo.pid)
