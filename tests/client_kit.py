@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy
 
@@ -168,24 +168,19 @@ def registered_on(channel: Channel, publisher_id: int, index: int = 0, **values:
     return made
 
 
-class Service:
-    """A stream service whose conduct is a coroutine; real connections, in a thread of its own."""
+class ThreadedService:
+    """A coroutine in an event loop and a thread of its own; it sets `_ready`, and ends when `_stop` is set."""
 
-    def __init__(self, serve: Callable[[ControlConnection[UnicastMessage]], Any]) -> None:
-        self._serve = serve
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
-        self.port = 0
 
     async def _run(self) -> None:
-        async with ControlServer(PROTOCOL, self._serve, node="adapter", config=CONNECTION) as server:
-            self.port = server.port
-            self._ready.set()
-            await self._stop.wait()
+        raise NotImplementedError
 
-    def __enter__(self) -> "Service":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(30)
         return self
@@ -194,3 +189,18 @@ class Service:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._loop.close()
+
+
+class Service(ThreadedService):
+    """A stream service whose conduct is a coroutine; real connections."""
+
+    def __init__(self, serve: Callable[[ControlConnection[UnicastMessage]], Any]) -> None:
+        super().__init__()
+        self._serve = serve
+        self.port = 0
+
+    async def _run(self) -> None:
+        async with ControlServer(PROTOCOL, self._serve, node="adapter", config=CONNECTION) as server:
+            self.port = server.port
+            self._ready.set()
+            await self._stop.wait()

@@ -1,6 +1,5 @@
 """An operator at work in a real browser: a node is killed, is seen to fail, and comes back."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.browser_kit import Visits, node, notice
-from integration.console_kit import SECRETS, RunningConsole, running_console
+from integration.console_kit import SECRETS, RunningConsole, running_console, supervising
 from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
@@ -19,21 +18,10 @@ from penstock.node.running import RunningPlant
 @contextmanager
 def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
     """These nodes of the console's plant as processes, which are started again when they die."""
-    is_over = threading.Event()
     with RunningPlant(Plant.load(console.directory / "plant.toml"), log_level="ERROR") as running:
         assert running.start_nodes(names), running.faults
-
-        def poll() -> None:
-            while not is_over.is_set():
-                running.poll(0.02)
-
-        thread = threading.Thread(target=poll)
-        thread.start()
-        try:
+        with supervising(running):
             yield running
-        finally:
-            is_over.set()
-            thread.join()
 
 
 @pytest.mark.spec("TREE-9")

@@ -1,5 +1,6 @@
 """Live quotes in a real browser: a price that changes, a source that stops, a right that is taken away."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,8 +9,13 @@ from playwright.sync_api import expect
 
 from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wide, watch
 from client_kit import Originated
-from integration.console_kit import RunningConsole, feeding, running_console
+from integration.console_kit import SECRETS, RunningConsole, feeding, running_console
+from penstock.base.errors import NotFoundError
 from penstock.middleware.driver import MulticastPublisher
+from penstock.security import Credentials
+from penstock.security.authentication import PUBLISHERS
+from penstock.security.client import AdminClient
+from waiting import wait_until
 
 AAPL = "md.us.eq.AAPL"
 
@@ -26,6 +32,16 @@ class Market:
     def quote(self, instrument: str, **values: Any) -> None:
         self._number += 1
         self._publisher.publish_batch(Originated(f"{instrument}.quote", [self._number], **values))
+
+    def connect(self, name: str) -> AdminClient:
+        """A session at the administration server."""
+        return AdminClient.connect(self.console.admin.url, Credentials(name, secret=SECRETS[name].encode()))
+
+    def keys(self) -> set[int]:
+        """The keys under which packets of the feed are accepted."""
+        with self.connect("nodes") as client:
+            scopes = client.authentication().scopes
+        return {key.key_id for each in scopes if each.scope != PUBLISHERS for key in each.keys}
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +109,25 @@ def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> No
     expect(page.locator("#quote-rows tr")).to_have_count(0)
 
 
+@pytest.fixture
+def rights(market: Market) -> Iterator[None]:
+    """Alice and Bob have all rights again after the test, however the test ends: the console is shared."""
+    yield
+    with market.connect("boss") as client:
+        for name in ("alice", "bob"):
+            with contextlib.suppress(NotFoundError):  # nothing was revoked
+                client.restore(name)
+
+
 @pytest.mark.spec("TREE-6", "TREE-9")
-def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market) -> None:
+def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market, rights: None) -> None:
     bob, alice = visits.log_in(market.port, "bob"), visits.log_in(market.port, "alice")
     for page in (bob, alice):
         watch(page, "md.us.eq.AAPL.>")
     market.quote(AAPL, bid_price="200.00")
     for page in (bob, alice):
         expect(row(page, AAPL)).to_contain_text("200.00")
+    keys = market.keys()
     boss = visits.log_in(market.port, "boss", "clients")
     boss.get_by_role("button", name="Revoke bob").click()
     asked = boss.get_by_role("dialog", name="Revoke rights of bob?")
@@ -114,14 +141,15 @@ def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market) -> No
     expect(asked.get_by_role("alert")).to_contain_text("md.us.eq..AAPL")  # refused, and why
     asked.get_by_label("Topics").fill(">")
     asked.get_by_role("button", name="Revoke").click()
+    expect(notice(boss, "done")).to_contain_text("revoke bob")  # first: the notice goes away by itself
     expect(asked).to_be_hidden()
     expect(boss.get_by_role("button", name="Revoke bob")).to_be_focused()
-    expect(notice(boss, "done")).to_contain_text("revoke bob")
     expect(boss.locator("#entitlements")).to_contain_text("not paid")
 
     expect(notice(bob, "revoked")).to_contain_text("not paid")
     expect(row(bob, AAPL)).to_have_class("stale")
     expect(bob.locator("#watch-list li")).to_contain_text("not paid")
+    wait_until(lambda: keys.isdisjoint(market.keys()), "the end of the keys that bob has")
     market.quote(AAPL, bid_price="201.00")
     expect(row(alice, AAPL)).to_contain_text("201.00")
     expect(row(bob, AAPL)).not_to_contain_text("201.00")
@@ -135,6 +163,25 @@ def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market) -> No
     expect(notice(bob, "revoked")).to_have_count(0)
     bob.get_by_role("button", name="Try again").click()
     expect(bob.locator("#watch-list li")).to_have_attribute("data-state", "held")
+
+
+def test_a_notice_about_an_action_stays_ten_seconds_whatever_was_done_before(
+    visits: Visits, market: Market, rights: None
+) -> None:
+    boss = visits.log_in(market.port, "boss", "clients")
+    boss.clock.install()
+    done = notice(boss, "done")
+    for name in ("bob", "alice"):
+        boss.get_by_role("button", name=f"Revoke {name}").click()
+        asked = boss.get_by_role("dialog")
+        asked.get_by_label("Topics").fill("app.>")
+        asked.get_by_label("Reason").fill("not paid")
+        boss.keyboard.press("Enter")
+        expect(done).to_contain_text(f"revoke {name}")
+        boss.clock.fast_forward(6_000)
+    assert done.count() == 1  # twelve seconds after the first action, six after the second
+    boss.clock.fast_forward(6_000)
+    expect(done).to_have_count(0)
 
 
 def test_auditors_see_everybodys_rights_and_change_none(visits: Visits, market: Market) -> None:

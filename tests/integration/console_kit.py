@@ -5,7 +5,9 @@ import functools
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,19 +16,24 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from client_kit import adapter_on, registered_on
+from client_kit import registered_on
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
+from penstock.feed.registration import Registration
+from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.loop_thread import LoopThread
 from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
+from penstock.node.running import RunningPlant
 from penstock.security import Credentials
+from penstock.security.authentication import scope_of
+from penstock.security.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, EventBody
 from penstock.security.client import AdminClient
 from penstock.security.proof import SecretVerifier
 from penstock.web.server import ConsoleServer
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_until
 
 SECRETS = {name: f"the secret of {name}" for name in ("alice", "bob", "boss", "clerk", "feed", "nodes")}
 FEED_PUBLISHER = 11
@@ -240,13 +247,55 @@ def running_console(directory: Path, more: str = "", **settings: Any) -> Iterato
 
 
 @contextlib.contextmanager
+def supervising(running: RunningPlant) -> Iterator[None]:
+    """A thread that does the supervisor's work."""
+    is_over = threading.Event()
+
+    def poll() -> None:
+        while not is_over.is_set():
+            running.poll(0.02)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
-    """A feed that says what a test tells it to."""
+    """A registered feed that publishes what a test tells it to. Like an adapter, it follows the keys of its feed: a
+    revocation replaces them, and receivers refuse packets under the old key."""
     channel = free_channel()
-    credentials = Credentials("feed", secret=SECRETS["feed"].encode())
-    with (
-        AdminClient.connect(console.admin.url, credentials) as feed,
-        adapter_on(channel, FEED_PUBLISHER, feed) as publisher,
-    ):
-        feed.register(registered_on(channel, FEED_PUBLISHER))
-        yield publisher
+    registered = registered_on(channel, FEED_PUBLISHER)
+    config = PublisherConfig(linger_ms=1)
+    publisher = MulticastPublisher(channel, publisher_id=FEED_PUBLISHER, epoch=1, config=config, keys=())
+
+    def use(told: Authentication | None) -> None:
+        assert told is not None
+        scope = scope_of(told)
+        publisher.authenticate(scope.keys, scope.active_key_id)
+
+    def take(events: Iterable[EventBody]) -> None:
+        for event in events:
+            if isinstance(event, AuthenticationChanged) and event.authentication.scope == registered.feed:
+                use(event.authentication)
+
+    registration = Registration(
+        AdminClient.connect(console.admin.url, Credentials("feed", secret=SECRETS["feed"].encode())),
+        lambda: registered,
+        lambda: AdapterHeartbeat(feed=registered.feed, adapter=registered.adapter, term=registered.term, key_ids=[]),
+        lambda answer, _: use(answer.authentication),
+        lambda *_: None,
+        take,
+        now_ns=time.monotonic_ns,
+    )
+    with publisher:
+        registration.start()
+        try:
+            wait_until(lambda: registration.is_registered, "the registration of the feed")
+            yield publisher
+        finally:
+            registration.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from admin_kit import config, credentials, credentials_file
+from admin_kit import credentials, credentials_file
 from client_kit import Originated, adapter_on, registered_on
 from integration.filter_kit import filter_here
 from integration.test_client import A_ID, AAPL, take
@@ -28,18 +28,6 @@ from waiting import wait_until
 
 ATTACKS = ["next", "far", "discontinuity", "sealed", "epoch", "end"]
 KEY = AuthenticationKey(3, b"of this test ...")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[AdminServer]:
-    with AdminServer(config(tmp_path)) as server:
-        yield server
-
-
-@pytest.fixture
-def feed(server: AdminServer) -> Iterator[AdminClient]:
-    with AdminClient.connect(server.url, credentials("feed")) as client:
-        yield client
 
 
 @contextlib.contextmanager

@@ -62,18 +62,6 @@ A_ID, B_ID = 11, 12
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[AdminServer]:
-    with AdminServer(config(tmp_path)) as server:
-        yield server
-
-
-@pytest.fixture
-def feed(server: AdminServer) -> Iterator[AdminClient]:
-    with AdminClient.connect(server.url, credentials("feed")) as client:
-        yield client
-
-
-@pytest.fixture
 def alice(server: AdminServer) -> Iterator[Client]:
     with penstock.connect(server.url, credentials=credentials("alice")) as client:
         yield client

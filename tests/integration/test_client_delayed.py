@@ -1,7 +1,6 @@
 """A client with live and delayed grants: administration server, stream service, and a journal with old records."""
 
 import asyncio
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 import penstock
 from admin_kit import RULES, config, credentials, policy_text
-from client_kit import STREAM_ID, TERM, packets, registered_on
+from client_kit import STREAM_ID, TERM, ThreadedService, packets, registered_on
 from penstock.admin.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
@@ -56,19 +55,16 @@ class TardyServer(SubscriberServer):
             super().handle(event)
 
 
-class ServedJournal:
+class ServedJournal(ThreadedService):
     """A stream service in a thread of its own: an empty image, and delayed data from a journal."""
 
     def __init__(self, journal_path: Path, live_after_s: float) -> None:
+        super().__init__()
         self.journal_path = journal_path
         self.live_after_s = live_after_s
         self.verifier: TokenVerifier | None = None
         self.published = 0
         self.server: TardyServer
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
 
     async def _run(self) -> None:
         identity = ServiceIdentity("adapter-0", PUBLISHER_ID, (STREAM_ID,))
@@ -99,16 +95,6 @@ class ServedJournal:
             self.server.publish(batch)
 
         self._loop.call_soon_threadsafe(publish)
-
-    def __enter__(self) -> "ServedJournal":
-        self._thread.start()
-        assert self._ready.wait(30)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.mark.spec("ADM-2", "SUB-4", "SUB-5")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 import penstock
-from admin_kit import config, credentials, credentials_file
+from admin_kit import credentials, credentials_file
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from integration.node_kit import both, take
 from penstock.admin.driver import AdminServer
@@ -22,12 +22,6 @@ from penstock.security.client import AdminClient
 from waiting import wait_until
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[AdminServer]:
-    with AdminServer(config(tmp_path)) as server:
-        yield server
 
 
 def publish(node: NodeHere, topic: str, *numbers: int) -> None:

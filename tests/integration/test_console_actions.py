@@ -5,14 +5,13 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, policy_text, running_console
+from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, policy_text, running_console, supervising
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.unix import connect
 from penstock.node.console_config import ConsoleLimits
@@ -194,23 +193,6 @@ def test_a_page_of_another_site_cannot_act(console: RunningConsole) -> None:
 
 
 # The supervisor of a plant
-
-
-@contextmanager
-def supervising(running: RunningPlant) -> Iterator[None]:
-    is_over = threading.Event()
-
-    def poll() -> None:
-        while not is_over.is_set():
-            running.poll(0.02)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 @pytest.mark.spec("TREE-9")
