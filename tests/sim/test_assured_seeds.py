@@ -22,7 +22,7 @@ from penstock.base.errors import SimulationError
 from penstock.sim import assured
 from penstock.sim.assured import run_assured_seed
 
-SEEDS = 150
+SEEDS = 75
 SEEDS_PER_TEST = 15
 SOAK_SEEDS = 3_000
 SABOTAGE_SEEDS = 60

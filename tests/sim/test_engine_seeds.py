@@ -22,7 +22,7 @@ from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
 from penstock.sim import EnginePlant, EnginePlantOptions, World, enginechains, engineregions, run_engine_seed
 from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode, Taste
 
-SEEDS = 100
+SEEDS = 60
 SEEDS_PER_TEST = 20
 SOAK_SEEDS = 4_000
 SECONDS = 0.3

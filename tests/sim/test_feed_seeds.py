@@ -18,7 +18,7 @@ from penstock.sim.feednodes import AdapterNode
 from penstock.wire.term import Term
 from sim.toy_market import ToyMarket
 
-SEEDS = 100
+SEEDS = 50
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = 4_000
 

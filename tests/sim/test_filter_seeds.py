@@ -19,7 +19,7 @@ from penstock.middleware import Unicast
 from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
 from penstock.wire import PacketFlag, decode, restamp
 
-SEEDS = 100
+SEEDS = 60
 SEEDS_PER_TEST = 20
 SOAK_SEEDS = 4_000
 SECONDS = 0.3

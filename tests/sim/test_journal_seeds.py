@@ -13,7 +13,7 @@ from penstock.journal.format import SEQUENCE_MAX, SegmentHeader
 from penstock.journal.reader import JournalReader
 from penstock.sim.journal import run_journal_seed
 
-SEEDS = 100
+SEEDS = 50
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = 3_000
 

@@ -11,7 +11,7 @@ from penstock.assured.witness import Voter
 from penstock.base.errors import SimulationError
 from penstock.sim.lease import run_lease_seed
 
-SEEDS = 200
+SEEDS = 100
 SEEDS_PER_TEST = 50
 SOAK_SEEDS = 6_000
 SABOTAGE_SEEDS = 400

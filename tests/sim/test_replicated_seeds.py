@@ -106,18 +106,19 @@ def mix_up_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SABOTAGE = [
-    mix_up_what_is_held,
-    let_go_at_once,
-    undo_nothing,
-    go_on_without_the_lease,
-    acknowledge_before_the_other_router_has_it,
-    say_stored_on_receipt,
-    degrade_without_a_note,
+    (mix_up_what_is_held, 0),
+    (let_go_at_once, 20),
+    (undo_nothing, 20),
+    (go_on_without_the_lease, 0),
+    (acknowledge_before_the_other_router_has_it, 0),
+    (say_stored_on_receipt, 40),
+    (degrade_without_a_note, 5),
 ]
+"""What is broken, and the seed to begin with: the seeds shortly before the one that notices."""
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGE, ids=lambda each: each.__name__)
-def test_a_broken_pair_is_noticed(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sabotage", "first"), SABOTAGE, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_broken_pair_is_noticed(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match="ReplicatedChecker"):
-        run_seeds(range(SABOTAGE_SEEDS), seconds=3)
+        run_seeds(range(first, SABOTAGE_SEEDS), seconds=3)

@@ -18,7 +18,7 @@ from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
 from penstock.sim.checkers import Viewer
 from penstock.wire import DatagramBatch, Packer, Packet
 
-SEEDS = 100
+SEEDS = 50
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = 3_000
 

@@ -17,7 +17,7 @@ from penstock.tree.parents import Parents
 from penstock.tree.published import PublisherMarks
 from penstock.tree.rights import Rights
 
-SEEDS = 80
+SEEDS = 40
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = 2_000
 SECONDS = 0.5

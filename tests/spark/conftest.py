@@ -23,8 +23,10 @@ SMALL = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": False,
 }
-"""For some hundred rows: compiling Java for a query takes longer than interpreting it. Commands of tests do compile."""
+"""For some hundred rows: compiling Java for a query, or planning a query anew while it runs, takes longer than running
+it. Commands of tests do both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -225,20 +225,20 @@ def test_workers_load_a_feed_of_ones_own(tmp_path: Path) -> None:
     assert sorted(pq.ParquetFile(archive / file.path).read().column("quantity").to_pylist()) == [50, 300]
 
 
-def test_a_run_that_could_convert_nothing_is_no_success(tmp_path: Path) -> None:
+def test_a_run_that_could_convert_nothing_is_no_success(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_run, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)  # other tests need the session
     tcp = bytearray(frame(b"x"))
     tcp[14 + 9] = 6
     (tmp_path / "soup.pcap").write_bytes(pcap([bytes(tcp)]))
     archive = tmp_path / "archive"
-    status, out, errors = end(
-        start(
-            "run", str(tmp_path / "soup.pcap"), "--archive", str(archive), "--table", "itch",
-            "--date", DAY.isoformat(), "--master", "local[1]", "--no-derive", **small(tmp_path),
-        )
-    )  # fmt: skip
-    assert status == 1, errors
-    assert "1 damaged places" in out
-    assert "nothing could be read or converted" in errors
+    soup = ("run", tmp_path / "soup.pcap", "--archive", archive, "--table", "itch", "--date", DAY.isoformat())
+    done = run_here("pipeline", *soup, "--no-derive")
+    assert done.returncode == 1, done.stderr
+    assert "1 damaged places" in done.stdout
+    assert "nothing could be read or converted" in done.stderr
     (file,) = Archive.open(archive).files("quarantine")
     (reason,) = pq.read_table(archive / file.path).column("reason").to_pylist()
     assert reason == "the capture has no UDP datagram; of 1 frames: 1 TCP, not UDP"
