@@ -1,15 +1,19 @@
 """`penstock feed` as people run it."""
 
 import json
+import random
 import re
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from command_here import run_here
+from penstock.net.udp import free_channel, host_socket
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "feed"]
 
@@ -40,6 +44,26 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error [config]: ")
     assert "Traceback" not in done.stderr
+
+
+def test_datagrams_that_are_no_feed_are_counted_and_no_success() -> None:
+    channel, is_over = free_channel(), threading.Event()
+    noise = random.Random(5)
+
+    def disturb() -> None:
+        with closing(host_socket("127.0.0.1")) as sender:
+            while not is_over.wait(0.01):
+                sender.sendto(noise.randbytes(noise.randrange(100)), (channel.group, channel.port))
+
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
+    try:
+        said = run("listen", f"{channel.group}:{channel.port}", "--seconds", 2, status=1)
+    finally:
+        is_over.set()
+        disturbing.join()
+    assert said.startswith("0 messages in ")
+    assert re.search(r"; [\d,]+ datagrams dropped: .*truncated [\d,]+", said)
 
 
 def test_a_file_played_over_soup_is_listened_to_and_ctrl_c_ends_the_player(tmp_path: Path) -> None:

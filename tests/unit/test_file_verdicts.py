@@ -37,6 +37,12 @@ def zipped(data: bytes, *names: str) -> bytes:
     return file.getvalue()
 
 
+def zipped_files() -> bytes:
+    file = io.BytesIO()
+    zipfile.ZipFile(file, "w").close()
+    return file.getvalue()
+
+
 def tcp(data: bytes = b"x") -> bytes:
     made = bytearray(frame(data))
     made[14 + 9] = 6
@@ -60,6 +66,7 @@ FOREIGN = {
     "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary, and in no known format; it begins 20 20"),
     "noise": (random.Random(7).randbytes(5_000), "binary, and in no known format"),
     "two.zip": (zipped(b"1,2\n", "a.csv", "b.csv"), "has 2 files, not one: a.csv, b.csv"),
+    "none.zip": (zipped_files(), "a zip archive without a file"),
     "cut.zip": (zipped(b"1,2\n", "a.csv")[:-30], "the zip file is damaged"),
 }
 
@@ -221,6 +228,36 @@ def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
     shown = run_here("feed", "info", path)
     assert shown.returncode == 0
     assert shown.stdout.startswith("messages with their sizes before them, none of a type of ITCH 5.0")
+
+
+def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> None:
+    path = tmp_path / "20190130.itch"
+    wrong = b"\0\5A1234"
+    path.write_bytes(20 * wrong)
+    shown = run_here("feed", "info", path)
+    assert shown.stdout.startswith("messages with their sizes before them, none with the size of its type in ITCH 5.0")
+    ran = run_here("convert", "run", "itch", path)
+    assert ran.returncode == 1
+    assert "nothing was converted: all 20 messages are malformed" in ran.stderr
+    good = write_day(path, 100)
+    count = len(blocks_of(good))
+    path.write_bytes(good + 3 * wrong)
+    shown = run_here("feed", "info", path)
+    assert shown.returncode == 1
+    assert shown.stdout.startswith("ITCH messages")
+    assert f"damaged: 3 messages, from message {count + 1:,}, lack the size of their type" in shown.stdout
+    assert "nothing is damaged" not in shown.stdout
+    assert json.loads(run_here("feed", "info", path, "--json").stdout)["missized"] == 3
+
+
+@pytest.mark.parametrize("cut", [4, 6, 24, 30])
+def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(pcap([frame(encode_packet("s", 1, [b"A"]))])[:cut])
+    assert run_here("feed", "info", path).returncode == 1
+    ran = run_here("convert", "run", "itch", path)
+    assert ran.returncode == 1
+    assert "the capture has no frame that could be read" in ran.stderr
 
 
 def test_the_format_can_be_told(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def info(
         stream = ByteStream(opened)
         report = inspect(stream, file_format or guess_format(file, stream), has_header=has_header)
     typer.echo(msgspec.json.encode(report) if json else report_text(report))
-    if report.damages_total or not report.is_readable:
+    if report.is_damaged or not report.is_readable:
         raise typer.Exit(1)
 
 
@@ -189,7 +189,10 @@ def listen(
     module: ModulesOption = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, with the session.")] = inf,
 ) -> None:
-    """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for."""
+    """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for.
+
+    The exit status is 1 if datagrams came, and none of them could be read.
+    """
     load_modules(module or ())
     address = parse_address(server) if server else None
     if lines:

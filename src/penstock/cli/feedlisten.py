@@ -63,6 +63,7 @@ class Listened:
         return (
             f"{self.messages:,} messages in {seconds:.1f} s ({rate:,.0f}/s), {self.lost:,} lost, "
             f"{counters['source_duplicates']:,} duplicates, {counters['retransmissions_requested']:,} requests"
+            f"{_dropped(counters)}"
         )
 
 
@@ -79,6 +80,17 @@ def listen_mold(
             for event in receiver.receive(LOOK_SECONDS):
                 listened.take(event)
     typer.echo(listened.summary(receiver.counters, time.monotonic() - start))
+    if not listened.messages and receiver.counters["packets_dropped"]:
+        raise typer.Exit(1)
+
+
+def _dropped(counters: Counters) -> str:
+    """Datagrams that could not be used, by cause; empty if there is none."""
+    causes = {str(cause): count for cause, count in counters.by_cause("packets_dropped").items() if count}
+    if not causes:
+        return ""
+    told = ", ".join(f"{cause} {count:,}" for cause, count in sorted(causes.items()))
+    return f"; {sum(causes.values()):,} datagrams dropped: {told}"
 
 
 def listen_soup(config: SoupClientConfig, seconds: float) -> None:

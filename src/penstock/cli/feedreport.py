@@ -24,6 +24,9 @@ def report_text(report: FileReport) -> str:
     lines += [f"damaged {damage}" for damage in report.damages]
     if report.damages_total > len(report.damages):
         lines.append(f"… and {report.damages_total - len(report.damages):,} more places")
+    if report.is_itch and report.missized:
+        where = f"from message {report.first_missized:,}"
+        lines.append(f"damaged: {report.missized:,} messages, {where}, lack the size of their type")
     lines += _verdict(report)
     return "\n".join(lines)
 
@@ -31,14 +34,17 @@ def report_text(report: FileReport) -> str:
 def _name(report: FileReport) -> str:
     if report.format != "itch":
         return NAMES[report.format]
-    return "ITCH messages" if report.is_itch else "messages with their sizes before them, none of a type of ITCH 5.0"
+    if report.is_itch:
+        return "ITCH messages"
+    what = "none with the size of its type in ITCH 5.0" if report.missized else "none of a type of ITCH 5.0"
+    return f"messages with their sizes before them, {what}"
 
 
 def _verdict(report: FileReport) -> list[str]:
     """A part that was not read is not reported as undamaged."""
     if not report.is_readable:
         return ["nothing in it could be read as a feed"]
-    if report.damages_total:
+    if report.is_damaged:
         return []
     if report.skipped:
         return [f"nothing is damaged of what was read; {sum(report.skipped.values()):,} frames were skipped"]

@@ -182,6 +182,29 @@ def count_types(SourceBatch batch not None) -> dict:
     return {index: counts[index] for index in range(256) if counts[index]}
 
 
+def count_sizes(SourceBatch batch not None, const uint16_t[::1] sizes not None) -> tuple:
+    """Messages that have the size of their type, messages that have another one, and the index of the first of those.
+
+    `sizes` has the size of each type, 0 for a type without one; messages of such a type are not counted.
+    """
+    cdef uint64_t right = 0, wrong = 0
+    cdef Py_ssize_t index, first = -1
+    cdef uint16_t expected
+    if sizes.shape[0] != 256:
+        raise LocalProtocolError(f"sizes of {sizes.shape[0]} types are given, not of 256")
+    for index in range(batch.count):
+        expected = sizes[batch.data[batch.row[index].offset]] if batch.row[index].size else 0
+        if expected == 0:
+            continue
+        if batch.row[index].size == expected:
+            right += 1
+            continue
+        wrong += 1
+        if first < 0:
+            first = index
+    return right, wrong, first
+
+
 cdef class SoupData:
     """The sequenced data of SoupBinTCP packets, as rows of one SourceBatch that is used again."""
 

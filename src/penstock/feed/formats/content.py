@@ -19,6 +19,7 @@ SIGNATURES = {
     b"BZh": "compressed with bzip2",
     b"\xfd7zXZ\0": "compressed with xz",
     b"\x04\x22\x4d\x18": "compressed with LZ4",
+    b"PK\x05\x06": "a zip archive without a file",
     b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
     b"Rar!": "a RAR archive",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",

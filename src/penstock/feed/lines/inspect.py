@@ -1,20 +1,20 @@
 """What is in a recorded feed: counted, stream by stream, with everything that is missing, repeated or damaged."""
 
+from array import array
 from collections import Counter
 
 import msgspec
 
 from penstock.base.errors import PacketError
+from penstock.convert import SourceBatch
+from penstock.convert.format import SourceFormat
 from penstock.feed.formats import DatagramFormat, Segment
-from penstock.feed.formats._framing import count_types
+from penstock.feed.formats._framing import count_sizes, count_types
 from penstock.feed.formats.csvticks import CsvTicks
 from penstock.feed.formats.itchfile import ItchFile
 from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, excerpt
 from penstock.feed.lines.sources import FileFormat, guess_framing
-
-ITCH_TYPES = frozenset("SRHYLVWKJhAFECXDUPQBINO")
-"""Of the messages of ITCH 5.0."""
 
 GAPS_MAX = 20
 STREAMS_MAX = 1_000
@@ -68,6 +68,19 @@ class FileReport(msgspec.Struct):
 
     damages: list[Damage] = []
     damages_total: int = 0
+    itch_messages: int = 0
+    """Messages of a file that have a type of ITCH 5.0 and the size of that type."""
+
+    missized: int = 0
+    """Messages of a file with a type of ITCH 5.0 and another size than that type has."""
+
+    first_missized: int = 0
+    """The number of the first of them."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something was found to be wrong. Sizes are wrong only in a file that has messages of ITCH."""
+        return bool(self.damages_total or (self.is_itch and self.missized))
 
     @property
     def is_readable(self) -> bool:
@@ -76,8 +89,8 @@ class FileReport(msgspec.Struct):
 
     @property
     def is_itch(self) -> bool:
-        """Whether a file of messages has any type of ITCH 5.0."""
-        return any(kind in ITCH_TYPES for stream in self.streams for kind in stream.types)
+        """Whether a file of messages has any message of ITCH 5.0."""
+        return self.itch_messages > 0
 
 
 def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = False) -> FileReport:
@@ -87,8 +100,10 @@ def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = F
     file = CsvTicks(stream, has_header=has_header) if file_format == "csv" else ItchFile(stream)
     types: Counter[str] = Counter()
     counts: set[int] = set()
+    itch = _ItchSizes()
     for batch in file:
         if file_format == "itch":
+            itch.take(batch, file.next_sequence)
             types.update({_letter(kind): count for kind, count in count_types(batch).items()})
         else:
             counts |= {line.count(b",") + 1 for _, line in batch}
@@ -99,8 +114,28 @@ def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = F
     columns = file.columns if isinstance(file, CsvTicks) else []
     found = _report(file_format, stream, [report], file.damages)
     found.columns = columns
+    found.itch_messages, found.missized, found.first_missized = itch.right, itch.wrong, itch.first_wrong
     found.column_counts = (min(counts), max(counts)) if counts else None
     return found
+
+
+class _ItchSizes:
+    """How many messages have the size that ITCH 5.0 gives their type."""
+
+    def __init__(self) -> None:
+        self.right = self.wrong = self.first_wrong = 0
+        self._sizes = array("H", bytes(512))
+        for message in SourceFormat.load("itch50").messages.values():
+            if message.key is not None:
+                self._sizes[message.key[0]] = message.size_min
+
+    def take(self, batch: SourceBatch, next_sequence: int) -> None:
+        """`next_sequence` is the number after the last message of the batch."""
+        right, wrong, first = count_sizes(batch, self._sizes)
+        if wrong and not self.wrong:
+            self.first_wrong = next_sequence - len(batch) + first
+        self.right += right
+        self.wrong += wrong
 
 
 def _inspect_capture(stream: ByteStream) -> FileReport:

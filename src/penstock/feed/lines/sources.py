@@ -185,6 +185,8 @@ def _capture_events(
 
 def _nothing_in(capture: CaptureReader, destinations: set[str]) -> str:
     """Why a capture has no message; those with datagrams of no known format have a damage for each."""
+    if not capture.frames:
+        return "the capture has no frame that could be read"
     skipped = ", ".join(f"{count:,} {what}" for what, count in capture.skipped.items())
     wanted = f" to {', '.join(sorted(destinations))}" if destinations else ""
     return f"the capture has no UDP datagram{wanted}; of {capture.frames:,} frames: {skipped or 'none is another kind'}"
