@@ -13,7 +13,7 @@ from penstock.engine._event import EVENT_HEAD_SIZE, EventKind, TransmissionClass
 from penstock.engine.events import Image, Lost, RegionOpened, Unsubscribe
 from penstock.engine.interest import Interests
 from penstock.engine.metering import interval_ns
-from penstock.middleware import LossReceipt
+from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
 from penstock.plant.datagrams import hear
 from penstock.plant.upstream import Incoming
@@ -33,7 +33,7 @@ def run_seeds(seeds: range, seconds: float = SECONDS) -> None:
         run_engine_seed(seed, seconds=seconds)
 
 
-@pytest.mark.spec("TP-2", "MUX-1", "CRIT-1", "CRIT-4", "ADPT-1", "METR-1", "METR-4")
+@pytest.mark.spec("TP-2", "MUX-1", "CRIT-1", "CRIT-4", "ADPT-1", "METR-1", "METR-4", "DAY-3")
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_each_class_keeps_its_promise(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
@@ -76,7 +76,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
         "overruns", "crashes", "rule_changes", "records_read", "records_read_amid", "datagrams_lost", "reliefs",
-        "updates_relieved",
+        "updates_relieved", "session_changes", "records_withdrawn",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > 5, name
 
@@ -88,7 +88,7 @@ def test_a_quiet_plant_loses_nothing() -> None:
     plant.finish()
     summary = plant.summary()
     assert (summary.receipts, summary.crashes, summary.overruns) == (0, 0, 0)
-    assert summary.updates_delivered > 400
+    assert summary.updates_delivered > 300
 
 
 # Each of these breaks one promise; a checker must see it from outside.
@@ -127,6 +127,22 @@ def keep_no_contract(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "nearest", lambda cls, served, *, is_conflatable: cls)
+
+
+def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers are told, but nothing is withdrawn."""
+
+    def broken(self: DistributionEngine, event: SessionEvent) -> None:
+        is_first = (event.feed, event.stream_id) not in self._sessions
+        if self._note_session(event):
+            self._tell_session(event, is_first=is_first)
+
+    monkeypatch.setattr(DistributionEngine, "_change_session", broken)
+
+
+def forget_sessions_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither consumers that were overrun nor those without room are told later."""
+    monkeypatch.setattr(DistributionEngine, "_tell_lost", lambda self: None)
 
 
 def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,6 +290,8 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (tell_of_losses_that_were_none, 0, "ReceiptChecker"),
         (ignore_lost_datagrams, 54, "StoryChecker"),
         (take_what_was_overtaken, 2, "StoryChecker"),
+        (keep_records_of_ended_sessions, 0, "SessionChecker"),
+        (forget_sessions_that_were_lost, 0, "SessionChecker"),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ cdef struct Consumer:
     uint64_t position        # in the log, if behind
     uint64_t replay_end      # before this position the events had been written before
     uint64_t passed          # the number of the log's last event that it got or did not want
+    bint has_lost_sessions   # SESSION events may be among what it lost
     uint64_t sessions_after  # it was told which sessions ran after the event of this number
     int64_t allowance        # bytes of refreshes and replays that its ring still takes
     int64_t notice_allowance # and bytes of definitions and notices of refreshed records
@@ -136,6 +137,7 @@ cdef class Consumers:
     # Of receipts that it may not have read, as its last update was this one: they are to be written again.
     cdef void recall(self, uint32_t number, uint64_t last_number) noexcept nogil
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
+    cdef uint64_t _sessions_lost
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef void repair(self, uint32_t number) noexcept nogil
     cdef void drop_pair(self, uint32_t number) noexcept nogil

@@ -551,6 +551,8 @@ cdef class Consumers:
         cdef const Pair *pair
         cdef const Standing *standing
         self.note_loss(number, first, last, cause)
+        self.consumers[number].has_lost_sessions = True
+        self._sessions_lost += 1
         while at != NONE:
             pair, standing = &self.pairs.pairs[at], &self.pairs.standings[at]
             if (pair.cls == CRITICAL or pair.program is not NULL) and (

@@ -103,6 +103,7 @@ cdef class Critical(Withholding):
         """The consumer's ring was overrun after the update `last_number`: begin it anew with what it missed. False if
         the log does not have all of that; then it gets a receipt and refreshes."""
         cdef Consumer *consumer = self.consumer(number)
+        cdef uint64_t read_number
         cdef uint32_t at
         cdef Pair *pair
         if consumer.ring is NULL:
@@ -112,8 +113,12 @@ cdef class Critical(Withholding):
         consumer.overruns += 1
         renew_allowance(consumer, now_ns)
         last_number = min(last_number, self._served_number)
+        read_number = last_number
         self.recall(number, last_number) # receipts may be among what was lost
         is_kept = self.mark_repairs(number, &last_number)
+        if last_number > read_number: # SESSION events between are not replayed
+            consumer.has_lost_sessions = True
+            self._sessions_lost += 1
         if not is_kept:
             self.lose(number, last_number + 1, self._served_number, OVERRUN)
         consumer.position = self.position_after(last_number)

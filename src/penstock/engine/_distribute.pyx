@@ -214,8 +214,10 @@ cdef class Distributor(Critical):
             self.ring_bells()
 
     def tell_session_to(self, uint32_t number, bytes body not None) -> bool:
-        """A SESSION event to one consumer, ahead of the refreshes that wait for it: whether there was room."""
-        self.consumer(number)
+        """A SESSION event to one consumer, ahead of the refreshes that wait for it: whether there was room, and nothing
+        older waits for it in the log."""
+        if self.consumer(number).is_behind:
+            return False
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
             raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
         return self.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
@@ -223,6 +225,19 @@ cdef class Distributor(Critical):
     def told_sessions(self, uint32_t number) -> None:
         """The consumer knows which sessions run now: SESSION events of the log so far are not for it any more."""
         self.consumer(number).sessions_after = self.number
+
+    def take_sessions_lost(self) -> list:
+        """The consumers that lost events since the last call: SESSION events may be among them."""
+        cdef uint32_t number
+        cdef list found = []
+        if self._sessions_lost == 0:
+            return found
+        self._sessions_lost = 0
+        for number in range(self.consumers_max):
+            if self.consumers[number].is_used and self.consumers[number].has_lost_sessions:
+                self.consumers[number].has_lost_sessions = False
+                found.append(number)
+        return found
 
     def sessions_after(self, uint32_t number) -> int:
         """The number of the last event before the consumer was told which sessions run; 0 if it was not told."""

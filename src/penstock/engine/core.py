@@ -57,7 +57,7 @@ from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.engine.sessions import decode_session, encode_session
 from penstock.engine.signals import Relief, SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.events import SessionEvent, SessionKind
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage, find_origin
@@ -143,6 +143,7 @@ class DistributionEngine:
         self._attached: dict[int, Attach] = {}
         self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
         self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last one told
+        self._untold: dict[int, list[tuple[str, int]]] = {}  # by consumer: streams whose sessions it is to be told
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -278,6 +279,7 @@ class DistributionEngine:
 
     def take(self) -> list[EngineInstruction]:
         """What is to be done after the calls above; handle() has it in its answer."""
+        self._tell_lost()
         ready = self.kernel.take_ready()
         answers: list[EngineInstruction] = [Ready(tuple(ready))] if ready else []
         return answers + self._regions.take()
@@ -344,6 +346,7 @@ class DistributionEngine:
         del self._interests.parties[consumer]
         gone = self._book.detach(consumer)
         self.kernel.detach(consumer)
+        self._untold.pop(consumer, None)
         self._regions.detach(consumer)
         for subscription in gone:
             self._interests.forget(subscription.items)
@@ -365,7 +368,9 @@ class DistributionEngine:
             self._interests.drop(subscription)
             raise
         if len(self._book.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
-            self._tell_running(event.consumer)
+            running = [key for key, session in self._sessions.items() if session.kind != "end"]
+            if self._tell_sessions(event.consumer, running):  # older SESSION events may wait to be served
+                self.kernel.told_sessions(event.consumer)
         wanted = self._book.want(subscription)
         if not subscription.awaits:
             self._live(subscription)
@@ -395,9 +400,9 @@ class DistributionEngine:
         if event.ring == "notices":
             self.kernel.notify_anew(event.consumer)
         else:
-            is_kept = self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
-            if not is_kept or event.last_number < self.kernel.sessions_after(event.consumer):
-                self._tell_running(event.consumer)  # SESSION events may be among what was lost
+            self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
+            if event.last_number < self.kernel.sessions_after(event.consumer):
+                self._untold[event.consumer] = list(self._sessions)  # what it was told may be among what was lost
         for subscription in self._book.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among what was lost
                 self._live(subscription)
@@ -446,17 +451,26 @@ class DistributionEngine:
             event = msgspec.structs.replace(event, kind="begin")
         self.kernel.tell_session(encode_session(event), self._interests.now_ns)
 
-    def _tell_running(self, consumer: int) -> None:
-        """Tell a consumer that came late which sessions run, as far as there is room for it. SESSION events that still
-        wait to be served are older, so the consumer does not get them."""
-        for event in self._sessions.values():
-            if event.kind == "end":
-                continue
-            body = encode_session(msgspec.structs.replace(event, kind="running"))
-            if not self.kernel.tell_session_to(consumer, body):
-                self.counters.add("sessions_untold")
-                return
-        self.kernel.told_sessions(consumer)
+    def _tell_lost(self) -> None:
+        """Tell consumers that lost events, or had no room, how the sessions stand."""
+        for consumer in self.kernel.take_sessions_lost():
+            self._untold[consumer] = list(self._sessions)
+        for consumer, keys in list(self._untold.items()):
+            self._tell_sessions(consumer, keys)
+
+    def _tell_sessions(self, consumer: int, keys: list[tuple[str, int]]) -> bool:
+        """Tell a consumer that came late, or lost events, how the sessions of these streams stand. Sessions for which
+        there is no room are told later: then False is returned."""
+        for at, key in enumerate(keys):
+            event = self._sessions[key]
+            kind: SessionKind = "end" if event.kind == "end" else "running"
+            if not self.kernel.tell_session_to(consumer, encode_session(msgspec.structs.replace(event, kind=kind))):
+                if consumer not in self._untold:
+                    self.counters.add("sessions_untold")
+                self._untold[consumer] = keys[at:]
+                return False
+        self._untold.pop(consumer, None)
+        return True
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int, feed: int) -> None:
         if isinstance(messages, MessageBatch):

@@ -32,6 +32,7 @@ from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
 from penstock.sim.enginereceipts import ReceiptChecker, SignalChecker
 from penstock.sim.enginerecords import AgeChecker, RecordChecker
 from penstock.sim.engineregions import ReadAmid
+from penstock.sim.enginesessions import SessionChecker, SessionSource
 from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.randomness import SeededRandomness
@@ -82,6 +83,7 @@ class EnginePlant:
         self.world = world
         self.options = options
         self.market = Market(options.topics)
+        self.source = SessionSource(self.market)
         faults = LinkFaults(loss=options.loss, duplicate=options.loss / 2, reorder=options.loss)
         self.network = Network(world, faults, "chain")
         self._ports = 0
@@ -105,6 +107,7 @@ class EnginePlant:
         self.records = RecordChecker(self.market, options)
         self.losses = ReceiptChecker(self.market, options)
         self.signals = SignalChecker(self.market)
+        self.sessions = SessionChecker(self.market, self.source)
         self.checkers: list[EngineChecker] = [
             ContentChecker(self.market, self.stories, options),
             self.rates,
@@ -116,6 +119,7 @@ class EnginePlant:
             NewestChecker(self.market, self.stories, self.records.newest),
             FreshnessChecker(self.market),
             BoundsChecker(self.market),
+            self.sessions,
         ]
 
     @property
@@ -214,6 +218,9 @@ class EnginePlant:
         self.world.log.write(
             self.world.now_ns(), connection.consumer, f"{EventKind(event.kind).name} {event.number} {what} {flags}"
         )
+        if event.kind == EventKind.SESSION or (defined is not None and defined.topic in self.market.dated):
+            self.sessions.told(connection, event, defined, message)
+            return
         for checker in self.checkers:
             checker.told(connection, event, defined, message)
 
@@ -235,6 +242,8 @@ class EnginePlant:
 
     def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
         """A node wrote an event into a consumer's ring."""
+        if defined is not None and defined.topic in self.market.dated:
+            return
         self.records.wrote(consumer, event)
         self.stories.wrote(consumer.connection, event, defined)
         if event.kind == EventKind.RECEIPT:
@@ -248,6 +257,8 @@ class EnginePlant:
     def metered(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
         """A node wrote an event for a consumer; only metered updates are looked at."""
         if event.kind != EventKind.UPDATE or event.cls != TransmissionClass.METERED or defined is None:
+            return
+        if defined.topic in self.market.dated:
             return
         node, now_ns = consumer.node, self.world.now_ns()
         per_second = min(consumer.taste.per_second, PER_SECOND_MAX)
@@ -325,6 +336,8 @@ class EnginePlant:
             updates_relieved=self.signals.relieved,
             records_read=self.records.reads,
             records_read_amid=self.records.reads_amid,
+            session_changes=self.source.changes,
+            records_withdrawn=self.sessions.withdrawn,
         )
 
 

@@ -274,7 +274,8 @@ class BoundsChecker(EngineChecker):
         for node in plant.nodes:
             if node.is_up:
                 for record in node.engine.records():
-                    self.require(record.items <= len(self.market.models), f"{node.name}: {record}")
+                    items_max = len(self.market.models) + len(self.market.dated)
+                    self.require(record.items <= items_max, f"{node.name}: {record}")
         for consumer in plant.consumers:
             if consumer.link is not None:
                 buffer = consumer.link.buffer

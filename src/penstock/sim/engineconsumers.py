@@ -36,6 +36,7 @@ SLOW_READS = 0.1
 HALF_WRITTEN = 0.05
 """How often somebody reads a record while it is being written."""
 
+NUMBERED = (EventKind.UPDATE, EventKind.WITHDRAW)
 MODELS_BY_ID = {model.id: model for model in MODELS}
 
 
@@ -217,6 +218,13 @@ class ConsumerNode(Node):
             for topic in self.plant.market.models:
                 if self.randomness.chance(0.7):
                     self._subscribe(topic)
+            if self.taste.sink != "region":
+                self._subscribe_dated(self.consumer)
+
+    def _subscribe_dated(self, consumer: int) -> None:
+        self._subscriptions += 1
+        topics, taste = list(self.plant.market.dated), self.taste
+        self.node.say(Subscribe(consumer, self._subscriptions, topics, taste.cls, taste.per_second))
 
     # What it wants
 
@@ -389,8 +397,9 @@ class ConsumerNode(Node):
             if event.kind == EventKind.DEFINE:
                 model = MODELS_BY_ID[event.model_id]
                 self._items[event.item] = Defined(event.topic.decode(), model)
-            if event.kind == EventKind.UPDATE and event.cls == TransmissionClass.CRITICAL:
-                self._last_number = event.number
+            is_critical = event.cls == TransmissionClass.CRITICAL
+            if event.kind == EventKind.SESSION or (event.kind in NUMBERED and is_critical):  # as Intake does
+                self._last_number = max(self._last_number, event.number)
             self.plant.told(self.connection, event, self._items.get(event.item))
             self._forget(event)
 

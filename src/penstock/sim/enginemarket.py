@@ -95,6 +95,8 @@ class Market:
 
     def __init__(self, topics: int) -> None:
         self.models = {f"md.{MODELS[n % 3].name[4:]}.{n}": MODELS[n % 3] for n in range(topics)}
+        self.dated = ("md.day.1", "md.day.2")
+        """Topics of a source stream with sessions, of the model NEWEST; only sessions are checked of them."""
         self.published: dict[str, list[Publication]] = defaultdict(list)
         self.count = 0
         self._starts: list[int] = []

@@ -38,6 +38,16 @@ REVOKED = 0.3
 """The share of consumers that may not see what comes after they left: who shared a region with one gets another."""
 
 
+DATED = 0.2
+"""The share of publications on topics of the source stream with sessions."""
+
+SESSION_CHANGE = 0.15
+"""The share of these publications that are the first ones of a session."""
+
+UNANNOUNCED = 0.3
+"""The share of sessions that begin without an announced end of the session before."""
+
+
 class Work:
     """The next of what a node was asked to do, in the order in which it was asked."""
 
@@ -223,6 +233,7 @@ class PlantNode(DistributionNode):
     def on_start(self) -> None:
         super().on_start()
         self.plant.market.start()
+        self.ask(lambda: self.say(self.plant.source.event("running")))
         self._wait()
 
     def _wait(self) -> None:
@@ -240,6 +251,9 @@ class PlantNode(DistributionNode):
             self._publish_on(topic)
 
     def _publish_one(self) -> None:
+        if self.randomness.chance(DATED):
+            self._publish_dated()
+            return
         self._publish_on(self.randomness.choose(list(self.plant.market.models)))
 
     def _publish_on(self, topic: str) -> None:
@@ -247,6 +261,15 @@ class PlantNode(DistributionNode):
         publication = market.publish(topic, self.randomness.between(-1_000, 1_000), now_ns)
         model = market.models[topic]
         self.engine.publish(topic.encode(), model, publication.record(model), now_ns, now_ns)
+
+    def _publish_dated(self) -> None:
+        source = self.plant.source
+        if self.randomness.chance(SESSION_CHANGE) and not self.plant.is_settling:
+            for event in source.change(is_announced=not self.randomness.chance(UNANNOUNCED)):
+                self.log(f"session {event.event.session}: {event.event.kind}")
+                self.say(event)
+        topic = self.randomness.choose(list(self.plant.market.dated))
+        self.say(source.publish(topic, self.randomness.between(-1_000, 1_000), self.world.now_ns()))
 
 
 def detach_later(node: DistributionNode, incarnation: int, consumer: int) -> None:

@@ -126,3 +126,5 @@ class EngineSummary(msgspec.Struct, kw_only=True):
     updates_relieved: int
     records_read: int
     records_read_amid: int
+    session_changes: int
+    records_withdrawn: int
