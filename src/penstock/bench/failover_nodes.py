@@ -29,7 +29,7 @@ from penstock.net.udp import free_channel, free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import NodeProcess, RunningPlant
 
-KILLS = 10
+KILLS = 20
 PAUSES = 5
 PAUSE_SECONDS = 2.0
 SETTLE_SECONDS = 2.0
