@@ -167,6 +167,39 @@ def test_keys_are_replaced_by_age_without_a_loss_and_newcomers_open_nothing_olde
     assert (statistics.lost, statistics.unreadable, losses) == (0, 0, [])
 
 
+@pytest.mark.spec("ADM-7", "AUTH-6")
+@pytest.mark.parametrize("image", [False, True])
+def test_a_newcomer_begins_with_a_key_of_its_own_and_disturbs_nobody(tmp_path: Path, image: bool) -> None:
+    limits = AdminLimits(strict_keys=True, key_grace_s=0.2, heartbeat_s=0.1)
+    with (
+        plant(tmp_path, 1, sealed=True, limits=limits) as (feed, server),
+        penstock.connect(server.url, credentials=credentials("alice")) as alice,
+        penstock.connect(server.url, credentials=credentials("bob")) as bob,
+    ):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        holder = Reader(alice.subscribe("md.us.eq.>"))
+        try:
+            holder.wait_for_more(200)
+            newcomer = bob.subscribe("md.us.eq.>", image=image)
+            try:
+                assert newcomer.next(60.0) is not None
+                (line,) = newcomer._lines.values()
+                assert line.is_multicast
+                held = {key.key_id for line in newcomer._lines.values() for key in line.gate._ring._keys.values()}
+                assert 1 not in held, "the key of the past"
+                (active,) = [key for key in server._service.core.feeds.keys("itch") if key.state == "active"]
+                assert active.key.key_id in held
+                assert newcomer.losses == []
+            finally:
+                newcomer.close()
+            holder.wait_for_more(200)
+            statistics, losses = holder.subscription.statistics(), holder.subscription.losses
+        finally:
+            holder.stop()
+    assert holder.numbers == list(range(holder.numbers[0], holder.numbers[0] + len(holder.numbers)))
+    assert (statistics.lost, statistics.unreadable, losses) == (0, 0, [])
+
+
 @pytest.mark.spec("OPS-2")
 def test_the_stream_service_speaks_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)

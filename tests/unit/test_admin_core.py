@@ -20,12 +20,15 @@ from penstock.base.errors import (
     RateLimitedError,
     RequestError,
     RevokedError,
+    SealError,
+    SealKeyError,
     TokenError,
     TokenExpiredError,
     TopicError,
 )
 from penstock.security import Entitlement, Policy, TokenVerifier
 from penstock.security.brokering import (
+    Brokered,
     Challenge,
     EventBody,
     KeysChanged,
@@ -39,6 +42,8 @@ from penstock.security.brokering import (
 )
 from penstock.security.operating import RestoreRequest
 from penstock.security.proof import UNBOUND
+from penstock.security.sealing import Opener, Sealer, StreamKey, StreamKeyRing
+from penstock.wire import Seal
 
 NONCE = bytes(range(32))
 
@@ -527,6 +532,100 @@ def test_a_newcomer_reads_at_most_the_lifetime_of_a_key_of_the_past() -> None:
     for _ in range(20):  # the replacement of a key is not replaced before its own time
         plant.wait(plant.limits.key_lifetime_s / 25)
     assert [each.key.key_id for each in plant.core.feeds.keys("itch")] == [1, 2]
+
+
+def strict_plant() -> Plant:
+    plant = Plant(msgspec.structs.replace(LIMITS, strict_keys=True))
+    plant.register(sealed=True)
+    return plant
+
+
+def keys_given(plant: Plant, client: str, *answers: Brokered) -> list[StreamKey]:
+    """All stream keys that the client was ever given."""
+    streams = [stream for each in answers for stream in each.streams]
+    keys = []
+    for event in plant.events(client):
+        if isinstance(event, StreamMoved):
+            streams += event.streams
+        elif isinstance(event, KeysChanged):
+            keys += event.keys
+    return [*keys, *(key for stream in streams for key in stream.keys)]
+
+
+@pytest.mark.spec("ADM-7", "AUTH-5", "AUTH-6")
+def test_a_newcomer_cannot_open_what_was_recorded_before_its_subscription() -> None:
+    plant = strict_plant()
+    first = plant.core.feeds.active_key("itch")
+    assert first is not None
+    recorded = Sealer(first, 11, 1).seal(b"a quote of the past", topic=b"md.us.eq.AAPL.quote")
+    answer = plant.subscribe("alice", "md.us.eq.>")
+    (waiting,) = answer.streams
+    assert (waiting.topics, waiting.keys, waiting.authentication) == ([], [], None)
+    assert [each.id for each in waiting.models] == [1]  # for the check of a condition
+    still = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    plant.beat("a", key_ids=(1, 2))
+    plant.confirm("feed")
+    plant.wait(plant.limits.key_grace_s)
+    assert plant.core.feeds.active_key("itch").key_id == 2  # type: ignore[union-attr]
+    assert not [each for each in plant.events("alice") if isinstance(each, StreamMoved)]  # adapters have not switched
+    between = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    assert between.streams[0].topics == []
+    plant.confirm("feed")
+    plant.wait(0.1)
+    (moved,) = [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
+    (stream,) = moved.streams
+    assert (stream.topics, stream.addresses[0].group) == (["md.us.eq.>"], "239.255.1.1")
+    assert [each.key_id for each in stream.keys] == [2]
+    plant.wait(30)
+    given = keys_given(
+        plant, "alice", answer, still, between, plant.core.renew(plant.caller("alice"), "s1", plant.now_ns)
+    )
+    assert {each.key_id for each in given} == {2}
+    opener = Opener(StreamKeyRing(given))
+    with pytest.raises(SealKeyError):
+        opener.open(recorded.payload, recorded.seal, publisher_id=11, epoch=1, topic=b"md.us.eq.AAPL.quote")
+    renamed = Seal(2, recorded.seal.nonce)
+    with pytest.raises(SealError):
+        opener.open(recorded.payload, renamed, publisher_id=11, epoch=1, topic=b"md.us.eq.AAPL.quote")
+
+
+@pytest.mark.spec("ADM-7")
+def test_newcomers_share_the_next_key_and_holders_do_not_wait() -> None:
+    plant = strict_plant()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.wait(10)
+    plant.confirm("feed")
+    plant.wait(0)
+    assert plant.subscribe("alice", "md.us.eq.>", name="s3").streams[0].keys[-1].key_id == 2  # she holds it
+    text = plant.core.policy.text.replace(
+        'who = ["carol"]', 'who = ["carol"]\nreceive = ["md.us.eq.>"]\n[[rule]]\nwho = ["carol"]'
+    )
+    plant.set_policy(Policy.parse(text))
+    for name in ("bob", "carol"):
+        assert plant.subscribe(name, "md.us.eq.>", name=name).streams[0].topics == []
+    assert [each.key.key_id for each in plant.core.feeds.keys("itch")] == [1, 2, 3]
+    again = plant.again(plant.now_ns)
+    again.wait(10)
+    again.beat(key_ids=())
+    again.wait(10)  # nobody confirms the activation
+    for name in ("bob", "carol"):
+        (moved,) = [each for each in again.events(name) if isinstance(each, StreamMoved)]
+        assert [each.key_id for each in moved.streams[0].keys] == [3]
+
+
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_a_newcomer_waits_on_when_its_key_is_replaced_before_it_is_used() -> None:
+    plant = strict_plant()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.revoke("alice")
+    plant.wait(10)
+    plant.beat(key_ids=())
+    plant.wait(10)
+    (moved,) = [each for each in plant.events("bob") if isinstance(each, StreamMoved)]
+    assert [each.key_id for each in moved.streams[0].keys][-1] == 3
+    assert 1 not in {each.key_id for each in keys_given(plant, "bob")}
+    assert not [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
 
 
 @pytest.mark.spec("ADM-7", "AUTH-6")

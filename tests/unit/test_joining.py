@@ -244,3 +244,14 @@ def test_who_gives_no_image_is_asked_again_after_a_pause_and_not_for_ever() -> N
     assert joining.ask([a], None, NS_PER_SECOND) == [a]
     with pytest.raises(PenstockError, match="no adapter gave an image"):
         joining.ask([a], None, NS_PER_SECOND)
+
+
+def test_an_image_from_before_messages_that_were_passed_over_is_of_no_use() -> None:
+    joining = Joining(Merger(), CONFIG, "feed")
+    sealed_before = message(5)
+    stream_id = decode_origin(sealed_before.extensions[Extension.ORIGIN]).stream_id
+    joining.ask([address_of(1)], None, 0)
+    joining.pass_over(sealed_before)
+    joining.pass_over(PacketMessage("t", b"without an origin"))
+    fits = [joining.fits(Image([], [Position(stream_id, TERM, at)], address_of(1)), None) for at in (4, 5, 6)]
+    assert fits == [False, True, True]

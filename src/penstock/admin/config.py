@@ -78,6 +78,11 @@ class AdminLimits(Config, frozen=True):
     """Age at which a stream key is replaced. A new subscriber gets the active key, and can decrypt recorded packets
     back to the activation of that key. Longer than key_grace_s and key_rotation_s together."""
 
+    strict_keys: bool = False
+    """Whether a client that does not hold the active stream key gets the next one only, so that it cannot decrypt
+    packets that were recorded before its subscription. The next key is created at once; the subscription begins when
+    the adapters use it, usually `key_grace_s` and at most twice `key_rotation_s` later."""
+
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
     """Stream keys of a feed that are handed out, old ones included."""
 

@@ -76,10 +76,10 @@ class StreamAdministration:
         self._key = key
         self._signer = TokenSigner(key)
         self._sessions = TokenVerifier([key.public], purpose="session")
-        self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns)
+        self.readers = EventReaders(limits.adapter_lost_s, now_ns)
+        self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns, self.readers)
         self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
         self.publishers = Publishers(self.state, limits, random)
-        self.readers = EventReaders(limits.adapter_lost_s, now_ns)
         self.authentication = StreamAuthentication(
             self.state, limits, random, self.feeds, self.rights, self.readers, key.public.id
         )
@@ -374,6 +374,11 @@ class StreamAdministration:
         self.feeds.rotate_aged(now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
+        for feed, clients in self.feeds.admit_newcomers(now_ns):
+            self.state.advance_events()
+            concerned = self.subscriptions.concerned([feed])
+            begun = [each for each in concerned if self.state.subscriptions[each].client in clients]
+            self.subscriptions.tell_moved(begun, now_ns)
         for key in self.authentication.tick(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is authenticated with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
+from penstock.admin.readers import EventReaders
 from penstock.admin.records import Adapter, FeedKey, KeyState, Subscription
 from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
@@ -39,11 +40,13 @@ class Feeds:
         random: Callable[[int], bytes],
         grants_of: Callable[[str, int], list[Grant]],
         now_ns: int,
+        readers: EventReaders | None = None,
     ) -> None:
         self._state = state
         self._limits = limits
         self._random = random
         self._grants_of = grants_of
+        self.readers = readers or EventReaders(limits.adapter_lost_s, now_ns)
         self.authenticate: Callable[[str, str, int], Authentication | None] = lambda client, feed, now_ns: None
         """Gives a client the authentication keys of a feed (StreamAuthentication.hand_out)."""
         self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
@@ -150,6 +153,8 @@ class Feeds:
     ) -> BrokeredStream:
         is_sealed = self.is_sealed(feed)
         has_multicast = bool(topics) and delay_s == 0 and (not is_sealed or self.may_hold(client, feed, now_ns))
+        if is_sealed and has_multicast and self._waits_for_key(client, feed, now_ns):
+            topics, has_multicast = [], False
         is_open = has_multicast and any(each.registration.transport == "multicast" for each in adapters)
         addresses = [_address(each, self.role(each), has_multicast) for each in adapters]
         return BrokeredStream(
@@ -202,6 +207,36 @@ class Feeds:
     def active_key(self, feed: str) -> StreamKey | None:
         return next((each.key for each in self.keys(feed) if each.state == "active"), None)
 
+    def _waits_for_key(self, client: str, feed: str, now_ns: int) -> bool:
+        """Whether a client that may hold the keys gets no topics yet, because the active key opens what was sealed
+        before its subscription (`strict_keys`). The client becomes a holder of the next key."""
+        active = next((each for each in self.keys(feed) if each.state == "active"), None)
+        if not self._limits.strict_keys or active is None:
+            return False
+        if client in active.holders:
+            return client in active.newcomers
+        pending = next((each for each in self.keys(feed) if each.state == "pending"), None)
+        if pending is None:
+            self.rotate(feed, [*active.holders, client], now_ns)
+            pending = self._next_key(feed)
+        if client not in pending.newcomers:
+            holders = tuple(sorted({*pending.holders, client}))
+            newcomers = (*pending.newcomers, client)
+            self._put_key(msgspec.structs.replace(pending, holders=holders, newcomers=newcomers))
+        return True
+
+    def admit_newcomers(self, now_ns: int) -> list[tuple[str, tuple[str, ...]]]:
+        """The feeds whose adapters seal with a new key, and the clients whose subscriptions begin with it."""
+        admitted = []
+        for key in [each for each in self._state.keys.values() if each.state == "active" and each.newcomers]:
+            feed = key.key.feed
+            sealing = {each.client for each in self.adapters(feed)}
+            is_over = now_ns - key.active_ns >= self._limits.key_rotation_s * NS_PER_SECOND
+            if is_over or not self.readers.behind(sealing, key.told, now_ns, publishing=sealing):
+                self._put_key(msgspec.structs.replace(key, newcomers=()))
+                admitted.append((feed, key.newcomers))
+        return admitted
+
     def hand_out(self, client: str, feed: str) -> list[StreamKey]:
         """The feed's keys, for a client that may hold them or is its adapter; the holders are recorded. A retired key
         is given only to clients that already held it, because others may have had no right at that time."""
@@ -249,12 +284,15 @@ class Feeds:
         that replaces a pending key inherits its due time, so that revocations in quick succession do not postpone the
         retirement of the active key."""
         since_ns = now_ns
+        waiting = {client for each in self.keys(feed) if each.state != "old" for client in each.newcomers}
         for each in self.keys(feed):
             if each.state == "pending":  # whoever lost the right may have this one, too
                 since_ns = min(since_ns, each.created_ns)
                 self._put_key(msgspec.structs.replace(each, state="old"))
         given = sorted({*self.clients(feed), *holders})
         made = self._make_key(feed, "pending", tuple(given), since_ns)
+        if newcomers := tuple(sorted(waiting.intersection(given))):
+            self._put_key(msgspec.structs.replace(made, newcomers=newcomers))
         active = self.active_key(feed)
         event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
         for client in given:
@@ -268,11 +306,13 @@ class Feeds:
             for other in self.keys(feed):
                 if other.state == "active":
                     self._put_key(msgspec.structs.replace(other, state="old"))
-            self._put_key(msgspec.structs.replace(each, state="active"))
+            self._put_key(msgspec.structs.replace(each, state="active", active_ns=now_ns))
             for stale in self.keys(feed)[: -self._limits.keys_kept]:
                 self._state.remove("key", str(stale.key.key_id))
             for client in self.clients(feed):
                 self._state.notify(client, KeysChanged(feed=feed, keys=[], active_key_id=each.key.key_id), now_ns)
+            active = self._state.keys[str(each.key.key_id)]
+            self._put_key(msgspec.structs.replace(active, told=self._state.meta.event_number))
         return [each.key for each in due]
 
     def _is_due(self, key: FeedKey, now_ns: int) -> bool:

@@ -85,6 +85,12 @@ class FeedKey(msgspec.Struct, frozen=True):
     created_ns: int
     holders: tuple[str, ...]
     """Clients that were given it."""
+    newcomers: tuple[str, ...] = ()
+    """With `strict_keys`: holders without earlier keys, whose subscriptions begin when all adapters seal with it."""
+    active_ns: int = 0
+    """Time of its activation."""
+    told: int = 0
+    """Number of the event that told the adapters of its activation."""
 
 
 class AuthenticationKeyRecord(msgspec.Struct, frozen=True):

@@ -102,6 +102,15 @@ class Gate:
             return False  # it comes sooner elsewhere
         return is_sealed or self.meets(message)
 
+    def is_of_the_past(self, message: PacketMessage) -> bool:
+        """Whether a message is sealed with an earlier key than any that is held: with one from before the
+        subscription, which never comes."""
+        lowest = self._ring.lowest_id
+        try:
+            return lowest is not None and decode_seal(message.extensions.get(SEAL, b"")).key_id < lowest
+        except PacketError:
+            return False
+
     def open(self, message: PacketMessage) -> PacketMessage | None:
         """The message as it was before it was sealed; None if it was tampered with. Without its key, SealKeyError."""
         extensions = message.extensions

@@ -53,6 +53,7 @@ class Joining:
         self._feed = feed
         self._kept: list[list[PacketMessage] | Told] = []
         self._kept_count = 0
+        self._passed: dict[int, int] = {}  # the last message that was passed over, by source stream
         self._live: Live = None  # when the image was asked for
         self._attempts = 0
         self._pause_until_ns = 0
@@ -66,6 +67,12 @@ class Joining:
                 self._kept.append(each)
         if self._kept_count > self._config.early_messages_max:
             raise PenstockError("no image came before too many messages were waiting for it", where=self._feed)
+
+    def pass_over(self, message: PacketMessage) -> None:
+        """A message from before the subscription that cannot be decrypted; an image from before it is of no use."""
+        if (body := message.extensions.get(ORIGIN)) is not None:
+            origin = decode_origin(body)
+            self._passed[origin.stream_id] = max(self._passed.get(origin.stream_id, 0), origin.message_sequence)
 
     def ask(self, addresses: Sequence[StreamAddress], live: Live, now_ns: int) -> list[StreamAddress]:
         """The adapters to ask for an image now, in this order; nobody as long as it is too early."""
@@ -89,6 +96,8 @@ class Joining:
         lost = {each.stream_id: each.last for each in self._kept if isinstance(each, MergeGap)}
         for position in image.positions:
             if position.message_sequence >= 2**64 or position.message_sequence < lost.get(position.stream_id, 0):
+                return False
+            if position.message_sequence < self._passed.get(position.stream_id, 0):
                 return False
             source = self._merger.source_stream(position.stream_id)
             if source is None or not source.is_started:

@@ -296,12 +296,18 @@ class Line:
             message: PacketMessage | SessionEvent | None = self._unopened[0]
             assert message is not None
             if isinstance(message, PacketMessage) and message.flags & SEALED:
+                sealed = message
                 try:
-                    message = self.gate.open(message)
+                    message = self.gate.open(sealed)
                 except SealKeyError:
-                    if not self._is_wait_over():
+                    if self.gate.is_of_the_past(sealed):
+                        self._around.counters.add("messages_dropped", cause=Cause.BEFORE_JOIN)
+                        if self._joining is not None:
+                            self._joining.pass_over(sealed)
+                    elif self._is_wait_over():
+                        self._around.counters.add("messages_dropped", cause=Cause.NO_ANSWER)
+                    else:
                         break
-                    self._around.counters.add("messages_dropped", cause=Cause.NO_ANSWER)
                     message = None
                 if message is not None and not self.gate.meets(message):
                     message = None

@@ -188,6 +188,7 @@ class Subscription:
         counters = self._around.counters
         dropped = counters.by_cause("messages_dropped")
         refused = dropped.pop(Cause.REFUSED, 0)
+        dropped.pop(Cause.BEFORE_JOIN, 0)  # sealed before the subscription: never granted
         return Statistics(
             messages=self._given,
             duplicates=counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),

@@ -76,6 +76,11 @@ class StreamKeyRing:
     def remove(self, key_id: int) -> None:
         self._keys.pop(key_id, None)
 
+    @property
+    def lowest_id(self) -> int | None:
+        """Of the keys that are held; None if there are none."""
+        return min(self._keys, default=None)
+
     def __contains__(self, key_id: int) -> bool:
         return key_id in self._keys
 
