@@ -136,7 +136,7 @@ def run_day(feed: Feed, subscriber: DayRows, day: Day, failover: str) -> None:
         active.kill()
     if failover:
         wait_for(lambda: backup.status().role == "active", "the backup is active")
-    expected, found = single_day(day), subscriber.rows[session_tag(day.session)]
+    expected, found = single_day(day), subscriber.rows[session_tag(day.session, day.date.isoformat())]
     wait_for(lambda: len(found) >= len(expected), f"all of {day.session} is delivered")
     assert found == expected, day.session
     if failover:
