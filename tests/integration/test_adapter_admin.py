@@ -24,6 +24,7 @@ from penstock.feed.sync import messages as feed_sync
 from penstock.feed.sync.messages import AdapterState
 from penstock.middleware import DeliverBatch
 from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
@@ -161,6 +162,8 @@ class Listener:
                 continue
             epoch = int(each.messages.packets[0]["epoch"])
             for message in each.messages:
+                if message.topic == DISCONTINUITY_TOPIC:
+                    continue  # announcements are open: they contain no data of the feed
                 assert message.flags & MessageFlag.SEALED
                 try:
                     content = open_sealed(self._opener, message, epoch)

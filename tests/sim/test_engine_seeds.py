@@ -288,7 +288,7 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (relieve_trades, 15, "SignalChecker"),
         (heed_no_signal, 15, "SignalChecker"),
         (tell_of_losses_that_were_none, 0, "ReceiptChecker"),
-        (ignore_lost_datagrams, 54, "StoryChecker"),
+        (ignore_lost_datagrams, 27, "StoryChecker"),
         (take_what_was_overtaken, 2, "StoryChecker"),
         (keep_records_of_ended_sessions, 0, "SessionChecker"),
         (forget_sessions_that_were_lost, 0, "SessionChecker"),
