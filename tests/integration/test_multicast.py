@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +506,110 @@ def test_channels_change_without_a_break_of_the_streams_that_stay() -> None:
         assert payloads(told) == [b"after it is left"], "the keep-alive shows the loss, and it is repaired"
         with pytest.raises(ConfigurationError, match="uses interface"):
             receiver.listen([Channel(group=first.group, port=first.port, interface="127.0.0.2")])
+
+
+def neighbours(count: int) -> list[Channel]:
+    """Channels with different groups on one free port."""
+    where = free_channel()
+    prefix = where.group.rpartition(".")[0]
+    return [Channel(group=f"{prefix}.{number}", port=where.port) for number in range(1, count + 1)]
+
+
+@pytest.mark.spec("SUB-2", "SYNC-7")
+def test_a_channel_that_was_left_returns_without_a_false_loss() -> None:
+    """Two adapters publish the same messages. The client leaves the group of one for a while, and then joins again."""
+    left, stays = free_channel(), free_channel()
+    receiver = MulticastReceiver([left, stays], config=ReceiverConfig(publisher_expiry_ms=1_000))
+    quick = PublisherConfig(linger_ms=1, keep_alive_ms=50)
+    told: list[Any] = []
+
+    with (
+        MergingReceiver([receiver]) as merging,
+        MulticastPublisher(left, config=quick) as one,
+        MulticastPublisher(stays, config=quick) as other,
+    ):
+
+        def merge_until(number: int, is_enough: Any) -> None:
+            def is_done() -> bool:
+                for each in merging.receive(0.05):
+                    told.extend(numbers_of([each]) or [each])
+                return number in told and is_enough()
+
+            wait_until(is_done, f"message {number}")
+
+        def ended() -> list[StreamEnded]:
+            return [each for each in told if isinstance(each, StreamEnded)]
+
+        def publish(number: int) -> None:
+            for each in (one, other):
+                each.publish_batch(Originated("t.one", [number]))
+
+        publish(1)
+        merge_until(1, lambda: receiver.counters["streams_started"] == 2)
+        receiver.listen([stays])
+        for number in range(2, 50):
+            publish(number)
+        merge_until(49, lambda: len(ended()) == 1)
+        assert [(each.stream.group, each.cause) for each in ended()] == [(left.group_id, Cause.EXPIRED)]
+        receiver.listen([left, stays])
+        publish(50)
+        merge_until(50, lambda: receiver.counters["streams_started"] == 3)
+        publish(51)
+        merge_until(51, lambda: True)
+        assert [each for each in told if isinstance(each, int)] == list(range(1, 52))
+        assert [each for each in told if isinstance(each, LossReceipt | MergeGap)] == []
+        assert receiver.counters["nacks_sent"] == 0
+        *_, returned = [each for each in told if isinstance(each, StreamStarted)]
+        assert returned.stream.group == left.group_id
+        assert returned.first > 49, "the stream does not resume where it was left"
+
+
+@pytest.mark.spec("SUB-2")
+@pytest.mark.parametrize("failure", ["too many", "port in use"])
+def test_a_receiver_works_as_before_after_listen_failed(failure: str) -> None:
+    stays, left = free_channel(), free_channel()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken,
+        MulticastPublisher(stays, config=QUICK) as one,
+        MulticastPublisher(left, config=QUICK) as two,
+        MulticastReceiver([stays, left], config=FROM_START) as receiver,
+    ):
+        taken.bind(("", 0))
+        port = taken.getsockname()[1]
+        others = [Channel(group=stays.group, port=port)]
+        if failure == "too many":
+            others = [Channel(group=stays.group, port=1_024 + number) for number in range(80)]
+        receiver.listen([stays])
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="channels need" if failure == "too many" else "cannot join"):
+                receiver.listen([stays, *([left] if failure != "too many" else []), *others])
+        two.publish("t.two", b"to the group that was left")
+        one.publish("t.one", b"one")
+        assert payloads(receive_until(receiver, lambda told: b"one" in payloads(told))) == [b"one"]
+        receiver.listen([stays, left])
+        two.publish("t.two", b"two")
+        told = receive_until(receiver, lambda told: b"two" in payloads(told))
+        assert payloads(told) == [b"to the group that was left", b"two"]
+
+
+@pytest.mark.spec("SUB-2", "FILT-12")
+def test_one_channel_more_than_there_are_sockets() -> None:
+    channels = neighbours(64)
+    with ExitStack() as stack:
+        receiver = stack.enter_context(MulticastReceiver(channels[:63], config=FROM_START))
+        publishers = [stack.enter_context(MulticastPublisher(each, config=QUICK)) for each in channels]
+        for publisher in publishers[:63]:
+            publisher.publish("t", b"before")
+        receiver.listen(channels)
+        for publisher in publishers:
+            publisher.publish("t", b"after")
+        told = receive_until(receiver, lambda told: len(payloads(told)) >= 63 + 64)
+        assert sorted(payloads(told)) == [b"after"] * 64 + [b"before"] * 63
+        receiver.listen(channels[:63])
+        for publisher in publishers:
+            publisher.publish("t", b"last")
+        told = receive_until(receiver, lambda told: len(payloads(told)) >= 63)
+        assert payloads(told) == [b"last"] * 63
 
 
 @pytest.mark.spec("SUB-2", "SYNC-7")

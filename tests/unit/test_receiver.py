@@ -473,3 +473,31 @@ def test_a_group_that_is_not_listened_to_any_more_is_forgotten() -> None:
     assert of(StreamStarted, answers) == [StreamStarted(KEY, 1, 7)]
     assert contents(answers) == ["7", "8"]
     assert of(LossReceipt, answers) == []
+
+
+@pytest.mark.spec("SUB-2", "SYNC-7")
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_stream_that_ended_while_its_group_was_left_returns_like_a_new_one(epoch: int) -> None:
+    core = receiver(publisher_expiry_ms=1_000)
+    take(core, packets(3))
+    ended = [each for now_ms in range(0, 1_500, 100) for each in core.handle(Tick(), now_ms * MS)]
+    assert ended == [StreamEnded(KEY, 1, 4, Cause.EXPIRED)]
+    core.note_absence(GROUP)
+    answers = take(core, packets(2, epoch=epoch, first=9_000), 2_000 * MS)
+    assert of(StreamStarted, answers) == [StreamStarted(KEY, epoch, 9_000)]
+    assert contents(answers) == ["9000", "9001"]
+    assert core.handle(Tick(), 2_100 * MS) == [], "packets of the absence are neither requested nor reported lost"
+
+
+@pytest.mark.spec("SUB-2")
+def test_a_stream_repeats_nothing_after_its_group_was_left() -> None:
+    core = receiver(publisher_expiry_ms=1_000, join="start")
+    take(core, packets(3))
+    ended = [each for now_ms in range(0, 1_500, 100) for each in core.handle(Tick(), now_ms * MS)]
+    assert ended == [StreamEnded(KEY, 1, 4, Cause.EXPIRED)]
+    core.note_absence(GROUP)
+    assert take(core, packets(3), 2_000 * MS) == []
+    answers = take(core, packets(1, first=5), 2_000 * MS)
+    assert of(StreamStarted, answers) == [StreamStarted(KEY, 1, 4)]
+    (request,) = core.handle(Tick(), 2_000 * MS)
+    assert decode(request.data).ranges == [(4, 4)], "a receiver from the start on asks for everything that it lacks"

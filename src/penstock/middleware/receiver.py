@@ -57,6 +57,8 @@ class Position(msgspec.Struct, frozen=True):
 
     epoch: int
     next_sequence: int
+    was_left: bool = False
+    """True if the receiver did not listen to the group afterwards: packets that it did not receive are no loss."""
 
 
 class Receiver:
@@ -156,6 +158,12 @@ class Receiver:
             for key in [key for key in known if key.group == group]:
                 del known[key]
         return instructions
+
+    def note_absence(self, group: int) -> None:
+        """The receiver joins the group, and did not listen to it before. Streams that ended in the meantime return like
+        new ones, but repeat nothing; streams that are going on are repaired."""
+        for key in [key for key in self._positions if key.group == group]:
+            self._positions[key] = msgspec.structs.replace(self._positions[key], was_left=True)
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
         """Whether a packet of this stream from there is not the first that is heard of it."""
@@ -359,15 +367,15 @@ class Receiver:
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
         expected = self._expectation(key, packet.epoch)
+        if self.config.join == "start" or (known is not None and not known.was_left):
+            first = 1
+        else:
+            first = packet.sequence - packet.gap if expected is None else expected.next_sequence
         if known is not None and packet.epoch == known.epoch:
             if packet.sequence < known.next_sequence:
                 self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
                 return None
-            first = known.next_sequence
-        elif known is not None or self.config.join == "start":
-            first = 1
-        else:
-            first = packet.sequence - packet.gap if expected is None else expected.next_sequence
+            first = max(first, known.next_sequence)
         stream = self._begin(key, packet.epoch, first, source, now_ns)
         stream.is_replay = bool(packet.flags & REPLAY)
         return stream

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -29,6 +30,7 @@ from penstock.middleware.events import (
 )
 from penstock.middleware.receiver import Receiver
 from penstock.net.udp import (
+    SOCKETS_MAX,
     Channel,
     Inlet,
     Outlet,
@@ -37,6 +39,7 @@ from penstock.net.udp import (
     host_socket,
     join_group,
     leave_group,
+    sockets_needed,
 )
 from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 
@@ -216,33 +219,49 @@ class MulticastReceiver(SocketReceiver):
 
     def listen(self, channels: Sequence[Channel]) -> None:
         """Listen to these channels from now on, by the same interface. Streams of channels that stay continue without
-        a break, and datagrams of a channel that is left are delivered if they arrived before."""
+        a break, and datagrams of a channel that is left are delivered if they arrived before. A stream that ended
+        while its channel was left returns like a new stream, so packets of that time are not reported lost.
+
+        If a group cannot be joined, the receiver listens to the same channels as before. If there is no room for
+        further sockets, all sockets are replaced; datagrams that were not read from them are repaired.
+        """
         if _interface_of(channels) != self._interface:
             raise ConfigurationError(
                 f"the receiver uses interface {self._interface}, and the channels use {channels[0].interface}",
                 hint="make another receiver",
             )
-        for each in [sock for sock, channel in self._left.items() if channel not in channels]:
-            del self._left[each]
-            self._sockets.remove(each)
-            each.close()
-        for sock, channel in list(self._left.items()):
-            join_group(sock, channel)
-            self._joined[sock] = [channel]
-            del self._left[sock]
+        again = {sock: channel for sock, channel in self._left.items() if channel in channels}
         known = {channel for joined in self._joined.values() for channel in joined}
-        fresh = [channel for channel in channels if channel not in known]
-        made = group_sockets(fresh, used=len(self._sockets)) if fresh else {}
-        for sock, joined in self._joined.items():
+        fresh = [channel for channel in channels if channel not in known and channel not in again.values()]
+        made: dict[socket.socket, list[Channel]] = {}
+        with ExitStack() as undo:
+            for sock, channel in again.items():
+                join_group(sock, channel)
+                undo.callback(leave_group, sock, channel)
+            used = 1 + len(self._joined) + len(again)
+            is_full = used + sockets_needed(fresh, used=used) > SOCKETS_MAX
+            if is_full:
+                made = group_sockets(channels)
+            elif fresh:
+                made = group_sockets(fresh, used=used)
+            undo.pop_all()
+        stale = [*self._joined, *self._left] if is_full else [sock for sock in self._left if sock not in again]
+        joined_before = {} if is_full else {**self._joined, **{sock: [channel] for sock, channel in again.items()}}
+        self._joined, self._left = made, {}
+        for sock, joined in joined_before.items():
             for channel in [each for each in joined if each not in channels]:
                 leave_group(sock, channel)
-                joined.remove(channel)
-                if not joined:
-                    self._left[sock] = channel
-        self._joined = {**{sock: joined for sock, joined in self._joined.items() if joined}, **made}
-        self._sockets += made
+            if staying := [each for each in joined if each in channels]:
+                self._joined[sock] = staying
+            else:
+                self._left[sock] = joined[-1]
+        self._sockets = [self._own, *self._left, *self._joined]
         self._keys.update({channel.group_id: channel.key for channel in channels})
         self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
+        for sock in stale:
+            sock.close()
+        for group in {channel.group_id for channel in channels} - {channel.group_id for channel in known}:
+            self._core.note_absence(group)
 
 
 def _interface_of(channels: Sequence[Channel]) -> str:

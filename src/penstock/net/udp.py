@@ -89,25 +89,35 @@ FREE_PORTS = 20_000
 def group_sockets(channels: Sequence[Channel], *, used: int = 1) -> dict[socket.socket, list[Channel]]:
     """Sockets that together receive what is sent to the channels, with the channels of each: one channel per socket
     while there is room for so many beside the `used` sockets of the receiver."""
-    at_once = 1 if len(channels) + used <= SOCKETS_MAX else MEMBERSHIPS_MAX
-    by_port: dict[int, list[Channel]] = {}
-    for channel in dict.fromkeys(channels):
-        by_port.setdefault(channel.port, []).append(channel)
+    parts = _parted(channels, used)
+    if len(parts) + used > SOCKETS_MAX:
+        raise ConfigurationError(
+            f"{len(channels)} channels need {len(parts)} sockets, a receiver has room for {SOCKETS_MAX - used}",
+            hint="use fewer groups, or several receivers",
+        )
     made: dict[socket.socket, list[Channel]] = {}
     try:
-        for alike in by_port.values():
-            for together in (alike[start : start + at_once] for start in range(0, len(alike), at_once)):
-                made[group_socket(*together)] = together
-        if len(made) + used > SOCKETS_MAX:
-            raise ConfigurationError(
-                f"{len(channels)} channels need {len(made)} sockets, a receiver has room for {SOCKETS_MAX - used}",
-                hint="use fewer groups, or several receivers",
-            )
+        for together in parts:
+            made[group_socket(*together)] = together
     except ConfigurationError:
         for each in made:
             each.close()
         raise
     return made
+
+
+def sockets_needed(channels: Sequence[Channel], *, used: int = 1) -> int:
+    """Number of sockets that group_sockets() makes for these channels."""
+    return len(_parted(channels, used))
+
+
+def _parted(channels: Sequence[Channel], used: int) -> list[list[Channel]]:
+    """The channels of each socket."""
+    at_once = 1 if len(channels) + used <= SOCKETS_MAX else MEMBERSHIPS_MAX
+    by_port: dict[int, list[Channel]] = {}
+    for channel in dict.fromkeys(channels):
+        by_port.setdefault(channel.port, []).append(channel)
+    return [alike[start : start + at_once] for alike in by_port.values() for start in range(0, len(alike), at_once)]
 
 
 def group_socket(channel: Channel, *others: Channel) -> socket.socket:
@@ -295,4 +305,5 @@ __all__ = [
     "host_socket",
     "join_group",
     "leave_group",
+    "sockets_needed",
 ]
