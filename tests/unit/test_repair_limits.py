@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.middleware import DatagramReceived, Publisher, PublisherConfig, Unicast
-from penstock.middleware._requests import REQUESTERS_MAX, RequestGate
+from penstock.middleware._requests import REQUEST_WINDOW, REQUESTERS_MAX, RequestGate
 from penstock.middleware.limiting import RepairLimits
 from penstock.middleware.publisher import REPAIR_PACE_NS, REPAIR_SLICE, REPAIRS_PENDING_MAX
 from penstock.wire import DatagramBatch, encode_nack
@@ -194,17 +194,42 @@ def test_a_recorded_request_takes_no_tokens_and_is_not_admitted(in_batch: bool) 
 
 
 @pytest.mark.spec("AUTH-3")
-def test_each_number_of_a_requester_is_admitted_once_in_a_window_of_64() -> None:
+def test_each_number_of_a_requester_is_admitted_once_in_a_window_of_1024() -> None:
     core = gate_with_keys()
 
     def admitted(number: int, requester: int = 7) -> bool:
         return core.admits(numbered(number, requester), 1, SECOND_NS)
 
     assert [admitted(number) for number in (10, 12, 11, 11, 12, 10)] == [True, True, True, False, False, False]
-    assert [admitted(number) for number in (100, 37, 37, 36, 12)] == [True, True, False, False, False]
-    assert [admitted(number) for number in (2**32 - 1, 2**32 - 64, 2**32 - 65)] == [True, True, False]
+    assert [admitted(number) for number in (1_060, 37, 37, 36, 12)] == [True, True, False, False, False]
+    assert [admitted(number) for number in (1_059, 1_061, 1_036, 1_059)] == [True, True, True, False]
+    assert [admitted(number) for number in (2**32 - 1, 2**32 - 1_024, 2**32 - 1_025)] == [True, True, False]
     assert [admitted(number, requester=8) for number in (3, 3)] == [True, False]  # another one counts by itself
     assert [admitted(0, requester=9), admitted(1, requester=0)] == [False, False]  # without a number
+
+
+@pytest.mark.spec("AUTH-3")
+def test_the_window_agrees_with_a_set_of_numbers() -> None:
+    """Numbers in the order of a walk that goes forward by small and large steps, and back."""
+    core, received, newest, number = gate_with_keys(), set[int](), 0, 1
+    steps = [1, 3, -2, 63, -64, 65, 700, -699, 1_023, -1_023, 2, 1_024, -1_000, 1_500, -1_400, 130]
+    for step in steps * 20:
+        number = max(number + step, 1)
+        is_new = number not in received and number > newest - REQUEST_WINDOW
+        assert core.admits(numbered(number), 1, SECOND_NS) == is_new, number
+        received.add(number)
+        newest = max(newest, number)
+
+
+@pytest.mark.spec("AUTH-3")
+@pytest.mark.parametrize("groups", [100, 400, 1_000])
+def test_requests_of_many_groups_are_admitted_in_the_order_of_the_sockets(groups: int) -> None:
+    """A publisher that listens on many groups has a socket for 20 of them, and reads the sockets in turn."""
+    core = gate_with_keys()
+    sockets = [range(first, min(first + 20, groups + 1)) for first in range(1, groups + 1, 20)]
+    in_turn = [each[place] for place in range(20) for each in sockets if place < len(each)]
+    assert [number for number in in_turn if not core.admits(numbered(number), 1, SECOND_NS)] == []
+    assert core.stale == 0
 
 
 @pytest.mark.spec("AUTH-3", "AUTH-4")

@@ -3,6 +3,7 @@ from typing_extensions import Buffer
 from penstock.wire import Authenticator, DatagramBatch
 
 REQUESTERS_MAX: int
+REQUEST_WINDOW: int
 
 class RequestGate:
     own: int

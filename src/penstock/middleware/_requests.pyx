@@ -3,6 +3,7 @@ them."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from penstock.wire._authentication cimport Authenticator
 from penstock.wire._codec cimport (
@@ -22,12 +23,18 @@ from penstock.wire._datagrams cimport DatagramBatch
 
 cdef enum:
     BUCKETS = 4_096 # of sources, by a hash; those that share one share its tokens
-    SETS = 1_024    # of requesters, by a hash
+    SETS = 512      # of requesters, by a hash
     WAYS = 8        # requesters in a set; the one heard longest ago makes room
-    WINDOW = 64     # newest numbers of a requester that are told apart; older ones are refused
+    WORD_BITS = 64
+    WORDS = 16
+    WINDOW = WORDS * WORD_BITS # newest numbers of a requester that are told apart; older ones are refused
 
 REQUESTERS_MAX = SETS * WAYS
 """Number of requesters that a publisher with keys remembers."""
+
+REQUEST_WINDOW = WINDOW
+"""Number of newest requests of a requester that may arrive in any order. A receiver of many groups sends its requests to
+all of them at once, and a publisher reads them from several sockets in turn."""
 
 cdef double NS_PER_S = 1e9
 
@@ -39,7 +46,7 @@ cdef struct Bucket:
 
 cdef struct Requester:
     uint64_t requester # 0: a free place
-    uint64_t received  # bit n: the number `newest` - n was received
+    uint64_t[WORDS] received # bit n % WINDOW: the number n, one of the newest WINDOW, was received
     int64_t heard_ns
     uint32_t newest
 
@@ -49,8 +56,9 @@ cdef class RequestGate:
     `own` address, are removed and not counted: on a shared group a publisher hears everybody.
 
     Requests take tokens, of a bucket for their source and of one for all. With an `authenticator`, a request takes
-    tokens only if it is authentic and was not received before: a requester numbers its requests, and the newest 64
-    numbers of each of the 8,192 requesters that were heard last are remembered (an anti-replay window, as in IPsec).
+    tokens only if it is authentic and was not received before: a requester numbers its requests, and the newest 1,024
+    numbers of each of the 4,096 requesters that were heard last are remembered (an anti-replay window, as in IPsec;
+    152 bytes for each requester).
     So a host without a key uses up no tokens, and a recorded request is answered once at most.
     """
 
@@ -131,22 +139,21 @@ cdef class RequestGate:
         return True
 
     cdef bint is_new(self, uint64_t requester, uint32_t number, int64_t now_ns) noexcept:
-        """Whether this number of the requester was not received before, and is among the newest 64; it is from now on."""
+        """True if the number of the requester is among its newest 1,024 and was not received before. The number counts
+        as received afterwards."""
         cdef Requester *found = self.find_requester(requester)
-        cdef uint32_t distance
+        cdef uint64_t *word = &found.received[number % WINDOW // WORD_BITS]
+        cdef uint64_t bit = <uint64_t>1 << number % WORD_BITS
         if requester == 0 or number == 0:
             return False
         if found.requester != requester:
-            found.requester, found.newest, found.received = requester, number, 1
+            memset(found.received, 0, sizeof(found.received))
+            found.requester, found.newest = requester, number
         elif number > found.newest:
-            distance = number - found.newest
-            found.received = found.received << distance | 1 if distance < WINDOW else 1
-            found.newest = number
-        else:
-            distance = found.newest - number
-            if distance >= WINDOW or found.received >> distance & 1:
-                return False
-            found.received |= <uint64_t>1 << distance
+            advance(found, number)
+        elif found.newest - number >= WINDOW or word[0] & bit:
+            return False
+        word[0] |= bit
         found.heard_ns = now_ns
         return True
 
@@ -180,6 +187,17 @@ cdef class RequestGate:
         bucket.tokens -= 1
         self._total.tokens -= 1
         return True
+
+
+cdef inline void advance(Requester *found, uint32_t number) noexcept:
+    """Make `number` the newest one: the numbers between were not received yet."""
+    cdef uint32_t each
+    if number - found.newest >= WINDOW:
+        memset(found.received, 0, sizeof(found.received))
+    else:
+        for each in range(found.newest + 1, number):
+            found.received[each % WINDOW // WORD_BITS] &= ~(<uint64_t>1 << each % WORD_BITS)
+    found.newest = number
 
 
 cdef inline void refill(Bucket *bucket, double per_s, double burst, int64_t now_ns) noexcept:
