@@ -10,6 +10,7 @@ from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
 from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, Publish, PublishBatch, StreamEnded
 from penstock.middleware import publisher as publishing
+from penstock.middleware._requests import RequestGate
 from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.publisher import _OutgoingStream
 from penstock.middleware.receiver import Receiver
@@ -209,6 +210,31 @@ def never_expire(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hold_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IncomingStream, "_overflow", lambda self: None)
+
+
+def stay_with_the_first_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Receiver, "_follow", lambda self, stream, source: [])
+
+
+def forget_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ForgetfulGate(RequestGate):
+        def __init__(self, seed: int, **values: Any) -> None:
+            self.fresh = lambda: RequestGate(seed, **values)
+
+        def admits(self, data: Any, source: int, now_ns: int) -> bool:
+            return self.fresh().admits(data, source, now_ns)
+
+    monkeypatch.setattr(publishing, "RequestGate", ForgetfulGate)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "checker"),
+    [(stay_with_the_first_source, "SourceChecker"), (forget_requests, "RequestChecker")],
+)
+def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationError, match=checker):
+        run_seeds(range(30), seconds=4)
 
 
 @pytest.mark.parametrize(
