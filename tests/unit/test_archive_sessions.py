@@ -1,10 +1,13 @@
 """Sessions of an archive's streams: where they begin and end, and which days are made anew."""
 
+import numpy as np
 import pytest
 
+from penstock.capture.rows import ORIGIN_DTYPE
 from penstock.spark.pipeline.commits import Catalogue, Commit, FileEntry
 from penstock.spark.pipeline.sessions import all_sessions, days_since, ending_sessions, session_changes, sessions_since
-from penstock.spark.pipeline.sessiontags import SeenRun
+from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
+from penstock.wire.term import LINEAGE_SHIFT
 
 HOUR_NS = 3_600 * 10**9
 
@@ -43,6 +46,22 @@ def test_a_session_ends_when_the_next_begins_or_when_it_is_closed() -> None:
     sessions = all_sessions(catalogue, {})
     assert [(each.session.first, each.session.is_ended) for each in sessions_since(sessions, 8)] == [(60, False)]
     assert len(sessions_since(sessions, 0)) == 5, "a derivation that is new is given all of them"
+
+
+@pytest.mark.spec("DAY-4")
+def test_sessions_with_the_same_tag_are_told_apart_by_where_they_began() -> None:
+    catalogue = Catalogue()
+    for lineages, beginnings in (([1, 2], [1]), ([2, 3], [1]), ([4, 5], [1, 4]), ([6], [4])):
+        seen = SessionsSeen()
+        for lineage in lineages:
+            origins = np.zeros(3, ORIGIN_DTYPE)
+            origins["stream_id"], origins["term"], origins["flags"] = 1, lineage << LINEAGE_SHIFT, 7 << 3
+            origins["seq"] = range(10 * lineage, 10 * lineage + 3)
+            seen.note(origins, np.full(3, lineage * HOUR_NS, np.int64))
+        appended(catalogue, seen.export({1: beginnings}))
+    found = [(entry.place >> SEQ_BITS, entry.tag, entry.last_ns // HOUR_NS) for entry in catalogue.sessions["1"]]
+    assert found == [(1, 7, 3), (4, 7, 6)]
+    assert derived(catalogue) == {"1": [(1 << SEQ_BITS) + 10]}
 
 
 @pytest.mark.spec("DAY-4", "DAY-6")

@@ -17,10 +17,13 @@ from penstock.capture.rows import MessageRows, PacketRows
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.extent import measure
 from penstock.journal.server import JournalServer
+from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.net.secret import read_secret
 from penstock.spark.journals import JournalPlace, find_journals
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan
 from penstock.wire import Extension, Origin, Packer, encode_extensions, encode_origin
+from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT, session_tag
 from unit.rows_kit import batch_of
 
 GROUP = 0xEF010101
@@ -131,6 +134,76 @@ def test_the_mergers_rule() -> None:
         True, False, True, True, True, False, True, False, True, False, False, False, True
     ]  # fmt: skip
     assert Cursors().judge(rows_of(told)).tolist() == verdicts
+
+
+def announced(term: int, seq: int, session: str, day: str, *, reason: str, index: int = 0, flags: int = 3) -> bytes:
+    """A packet with an announcement of a session."""
+    packer = Packer(1, GROUP, 1)
+    flags |= session_tag(session, day) << SESSION_TAG_SHIFT
+    said = Origin(7, term, index, flags, 1, seq)
+    body = DiscontinuityNote(reason, [], session, day).encode()
+    extensions = encode_extensions({Extension.ORIGIN: encode_origin(said)})
+    return b"".join([*packer.add(DISCONTINUITY_TOPIC, body, extensions=extensions), packer.flush() or b""])
+
+
+def of_session(term: int, seqs: range, first: int, session: str, day: str) -> bytes:
+    """A packet with messages of a session, of which the first has the number `first` in the source."""
+    packer = Packer(1, GROUP, 1, packet_size_max=60_000)
+    flags = 1 | session_tag(session, day) << SESSION_TAG_SHIFT
+    for source_seq, seq in enumerate(seqs, start=first):
+        extensions = encode_extensions({Extension.ORIGIN: encode_origin(Origin(7, term, 0, flags, source_seq, seq))})
+        assert not packer.add("a", b"x", extensions=extensions)
+    return packer.flush() or b""
+
+
+@pytest.mark.spec("DAY-1", "DAY-4")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("AUX", "2026-01-30"), ("AUX", "2026-03-30")),
+        (("0000007777", "2026-01-30"), ("0000007823", "2026-01-30")),
+    ],
+)
+@pytest.mark.parametrize("reason", ["session", "promotion"])
+def test_sessions_with_the_same_tag_are_told_apart_by_their_announcements(
+    first: tuple[str, str], second: tuple[str, str], reason: str
+) -> None:
+    assert session_tag(*first) == session_tag(*second)
+    packets = [
+        announced(TERM, 0, *first, reason="start"),
+        of_session(TERM, range(1, 11), 1, *first),
+        announced(TERM, 10, *first, reason="end", index=1),
+        announced(2 * TERM, 10, *first, reason="source_gap"),
+        of_session(2 * TERM, range(11, 21), 6, *first),
+        announced(3 * TERM, 20, *second, reason=reason),
+        announced(3 * TERM, 20, *second, reason=reason, flags=7),
+        of_session(3 * TERM, range(21, 31), 1, *second),
+        announced(TERM, 0, *first, reason="start"),
+        announced(3 * TERM, 20, *second, reason=reason, flags=7),
+        announced(4 * TERM, 30, *second, reason="promotion"),
+        of_session(4 * TERM, range(31, 41), 6, *second),
+    ]
+    whole, apart = Cursors(), Cursors()
+    verdicts = []
+    for packet in packets:  # one at a time, through plain data: as slices do
+        verdicts.append((apart.judge(PacketRows().take(batch_of([packet]))) == KEPT).tolist())
+        apart = Cursors.of(apart.export())
+    assert verdicts[1] == verdicts[7] == [True] * 10
+    assert verdicts[4] == verdicts[11] == [False] * 5 + [True] * 5, "a session that goes on repeats messages"
+    together = whole.judge(PacketRows().take(batch_of(packets))) == KEPT
+    assert together.tolist() == [verdict for each in verdicts for verdict in each]
+    assert whole.beginnings == {7: [3 * TERM >> LINEAGE_SHIFT]} == apart.beginnings
+
+
+def test_an_announcement_that_cannot_be_read_changes_no_session() -> None:
+    packer = Packer(1, GROUP, 1)
+    said = encode_extensions({Extension.ORIGIN: encode_origin(Origin(7, 2 * TERM, 0, 3, 1, 10))})
+    bad = [*packer.add(DISCONTINUITY_TOPIC, b'{"reason": 5}', extensions=said), packer.flush() or b""]
+    cursors = Cursors()
+    for packet in (of_session(TERM, range(1, 11), 1, "", ""), *bad):
+        cursors.judge(PacketRows().take(batch_of([packet])))
+    rows = PacketRows().take(batch_of([of_session(2 * TERM, range(11, 21), 6, "", "")]))
+    assert (cursors.judge(rows) == KEPT).tolist() == [False] * 5 + [True] * 5
 
 
 def test_many_holes_are_bounded() -> None:

@@ -22,6 +22,9 @@ cdef struct CursorState:
     uint16_t part
     uint16_t session_tag
     bint has_position
+    uint32_t session_name # CRC32C of the name in the last announcement; 0: not known
+    uint32_t session_date # CRC32C of the trading date; 0: not known
+    uint32_t begun        # the lineage with which the session began; 0: not known
     uint32_t hole_count
     uint64_t hole_first[HOLES_MAX]
     uint64_t hole_last[HOLES_MAX]

@@ -12,9 +12,20 @@ UNNUMBERED: int
 
 class StreamCursor:
     def __init__(self, stream_id: int) -> None: ...
-    def export(self) -> tuple[int, int, int, int, int, list[tuple[int, int]]]: ...
+    beginnings: list[int]
+
+    def export(self) -> tuple[int, int, int, int, int, list[tuple[int, int]], int, int, int]: ...
     def restore(
-        self, term: int, seq: int, source_seq: int, part: int, tag: int, holes: list[tuple[int, int]]
+        self,
+        term: int,
+        seq: int,
+        source_seq: int,
+        part: int,
+        tag: int,
+        holes: list[tuple[int, int]],
+        session_name: int = 0,
+        session_date: int = 0,
+        begun: int = 0,
     ) -> None: ...
 
 def judge_rows(

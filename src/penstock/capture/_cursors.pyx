@@ -1,7 +1,8 @@
 """Each message of redundant streams once: the merger's rule, for captures, where nothing can be waited for.
 
 A merger holds back what is early; here, what is early is kept at once, and the numbers that it passed over are
-remembered as holes, so that they are kept too when they come.
+remembered as holes, so that they are kept too when they come. Positions in the source are compared within a session.
+Two sessions may have the same tag, so an announcement of another session name or trading date resets the position.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -13,7 +14,9 @@ from penstock.base._prefetch cimport prefetch
 from penstock.capture._rows cimport AHEAD, OriginRow, read_origin
 from penstock.wire._codec cimport MessageView, ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
 
+from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError
+from penstock.middleware.sourcestream import DiscontinuityNote
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 cdef uint32_t lineage_shift = LINEAGE_SHIFT
@@ -24,18 +27,26 @@ cdef class StreamCursor:
     """How far one source stream has come; term 0 is before its first message."""
 
     cdef CursorState state
+    cdef readonly list beginnings
+    """Lineages with which announced sessions began, in order: the last one before the rows, and those of the rows."""
 
     def __cinit__(self, stream_id):
         memset(&self.state, 0, sizeof(CursorState))
         self.state.stream_id = stream_id
+        self.beginnings = []
 
     def export(self) -> tuple:
-        """(term, seq, source_seq, part, session tag, holes), from which restore() makes the same cursor."""
+        """The arguments with which restore() makes the same cursor."""
         holes = [(self.state.hole_first[i], self.state.hole_last[i]) for i in range(self.state.hole_count)]
         tag = self.state.session_tag if self.state.has_position else -1
-        return self.state.term, self.state.number, self.state.source_seq, self.state.part, tag, holes
+        return (
+            self.state.term, self.state.number, self.state.source_seq, self.state.part, tag, holes,
+            self.state.session_name, self.state.session_date, self.state.begun,
+        )
 
-    def restore(self, term, seq, source_seq, part, tag, holes) -> None:
+    def restore(
+        self, term, seq, source_seq, part, tag, holes, session_name=0, session_date=0, begun=0
+    ) -> None:
         cdef uint32_t count = 0
         self.state.term = term
         self.state.number = seq
@@ -48,6 +59,35 @@ cdef class StreamCursor:
             self.state.hole_last[count] = last
             count += 1
         self.state.hole_count = count
+        self.state.session_name = session_name
+        self.state.session_date = session_date
+        self.state.begun = begun
+        self.beginnings = [begun] if begun else []
+
+    cdef int note_session(self, const uint8_t[::1] payloads, const MessageView *row, const OriginRow *origin) except -1:
+        """Before judge(): reset the position if the announcement is of another session than the one before it."""
+        cdef uint32_t lineage = <uint32_t>origin.term >> lineage_shift
+        cdef uint32_t known = self.state.term >> lineage_shift
+        if not origin.flags & ORIGIN_SYNCHRONISED or origin.part or lineage < known: # part 1: the end of a session
+            return 0
+        if <uint64_t>row.payload_offset + row.payload_size > <uint64_t>payloads.shape[0]:
+            raise LocalProtocolError("an announcement is not within the payloads")
+        note = DiscontinuityNote.decode(bytes(payloads[row.payload_offset : row.payload_offset + row.payload_size]))
+        cdef uint32_t name = crc32c(note.session.encode()) if note.session else 0
+        cdef uint32_t date = crc32c(note.trading_date.encode()) if note.trading_date else 0
+        cdef bint is_other = lineage > known and note.reason == "session"
+        if name and self.state.session_name:
+            is_other |= name != self.state.session_name
+            is_other |= date and self.state.session_date and date != self.state.session_date
+        if is_other:
+            self.state.has_position = False
+            self.state.begun = lineage
+            self.beginnings.append(lineage)
+            self.state.session_name = self.state.session_date = 0
+        if name:
+            self.state.session_name = name
+            self.state.session_date = date or self.state.session_date
+        return 0
 
 
 def judge_rows(
@@ -73,6 +113,11 @@ def judge_rows(
         if origin.stream_id not in cursors:
             cursors[origin.stream_id] = StreamCursor(origin.stream_id)
         cursor = cursors[origin.stream_id]
+        if origin.flags & ORIGIN_DISCONTINUITY:
+            cursor.note_session(payloads, &rows[index], &origin)
+            verdicts[index] = judge(&cursor.state, &origin)
+            index += 1
+            continue
         with nogil:
             index = judge_run(&cursor.state, &payloads[0], rows, &verdicts[0], index)
     return made
@@ -81,13 +126,15 @@ def judge_rows(
 cdef Py_ssize_t judge_run(
     CursorState *cursor, const uint8_t *payloads, const MessageView[::1] rows, uint8_t *verdicts, Py_ssize_t start
 ) noexcept nogil:
-    """Go on for as long as the messages are of the cursor's stream."""
+    """Go on for as long as the messages are of the cursor's stream, up to an announcement."""
     cdef Py_ssize_t index
     cdef OriginRow origin
     for index in range(start, rows.shape[0]):
         if index + AHEAD < rows.shape[0]:
             prefetch(payloads + rows[index + AHEAD].extensions_offset)
         if not read_origin(payloads, &rows[index], &origin) or origin.stream_id != cursor.stream_id:
+            return index
+        if origin.flags & ORIGIN_DISCONTINUITY:
             return index
         verdicts[index] = judge(cursor, &origin)
     return rows.shape[0]

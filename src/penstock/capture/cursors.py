@@ -44,18 +44,25 @@ SKIPPED = {
 """Why messages are left out that are no repetitions, by verdict."""
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
+Word = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class CursorImage(msgspec.Struct, frozen=True, array_like=True):
     """A stream's cursor as plain data."""
 
-    stream: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-    term: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    stream: Word
+    term: Word
     seq: Number
     source_seq: Number
     part: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
     tag: Annotated[int, msgspec.Meta(ge=-1, le=65_535)]
     holes: list[tuple[Number, Number]] = []
+    session_name: Word = 0
+    """CRC32C of the session name in the last announcement; 0: not known."""
+    session_date: Word = 0
+    """CRC32C of its trading date; 0: not known."""
+    begun: Word = 0
+    """The lineage with which the last announced session began; 0: not known."""
 
 
 class Cursors:
@@ -69,11 +76,16 @@ class Cursors:
         made = Cursors()
         for image in images:
             cursor = made._cursors[image.stream] = StreamCursor(image.stream)
-            cursor.restore(image.term, image.seq, image.source_seq, image.part, image.tag, image.holes)
+            cursor.restore(*msgspec.structs.astuple(image)[1:])
         return made
 
     def export(self) -> list[CursorImage]:
         return [CursorImage(stream, *self._cursors[stream].export()) for stream in sorted(self._cursors)]
+
+    @property
+    def beginnings(self) -> dict[int, list[int]]:
+        """By stream: the lineages with which announced sessions began, in order."""
+        return {stream: cursor.beginnings for stream, cursor in self._cursors.items()}
 
     def judge(self, rows: MessageRows) -> NDArray[numpy.uint8]:
         """What becomes of each message: KEPT, REPEATED, or a key of SKIPPED."""

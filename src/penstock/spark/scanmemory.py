@@ -21,6 +21,9 @@ from penstock.journal.files import Directory
 from penstock.journal.format import segment_name
 from penstock.spark.journals import JournalPlace
 
+VERSION = 2
+"""Of what the cursors say; part of the keys, so that results of another version are not used."""
+
 ENTRIES_MAX = 4_096
 """Stretches that are remembered of one journal; the oldest go."""
 
@@ -45,7 +48,7 @@ class ScanMemory(msgspec.Struct, frozen=True):
         """None if the stretch may still change, or cannot be told from another one."""
         if place.is_remote:
             return None
-        digest = sha256(msgspec.json.encode((first, last, cursors)))
+        digest = sha256(msgspec.json.encode((VERSION, first, last, cursors)))
         try:
             firsts = Directory(Path(place.where)).first_sequences()
             if first not in firsts or last + 1 not in firsts:

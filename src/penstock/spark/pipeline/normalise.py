@@ -126,7 +126,7 @@ class JournalReading:
         found = [*self._removed(), *bad, *tables.quarantined]
         quarantine = quarantine_rows(self._piece.name, self._piece.place.where, found, 0)
         yield from counted(self.account, self._bounded(quarantine))
-        self.sessions = tables.sessions.export()
+        self.sessions = tables.sessions.export(None if reader.cursors is None else reader.cursors.beginnings)
         images = reader.cursors.export() if reader.cursors is not None else []
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)

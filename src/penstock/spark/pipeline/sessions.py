@@ -5,7 +5,8 @@
     changes = session_changes(catalogue, [seen...], commit)
 
 A session of a stream is a run of messages with the same session tag in their ORIGIN flags, in the order of their places
-(lineage, then number). It ends
+(lineage, then number). Two sessions may have the same tag: then the announcement between them, which has the name and
+the trading date in full, tells them apart (capture.cursors). A session ends
 
 * when a later session of its stream begins,
 * when its stream is that of a recorded file that has been read to its end, or
@@ -26,7 +27,7 @@ from penstock.spark.pipeline.days import FEED
 from penstock.spark.pipeline.derive.lifetimes import Span, lifetimes
 from penstock.spark.pipeline.derive.protocol import Session
 from penstock.spark.pipeline.derive.trades import NEVER
-from penstock.spark.pipeline.sessiontags import SeenRun
+from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun
 
 
 def session_changes(
@@ -48,7 +49,7 @@ def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> lis
     last = known[-1] if known and not known[-1].ended else None
     made: list[SessionEntry] = []
     for run in sorted(runs, key=lambda run: run.place):
-        if last is not None and last.tag == run.tag:
+        if last is not None and last.tag == run.tag and run.begun <= last.place >> SEQ_BITS:
             last = msgspec.structs.replace(
                 last, first_ns=min(last.first_ns, run.first_ns), last_ns=max(last.last_ns, run.last_ns)
             )

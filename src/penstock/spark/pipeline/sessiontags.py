@@ -1,5 +1,7 @@
 """In a worker: the sessions of the messages of a slice, from the tags in their ORIGIN flags."""
 
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +23,8 @@ class SeenRun(msgspec.Struct, array_like=True):
     first_ns: int
     """Event times."""
     last_ns: int
+    begun: int = 0
+    """The lineage with which their session began, if an announcement said so; else 0."""
 
 
 class SessionsSeen:
@@ -53,9 +57,12 @@ class SessionsSeen:
         known.first_ns = min(known.first_ns, found.first_ns)
         known.last_ns = max(known.last_ns, found.last_ns)
 
-    def export(self) -> dict[str, list[SeenRun]]:
-        """By stream."""
+    def export(self, beginnings: Mapping[int, Sequence[int]] | None = None) -> dict[str, list[SeenRun]]:
+        """By stream; `beginnings` are those of capture.cursors."""
         made: dict[str, list[SeenRun]] = {}
-        for (stream, _, _), run in self._runs.items():
+        for (stream, lineage, _), run in self._runs.items():
+            begun = (beginnings or {}).get(stream, ())
+            earlier = bisect_right(begun, lineage)
+            run.begun = begun[earlier - 1] if earlier else 0
             made.setdefault(str(stream), []).append(run)
         return made
