@@ -14,7 +14,7 @@ from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import FeedSource, JournalSource
 from penstock.spark.pipeline.derive import BestBidOffer, Day, Derivation, TimeBars
 from penstock.spark.pipeline.runner import RunReport, run
-from spark.pipeline_kit import DAY, Silent, capture_of, converted, write_feed, write_journal
+from spark.pipeline_kit import DAY, Silent, capture_of, converted, two_sessions, write_feed, write_journal
 from unit.itch_messages import directory, trade
 
 DERIVATIONS: tuple[Derivation, ...] = (TimeBars(), BestBidOffer(), Day())
@@ -198,6 +198,10 @@ def test_a_day_of_a_capture_of_several_days_is_refused_or_replaced_alone(spark: 
     assert prices(path) == [*old[:4], *[("2024-01-09", "170.00000000")] * 4, *old[8:]]
     assert archived(spark, path, days, derivations=()).commits == 0
 
+    replacing = FeedSource(capture, Conversion("itch", 0), cache=tmp_path / "cache", is_replacing=True)
+    with pytest.raises(ArchiveError, match=r"has 3 sessions, and rows of .* not of 2024-01-08 of XNAS"):
+        archived(spark, tmp_path / "empty", replacing, derivations=())
+    assert not list((tmp_path / "empty").rglob("*.parquet")), "nothing is committed"
     archived(spark, tmp_path / "other", feed(tuesday, "2024-01-09"), derivations=())
     with pytest.raises(ArchiveError, match=r"2024-01-09 of XNAS, and so has .*tuesday\.itch"):
         archived(spark, tmp_path / "other", days, derivations=())
@@ -235,6 +239,28 @@ def test_replacing_a_file_leaves_the_open_sessions_of_other_streams_open(spark: 
     found, expected = rows_of(tmp_path / "replaced"), rows_of(tmp_path / "fresh")
     for table in ("trade", "quote", "book_event", "day", "bbo"):
         assert found[table] == expected[table], table
+
+
+@pytest.mark.spec("DAY-4", "DAY-6")
+def test_replacing_a_day_does_not_split_the_open_session_of_the_next_day(spark: Any, tmp_path: Path) -> None:
+    derivations: tuple[Derivation, ...] = (Day(),)
+    place, path = JournalPlace(str(tmp_path / "journal")), tmp_path / "archive"
+    records = capture_of(two_sessions(150))
+    end = len(records) - 3
+    write_journal(Path(place.where), records[:end])
+    official = tmp_path / "day.itch"
+    write_feed(official, 300, symbols=5)
+    archived(spark, path, JournalSource(place), derivations=derivations)
+    before = rows_of(path)
+    with pytest.raises(ArchiveError, match="cannot replace 2024-01-02 of XNAS now: the session of stream 1") as caught:
+        archived(spark, path, feed(official, is_replacing=True), derivations=derivations)
+    assert "--close" in caught.value.hint
+    assert rows_of(path) == before
+    assert [bool(entry.ended) for entry in Archive.open(path).catalogue.sessions["1"]] == [True, False]
+    write_journal(Path(place.where), records[end:], end + 1)
+    archived(spark, path, JournalSource(place), derivations=derivations, is_closing=True)
+    assert archived(spark, path, feed(official, is_replacing=True), derivations=derivations).replaced
+    assert len(Archive.open(path).catalogue.sessions["1"]) == 2
 
 
 MONDAY_S = 1_704_718_800  # 2024-01-08 08:00 in New York

@@ -11,7 +11,13 @@ from penstock.base.errors import ArchiveError
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import Account, FileEntry, SessionEntry, TradingDay
 from penstock.spark.pipeline.compaction import compact, small_files
-from penstock.spark.pipeline.days import covered_days, other_sources, refuse_archived_rows, remove_day
+from penstock.spark.pipeline.days import (
+    covered_days,
+    other_sources,
+    refuse_archived_rows,
+    refuse_other_days,
+    remove_day,
+)
 from penstock.spark.pipeline.tables import TableRows
 from penstock.spark.pipeline.writer import PartitionedFiles
 
@@ -21,12 +27,16 @@ DAY = TradingDay("2024-01-02", "XNAS", MIDNIGHT_NS, MIDNIGHT_NS + 24 * HOUR_NS)
 DDL = "venue STRING, event_time BIGINT, date DATE, stream INT"
 
 
-def commit(archive: Archive, source: str, rows: list[tuple[str, int]], *, stream: int = 1, **position: object) -> None:
-    """Rows of (venue, hour of the day in New York)."""
+def commit(
+    archive: Archive, source: str, rows: list[tuple[str, int]], *, stream: int = 1, untimed: int = 0, **position: object
+) -> None:
+    """Rows of (venue, hour of the day in New York); the first `untimed` rows have no event time."""
     staging = archive.begin()
     files = PartitionedFiles(staging)
     times = np.array([MIDNIGHT_NS + hour * HOUR_NS for _, hour in rows], np.int64)
-    batch = pa.record_batch([pa.array([venue for venue, _ in rows]), pa.array(times)], names=["venue", "event_time"])
+    event_times = np.where(np.arange(len(rows)) < untimed, 0, times)
+    venues = pa.array([venue for venue, _ in rows])
+    batch = pa.record_batch([venues, pa.array(event_times)], names=["venue", "event_time"])
     files.add(TableRows("trade", batch, times, np.full(len(rows), stream)))
     made = [FileEntry(**{**to_dict(file), "source": source}) for file in files.finish()]
     account = Account(taken=len(rows), rows={"trade": len(rows)})
@@ -103,6 +113,52 @@ def test_captured_rows_of_a_files_day_are_refused(
                 refuse_archived_rows(archive, files, {"journal:/captured": {}})
         else:
             refuse_archived_rows(archive, files, {"journal:/captured": {}})
+
+
+@pytest.mark.spec("DAY-6")
+@pytest.mark.parametrize(("hour", "is_refused"), [(34, True), (10, False)])
+def test_captured_rows_of_other_days_of_a_file_that_replaced_one_day_are_refused(
+    tmp_path: Path, hour: int, is_refused: bool
+) -> None:
+    covering = {"is_separate": False, "covers": list(DAY)}
+    with Archive.writing(tmp_path / "archive") as archive:
+        rows = [("XNAS", 9), ("XNAS", 16), ("XNAS", 33), ("XNAS", 40)]
+        commit(archive, "feed:week", rows, path="week.csv", **covering)
+        files = entries_of(tmp_path, "journal:/captured", [("XNAS", hour)])
+        if is_refused:
+            with pytest.raises(ArchiveError, match=r"2024-01-03 of XNAS.*week\.csv"):
+                refuse_archived_rows(archive, files, {"journal:/captured": {}})
+        else:
+            refuse_archived_rows(archive, files, {"journal:/captured": {}})
+
+
+@pytest.mark.spec("DAY-6")
+def test_a_file_of_several_sessions_and_days_replaces_no_day(tmp_path: Path) -> None:
+    files = entries_of(tmp_path, "feed:week", [("XNAS", 9), ("XNAS", 33)])
+    refuse_other_days(Path("week.pcap"), DAY, files, 1)
+    refuse_other_days(Path("week.pcap"), DAY, files[:1], 2)
+    with pytest.raises(
+        ArchiveError, match=r"2 sessions, and rows of 2024-01-03 .* not of 2024-01-02 of XNAS"
+    ) as caught:
+        refuse_other_days(Path("week.pcap"), DAY, files, 2)
+    assert caught.value.where == "week.pcap"
+
+
+@pytest.mark.spec("DAY-6")
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_rows_without_an_event_time_stay_when_their_day_is_replaced(tmp_path: Path, is_compacted: bool) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        commit(archive, "journal:/captured", [("XNAS", 10), ("XNAS", 11), ("XNAS", 12)], untimed=1)
+        commit(archive, "journal:/captured", [("XNAS", 13)])
+        if is_compacted:
+            compact(archive, small_files(archive))
+        assert [file.has_untimed for file in archive.files("trade")] == ([True] if is_compacted else [True, False])
+        staging = archive.begin()
+        removed = remove_day(archive, staging, other_sources(archive.catalogue, DAY, "feed:official"), DAY)
+        assert removed.rows == {"trade": 3}
+        (rest,) = removed.files
+        assert pq.read_table(staging.path / rest.path, partitioning=None)["event_time"].to_pylist() == [0]
+        archive.abandon(staging)
 
 
 TUESDAY = TradingDay("2024-01-03", "XNAS", DAY.end_ns, DAY.end_ns + 24 * HOUR_NS)

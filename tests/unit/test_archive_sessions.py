@@ -5,7 +5,14 @@ import pytest
 
 from penstock.capture.rows import ORIGIN_DTYPE
 from penstock.spark.pipeline.commits import Catalogue, Commit, FileEntry
-from penstock.spark.pipeline.sessions import all_sessions, days_since, ending_sessions, session_changes, sessions_since
+from penstock.spark.pipeline.sessions import (
+    all_sessions,
+    days_since,
+    ending_sessions,
+    session_changes,
+    sessions_going_on,
+    sessions_since,
+)
 from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.wire.term import LINEAGE_SHIFT
 
@@ -72,6 +79,18 @@ def test_a_file_that_is_read_to_its_end_has_ended() -> None:
     assert derived(catalogue) == {}
     catalogue.sources["feed:a"]["slices"] = 2
     assert derived(catalogue) == {"1": [1]}
+
+
+@pytest.mark.spec("DAY-4", "DAY-6")
+def test_only_open_sessions_with_later_messages_are_going_on() -> None:
+    catalogue = Catalogue()
+    catalogue.sources["feed:a"] = {"stream": 2, "slices": 1, "of": 1}
+    appended(catalogue, {"1": [run(1, 7, 1), run(20, 8, 25)], "2": [run(1, 7, 25)], "3": [run(1, 7, 25)]})
+    found = sessions_going_on(catalogue, {1, 2, 4}, 24 * HOUR_NS)
+    assert [(stream, entry.place) for stream, entry in found] == [("1", 20)], "a file that is read has ended"
+    assert sessions_going_on(catalogue, {1}, 27 * HOUR_NS) == []
+    derived(catalogue, is_closing=True)
+    assert sessions_going_on(catalogue, {1}, 0) == []
 
 
 @pytest.mark.spec("DAY-4", "DAY-6")

@@ -58,6 +58,8 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The key of the source that its rows come from; empty for derived tables."""
     venues: list[str] = []
     """Of its rows, if they have one: the first VENUES_MAX, in order."""
+    has_untimed: bool = False
+    """It has rows without an event time, besides those between `time_min` and `time_max`."""
 
     @property
     def directory(self) -> str:
@@ -82,7 +84,11 @@ class TradingDay(NamedTuple):
         return file.time_min < self.end_ns and file.time_max >= self.begin_ns
 
     def is_all_of(self, file: FileEntry) -> bool:
-        """Whether a file has no other rows."""
+        """Whether a file has no other rows; a row without an event time is of no day."""
+        return not file.has_untimed and self.has_all_times_of(file)
+
+    def has_all_times_of(self, file: FileEntry) -> bool:
+        """Whether all rows of a file that have an event time are of the day."""
         if file.time_min is None or file.time_max is None or (file.venues or [""]) != [self.venue]:
             return False
         return self.begin_ns <= file.time_min and file.time_max < self.end_ns

@@ -141,6 +141,7 @@ def merge_group(staging: Staging, group: Group) -> FileEntry:
         commit_first=min(file.commit_first for file in group.files),
         commit_last=max(file.commit_last for file in group.files),
         venues=sorted({venue for file in group.files for venue in file.venues})[:VENUES_MAX],
+        has_untimed=any(file.has_untimed for file in group.files),
         **{name: _bound(min, group, name) for name in ("seq_min", "time_min")},
         **{name: _bound(max, group, name) for name in ("seq_max", "time_max", "captured_max")},
     )

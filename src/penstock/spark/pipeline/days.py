@@ -12,6 +12,7 @@ read; the times of its rows before they are committed, for files without a date 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -82,8 +83,8 @@ def _is_of_one_day(catalogue: Catalogue, position: dict[str, Any], files: list[F
     timed = [file for file in files if file.stream is not None and file.time_min is not None]
     if (position["date"], position["venue"]) == (day.date, day.venue):
         is_one_session = len(catalogue.sessions.get(str(position["stream"]), ())) <= 1
-        return is_one_session or all(map(day.is_all_of, timed))
-    return bool(timed) and all(map(day.is_all_of, timed))
+        return is_one_session or all(map(day.has_all_times_of, timed))
+    return bool(timed) and all(map(day.has_all_times_of, timed))
 
 
 def all_files(catalogue: Catalogue) -> Iterator[FileEntry]:
@@ -124,6 +125,19 @@ def refuse_archived_rows(
                 raise _archived_rows(archive, file, other, sources)
 
 
+def refuse_other_days(path: Path, day: TradingDay, files: Iterable[FileEntry], sessions: int) -> None:
+    """Refuse a file of several sessions to replace a day if it has rows of other days. The only session of a file is of
+    the day, whatever the times of its rows."""
+    for file in files:
+        if sessions > 1 and file.stream is not None and file.time_min is not None and not day.has_all_times_of(file):
+            raise ArchiveError(
+                f"has {sessions} sessions, and rows of {file.date} (UTC) that are not of {day}: "
+                "--replace replaces one day",
+                where=str(path),
+                hint="archive the capture without --replace, or replace each day with a file of that day",
+            )
+
+
 def _is_compared(file: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool:
     if file.stream is None or file.time_min is None or file.source not in sources:
         return False
@@ -134,7 +148,8 @@ def _have_same_rows(file: FileEntry, other: FileEntry, sources: Mapping[str, dic
     is_journal, is_other_journal = file.source.startswith(JOURNAL), other.source.startswith(JOURNAL)
     if file.source == other.source or (is_journal and is_other_journal):
         return False
-    if is_journal and sources[other.source].get("covers"):
+    covers = sources[other.source].get("covers") if is_journal else None
+    if covers and TradingDay(*covers).has_all_times_of(other):
         return False  # captured messages of its day are skipped
     if not is_journal and not is_other_journal:
         is_same_venue = set(file.venues or [""]) & set(other.venues or [""])

@@ -23,14 +23,14 @@ from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
 from penstock.spark.pipeline.commits import Account, Commit, FileEntry
 from penstock.spark.pipeline.compaction import compact, crowded_files
-from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, remove_day
+from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, refuse_other_days, remove_day
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
 from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.schemas import evolved
-from penstock.spark.pipeline.sessions import session_changes
+from penstock.spark.pipeline.sessions import session_changes, sessions_going_on
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -211,6 +211,14 @@ def replace(
     covers = {} if source.stream else {"covers": list(day)}
     if not pieces and not found and position.get("covers") == covers.get("covers"):
         return
+    mixed = {file.stream for file in found.mixed if file.stream is not None}
+    for stream, _ in sessions_going_on(catalogue, mixed if derivations else (), day.end_ns):
+        raise ArchiveError(
+            f"cannot replace {day} now: the session of stream {stream} that is open has messages after that day, and "
+            "would be closed in its middle",
+            where=str(archive.path),
+            hint="replace the day when the session has ended; --close in a run of the capture ends it now",
+        )
     closing = {str(stream) for stream in found.streams}
     if derive(spark, archive, derivations, closing=closing, on_each=progress.derive) is not None:
         report.commits += 1
@@ -228,6 +236,7 @@ def replace(
             account, schemas, files = _account(results, pieces), _schemas(results), _files(results, pieces)
             removed = remove_day(archive, staging, found, day)
             refuse_archived_rows(archive, files, {source.key: position}, removed=removed.paths)
+            refuse_other_days(source.path, day, files, _session_count(results))
             dates = removed.dates | {file.date for file in files if file.stream is not None}
             gone, come, columns = derive_dates(
                 spark, archive, staging, derivations, dates, streams=found.streams | {int(position["stream"])},
@@ -256,6 +265,11 @@ def replace(
     )
     report.commits += 1
     report.replaced.append(Replaced(day=str(day), sources=found.names, rows=_changes(removed, gone, [*files, *come])))
+
+
+def _session_count(results: list[SliceResult]) -> int:
+    """Different session tags of the messages of a file."""
+    return len({run.tag for result in results for runs in result.sessions.values() for run in runs})
 
 
 def _less(account: Account, removed: dict[str, int], known: Account) -> Account:

@@ -79,6 +79,17 @@ def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collecti
     return found
 
 
+def sessions_going_on(catalogue: Catalogue, streams: Collection[int], since_ns: int) -> list[tuple[str, SessionEntry]]:
+    """Open sessions of some streams that have messages of `since_ns` or later, each with its stream."""
+    ending = ending_sessions(catalogue, is_closing=False)
+    return [
+        (stream, entry)
+        for stream in map(str, sorted(streams))
+        for entry in catalogue.sessions.get(stream, ())
+        if not entry.ended and entry.place not in ending.get(stream, ()) and entry.last_ns >= since_ns
+    ]
+
+
 class StreamSession(msgspec.Struct, frozen=True):
     """A session, with what the archive knows of it."""
 

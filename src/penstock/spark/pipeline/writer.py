@@ -88,6 +88,7 @@ class _OpenFile:
         self._rows = 0
         self._bounds: dict[str, tuple[int, int]] = {}
         self._venues: set[str] = set()
+        self._has_untimed = False
 
     @property
     def is_empty(self) -> bool:
@@ -120,6 +121,7 @@ class _OpenFile:
             time_max=times[1],
             captured_max=captured[1],
             venues=sorted(self._venues),
+            has_untimed=self._has_untimed,
         )
 
     def abandon(self) -> None:
@@ -145,7 +147,9 @@ class _OpenFile:
 
     def _note_bounds(self, name: str, column: pa.ChunkedArray) -> None:
         if name == "event_time":  # 0 is no time, and would make any file overlap with any other
+            rows = len(column)
             column = column.filter(pc.not_equal(column, 0))
+            self._has_untimed |= len(column) < rows
         found = pc.min_max(column).as_py()
         if found["min"] is not None:
             low, high = self._bounds.get(name, (found["min"], found["max"]))
