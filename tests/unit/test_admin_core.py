@@ -628,6 +628,27 @@ def test_a_newcomer_waits_on_when_its_key_is_replaced_before_it_is_used() -> Non
     assert not [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
 
 
+@pytest.mark.spec("ADM-7")
+def test_an_admitted_newcomer_keeps_its_topics_when_the_next_key_becomes_active() -> None:
+    plant = strict_plant()
+
+    def topics() -> list[list[str]]:
+        return [each.topics for each in plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams]
+
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.beat(key_ids=(1, 2))
+    plant.wait(plant.limits.key_grace_s)
+    plant.subscribe("bob", "md.us.eq.>", name="s2")  # the adapters have not confirmed the activation of key 2
+    plant.confirm("feed")
+    plant.wait(0.1)
+    assert topics() == [["md.us.eq.>"]]
+    plant.beat(key_ids=(1, 2, 3))
+    plant.wait(plant.limits.key_grace_s)
+    assert plant.core.feeds.active_key("itch").key_id == 3  # type: ignore[union-attr]
+    assert topics() == [["md.us.eq.>"]]
+    assert plant.core.renew(plant.caller("bob"), "s2", plant.now_ns).streams[0].topics == []
+
+
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_a_client_without_a_subscription_gets_no_further_keys() -> None:
     plant = Plant()

@@ -234,6 +234,10 @@ class Feeds:
             is_over = now_ns - key.active_ns >= self._limits.key_rotation_s * NS_PER_SECOND
             if is_over or not self.readers.behind(sealing, key.told, now_ns, publishing=sealing):
                 self._put_key(msgspec.structs.replace(key, newcomers=()))
+                for other in self.keys(feed):
+                    if other.state == "pending":  # admitted clients do not wait again when this key becomes active
+                        newcomers = tuple(each for each in other.newcomers if each not in key.newcomers)
+                        self._put_key(msgspec.structs.replace(other, newcomers=newcomers))
                 admitted.append((feed, key.newcomers))
         return admitted
 
