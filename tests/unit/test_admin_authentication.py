@@ -33,7 +33,8 @@ def test_adapters_and_subscribers_get_the_keys_and_epochs_of_the_feed() -> None:
     registered = plant.register(epoch=5).authentication
     assert registered is not None
     (stream,) = plant.subscribe("alice", "md.us.eq.>").streams
-    assert stream.authentication == registered
+    assert stream.authentication is not None
+    assert msgspec.structs.replace(stream.authentication, number=registered.number) == registered
     assert (registered.scope, [each.key_id for each in registered.keys], registered.active_key_id) == ("itch", [1], 1)
     assert vouched(registered) == {11: (5, 5 + EPOCHS_AHEAD)}
     assert plant.register(epoch=6).authentication.publishers[0].epoch_first == 6  # type: ignore[union-attr]
@@ -291,6 +292,16 @@ def test_filters_get_the_keys_of_all_feeds_also_of_those_that_come_later() -> No
     assert (told.scope, vouched(told)) == ("itch", {11: (3, 3 + EPOCHS_AHEAD)})
     plant.register(epoch=4)
     assert vouched(changes(plant, "carol")[-1]) == {11: (4, 4 + EPOCHS_AHEAD)}
+
+
+@pytest.mark.spec("AUTH-1")
+def test_a_filter_with_the_credentials_of_an_adapter_gets_the_keys_of_its_feed() -> None:
+    plant = Plant()
+    plant.set_policy(Policy.parse(plant.core.policy.text.replace('["adapter"]', '["adapter", "filter"]')))
+    plant.core.authenticate(plant.caller("feed"), plant.now_ns)
+    plant.register(epoch=3)
+    (told,) = changes(plant, "feed")
+    assert (told.scope, vouched(told)) == ("itch", {11: (3, 3 + EPOCHS_AHEAD)})
 
 
 def test_what_a_node_was_told_is_kept_for_its_next_start(tmp_path: object) -> None:

@@ -28,6 +28,7 @@ from penstock.base.errors import (
 )
 from penstock.security import Entitlement, Policy, TokenVerifier
 from penstock.security.brokering import (
+    AuthenticationChanged,
     Brokered,
     Challenge,
     EventBody,
@@ -288,7 +289,8 @@ def test_adapters_are_told_of_what_was_brokered_changed_and_cancelled() -> None:
     plant.subscribe("alice", "md.us.eq.AAPL.>", send=("derived.desk.>",))
     plant.core.modify(plant.caller("alice"), "s1", ModifyRequest(topics=["md.us.eq.IBM.>"]), plant.now_ns)
     plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
-    first, second, third, fourth = plant.events("feed")
+    registered, first, second, third, fourth = plant.events("feed")
+    assert isinstance(registered, AuthenticationChanged)  # for other processes with the same credentials
     assert isinstance(first, SubscriptionBrokered)
     assert (first.client, first.topics, first.send) == ("alice", ["md.us.eq.AAPL.>"], ["derived.desk.>"])
     assert isinstance(second, SubscriptionBrokered)
@@ -745,12 +747,12 @@ def test_events_are_bounded_and_one_who_missed_some_is_told() -> None:
     for number in range(5):
         plant.subscribe("alice", "md.us.eq.>", name=f"s{number}")
     answer = plant.core.events(plant.caller("feed"), 0)
-    assert [each.number for each in answer.events] == [4, 5, 6]
+    assert [each.number for each in answer.events] == [5, 6, 7]
     assert not answer.is_complete
-    assert plant.core.events(plant.caller("feed"), 3).is_complete
-    assert plant.core.events(plant.caller("feed"), 6).events == []
+    assert plant.core.events(plant.caller("feed"), 4).is_complete
+    assert plant.core.events(plant.caller("feed"), 7).events == []
     plant.wait(25 * 3_600)
-    assert not [each for each in plant.core.events(plant.caller("feed"), 0).events if each.number <= 6]
+    assert not [each for each in plant.core.events(plant.caller("feed"), 0).events if each.number <= 7]
 
 
 def test_every_decision_leaves_a_line() -> None:

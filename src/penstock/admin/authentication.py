@@ -71,10 +71,11 @@ class StreamAuthentication:
             return True
         return self._feeds.has_multicast(client, scope, now_ns)
 
-    def tell_of_publishers(self, feed: str, now_ns: int, *, besides: str = "") -> None:
-        """Notify filters and adapters that the publishers of a feed or their epochs have changed, except for a client
-        that already knows. Subscribers get a `moved` event."""
-        self._tell(feed, {*self._rights.policy.filters(), *self._feeds.clients(feed)} - {besides}, now_ns)
+    def tell_of_publishers(self, feed: str, now_ns: int) -> None:
+        """Notify filters and adapters that the publishers of a feed or their epochs have changed. An adapter that has
+        just registered is notified as well, because other processes may use the same credentials. Subscribers get a
+        `moved` event."""
+        self._tell(feed, {*self._rights.policy.filters(), *self._feeds.clients(feed)}, now_ns)
 
     def tell(self, scope: str, now_ns: int) -> None:
         """Send the current state of the scope to all holders of its newest key."""

@@ -186,7 +186,7 @@ class StreamAdministration:
         is_multicast = request.transport == "multicast"
         told = self.authentication.hand_out(caller.client, request.feed, now_ns) if is_multicast else None
         if is_change:
-            self.authentication.tell_of_publishers(request.feed, now_ns, besides=caller.client)
+            self.authentication.tell_of_publishers(request.feed, now_ns)
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
         return b.Registered(
