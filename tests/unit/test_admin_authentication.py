@@ -1,12 +1,14 @@
 """The administration server and authentic packets: who gets keys, which epochs count, and when keys change."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from admin_plant import NOW_NS, Plant
 from penstock.admin.authentication import EPOCHS_AHEAD
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, RequestError
+from penstock.base.errors import ForbiddenError, LocalProtocolError, RequestError
 from penstock.security import Policy
 from penstock.security.authentication import PUBLISHERS, is_older, scope_of
 from penstock.security.authentication_state import AuthenticationState
@@ -17,6 +19,7 @@ from penstock.security.brokering import (
     StreamMoved,
     Vouched,
 )
+from penstock.wire import Authenticator
 
 
 def changes(plant: Plant, client: str) -> list[Authentication]:
@@ -304,10 +307,8 @@ def test_a_filter_with_the_credentials_of_an_adapter_gets_the_keys_of_its_feed()
     assert (told.scope, vouched(told)) == ("itch", {11: (3, 3 + EPOCHS_AHEAD)})
 
 
-def test_what_a_node_was_told_is_kept_for_its_next_start(tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "state" / "authentication.json"
+def test_what_a_node_was_told_is_kept_for_its_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "authentication.json"
     told = Plant().register().authentication
     assert told is not None
     heard: list[object] = []
@@ -319,6 +320,58 @@ def test_what_a_node_was_told_is_kept_for_its_next_start(tmp_path: object) -> No
     again: list[object] = []
     assert AuthenticationState(path, again.append).scopes == [scope_of(told)]
     assert again == heard
+
+
+@pytest.mark.spec("AUTH-2")
+def test_an_adapter_may_use_an_id_that_its_client_claimed() -> None:
+    plant = Plant()
+    plant.core.authenticate(plant.caller("filter"), plant.now_ns)
+    claimed = plant.core.claim_publisher(plant.caller("feed"), PublisherRequest(name="x"), plant.now_ns).publisher_id
+    plant.register(publisher_id=claimed)
+    in_publishers, left, in_feed = changes(plant, "filter")
+    assert [(each.scope, list(vouched(each))) for each in (in_publishers, left, in_feed)] == [
+        (PUBLISHERS, [claimed]),
+        (PUBLISHERS, []),
+        ("itch", [claimed]),
+    ]
+    authenticator = Authenticator()
+    state = AuthenticationState(None, authenticator.use)
+    state.renew([in_publishers])
+    state.note(in_feed)
+    assert [(each.name, len(each.publishers)) for each in state.scopes] == [(PUBLISHERS, 0), ("itch", 1)]
+    state.note(left)
+    assert [(each.name, len(each.publishers)) for each in state.scopes] == [(PUBLISHERS, 0), ("itch", 1)]
+
+
+def with_one_key_id_in_two_scopes() -> tuple[Authentication, Authentication]:
+    told = Plant().register().authentication
+    assert told is not None
+    return told, msgspec.structs.replace(told, scope="another feed", publishers=[])
+
+
+def test_a_value_that_cannot_be_applied_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "authentication.json"
+    good, bad = with_one_key_id_in_two_scopes()
+    state = AuthenticationState(path, Authenticator().use)
+    state.note(good)
+    with pytest.raises(LocalProtocolError, match="two authentication keys have the id 1"):
+        state.note(bad)
+    assert state.scopes == AuthenticationState(path, Authenticator().use).scopes == [scope_of(good)]
+    newer = msgspec.structs.replace(good, number=good.number + 1, active_key_id=0)
+    state.note(newer)
+    assert state.scopes == [scope_of(newer)]
+
+
+@pytest.mark.parametrize("data", [b"{", msgspec.json.encode(with_one_key_id_in_two_scopes())])
+def test_a_node_starts_without_keys_if_its_file_cannot_be_used(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "authentication.json"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    state = AuthenticationState(path, Authenticator().use)
+    assert state.scopes == []
+    good, _ = with_one_key_id_in_two_scopes()
+    state.renew([good])
+    assert AuthenticationState(path, Authenticator().use).scopes == [scope_of(good)]
 
 
 def test_a_scope_names_each_key_and_publisher_once() -> None:

@@ -22,8 +22,9 @@ log = logger("security.authentication")
 
 class AuthenticationState:
     """The scopes that a node holds; with a `path` they are kept in a private file, so that a node that starts again
-    while no server answers goes on with them. Values that are older than the held ones are ignored. `on_change` is
-    called with all scopes, in the thread that told and in the order of the changes; it must not call back."""
+    while no server answers goes on with them. A file that cannot be used is logged, and the node starts without keys.
+    Values that are older than the held ones are ignored. `on_change` is called with all scopes, in the thread that told
+    and in the order of the changes; it must not call back. If it raises, the scopes before stay in use."""
 
     def __init__(self, path: Path | None, on_change: Callable[[list[AuthenticationScope]], None]) -> None:
         self._path = path
@@ -31,17 +32,23 @@ class AuthenticationState:
         self._lock = threading.Lock()
         self._scopes: dict[str, Authentication] = {}
         if path is not None and path.exists():
+            data = read_private(path, STATE_SIZE_MAX)
             try:
-                told = json_decoder(list[Authentication]).decode(read_private(path, STATE_SIZE_MAX))
+                told = json_decoder(list[Authentication]).decode(data)
+                on_change(_scopes_of(told))
                 self._scopes = {each.scope: each for each in told}
-                on_change([scope_of(each) for each in told])
             except (*DECODE_ERRORS, PenstockError) as error:
-                raise ConfigurationError(f"is no state of authentication: {error}", where=str(path)) from None
+                log.error(
+                    "authentication_unusable",
+                    path=str(path),
+                    error=str(error),
+                    hint="the node gets new keys from the administration server and replaces the file",
+                )
 
     @property
     def scopes(self) -> list[AuthenticationScope]:
         with self._lock:
-            return [scope_of(each) for each in self._scopes.values()]
+            return _scopes_of(self._scopes.values())
 
     def renew(self, told: Iterable[Authentication]) -> None:
         """Replace all scopes. A scope that is missing ends, unless it is newer than what is told."""
@@ -60,14 +67,14 @@ class AuthenticationState:
     def repeat(self) -> None:
         """Call `on_change` with the current scopes, for a user that was not there at the last change."""
         with self._lock:
-            self._on_change([scope_of(each) for each in self._scopes.values()])
+            self._on_change(_scopes_of(self._scopes.values()))
 
     def _replace(self, scopes: dict[str, Authentication]) -> None:
         if scopes == self._scopes:
             return
+        self._on_change(_scopes_of(scopes.values()))
         self._scopes = scopes
         self._keep()
-        self._on_change([scope_of(each) for each in scopes.values()])
 
     def _keep(self) -> None:
         """A failed write is logged and otherwise ignored."""
@@ -78,6 +85,21 @@ class AuthenticationState:
             replace_private(self._path, msgspec.json.encode(list(self._scopes.values())))
         except (OSError, ConfigurationError) as error:
             log.error("authentication_not_kept", path=str(self._path), error=str(error))
+
+
+def _scopes_of(told: Iterable[Authentication]) -> list[AuthenticationScope]:
+    """The scopes, each publisher in one of them: the server changes scopes one after another, so a publisher that moves
+    may be in two of them for a moment. The value with the higher number counts."""
+    values = sorted(told, key=lambda each: each.number)
+    scope_by_publisher = {vouched.publisher_id: each.scope for each in values for vouched in each.publishers}
+    return [
+        scope_of(
+            msgspec.structs.replace(
+                each, publishers=[one for one in each.publishers if scope_by_publisher[one.publisher_id] == each.scope]
+            )
+        )
+        for each in values
+    ]
 
 
 def _is_kept(held: Authentication, told: Authentication | None) -> bool:
