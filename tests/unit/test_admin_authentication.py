@@ -191,6 +191,28 @@ def test_a_rotation_goes_on_by_its_age_after_a_restart() -> None:
     assert keys_of(changes(confirmed, "bob")[-1]) == ([1, 2], 2)
 
 
+@pytest.mark.spec("AUTH-1", "AUTH-6")
+def test_a_rotation_goes_on_after_the_clock_was_set_back() -> None:
+    plant = rotating()
+    plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
+    plant.core.readers.end("bob", plant.now_ns)
+    plant.now_ns -= 3_600 * NS_PER_SECOND
+    plant.wait(0)
+    plant.wait(9.9)
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 1)
+    plant.wait(0.1)  # key_rotation_s
+    assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 2)
+    assert plant.core.readers.behind(["bob"], 1, plant.now_ns) == ["bob"]
+    plant.now_ns -= 3_600 * NS_PER_SECOND
+    plant.wait(0)
+    plant.wait(10)
+    assert keys_of(changes(plant, "feed")[-1]) == ([2], 2)
+    assert plant.core.readers.behind(["bob"], 1, plant.now_ns + 1) == []  # it has not asked for adapter_lost_s
+    assert [each.is_live for each in plant.core.adapter_statuses()] == [True]
+    plant.wait(0.1)
+    assert [each.is_live for each in plant.core.adapter_statuses()] == [False]
+
+
 @pytest.mark.spec("AUTH-1")
 def test_publishers_of_clients_are_waited_for_after_a_restart() -> None:
     plant = Plant()

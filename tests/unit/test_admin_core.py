@@ -591,6 +591,27 @@ def test_a_newcomer_cannot_open_what_was_recorded_before_its_subscription() -> N
         opener.open(recorded.payload, renamed, publisher_id=11, epoch=1, topic=b"md.us.eq.AAPL.quote")
 
 
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_stream_keys_are_replaced_after_the_clock_was_set_back() -> None:
+    plant = strict_plant()
+
+    def set_back_and_wait(seconds: float) -> int:
+        plant.now_ns -= 3_600 * NS_PER_SECOND
+        plant.wait(0)
+        plant.wait(seconds)
+        return plant.core.feeds.active_key("itch").key_id  # type: ignore[union-attr]
+
+    plant.subscribe("alice", "md.us.eq.>")
+    assert set_back_and_wait(plant.limits.key_rotation_s) == 2
+    assert not [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
+    plant.beat(key_ids=())
+    assert set_back_and_wait(plant.limits.key_rotation_s) == 2
+    assert [each for each in plant.events("alice") if isinstance(each, StreamMoved)]
+    assert set_back_and_wait(plant.limits.key_lifetime_s) == 2
+    plant.wait(plant.limits.key_rotation_s)
+    assert plant.core.feeds.active_key("itch").key_id == 3  # type: ignore[union-attr]
+
+
 @pytest.mark.spec("ADM-7")
 def test_newcomers_share_the_next_key_and_holders_do_not_wait() -> None:
     plant = strict_plant()

@@ -116,6 +116,7 @@ class StreamAuthentication:
     def tick(self, now_ns: int) -> list[StreamKey]:
         """Activate keys whose pending time is over, and drop replaced keys whose grace period is over; returns the keys
         that became active."""
+        self._adjust_times(now_ns)
         changing = {name: each for name, each in self._state.authentication_keys.items() if each.state != "active"}
         changed: set[str] = set()
         activated = []
@@ -136,6 +137,12 @@ class StreamAuthentication:
             self.tell(scope, now_ns)
             self._note_told(scope, "old")
         return activated
+
+    def _adjust_times(self, now_ns: int) -> None:
+        """After the clock was set back, the waiting times begin anew."""
+        for name, each in list(self._state.authentication_keys.items()):
+            if each.since_ns > now_ns:
+                self._put(name, msgspec.structs.replace(each, since_ns=now_ns))
 
     def unaware(self, scope: str, number: int, now_ns: int) -> list[str]:
         """Holders of the scope's keys that are present and have not applied event `number`."""

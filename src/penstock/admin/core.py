@@ -373,6 +373,8 @@ class StreamAdministration:
     def tick(self, now_ns: int) -> None:
         """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
         self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
+        self.readers.forget_lost(now_ns)
+        self.feeds.adjust_times(now_ns)
         self.feeds.rotate_aged(now_ns)
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")

@@ -87,6 +87,8 @@ class Feeds:
     def forget_lost(self, now_ns: int) -> set[str]:
         """The feeds of adapters that were silent for too long."""
         lost_ns = int(self._limits.adapter_lost_s * NS_PER_SECOND)
+        # a clock that was set back does not keep silent adapters alive
+        self._heard_ns = {name: min(heard_ns, now_ns) for name, heard_ns in self._heard_ns.items()}
         lost = {name for name in self._live if now_ns - self._heard_ns[name] > lost_ns}
         self._live -= lost
         return {self._state.adapters[name].registration.feed for name in lost}
@@ -301,6 +303,13 @@ class Feeds:
         event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
         for client in given:
             self._state.notify(client, event, now_ns)
+
+    def adjust_times(self, now_ns: int) -> None:
+        """After the clock was set back, the waiting times and lifetimes of keys begin anew."""
+        for each in list(self._state.keys.values()):
+            if max(each.created_ns, each.active_ns) > now_ns:
+                created_ns, active_ns = min(each.created_ns, now_ns), min(each.active_ns, now_ns)
+                self._put_key(msgspec.structs.replace(each, created_ns=created_ns, active_ns=active_ns))
 
     def activate_due(self, now_ns: int) -> list[StreamKey]:
         """Have the adapters seal with new keys that all of them hold; returns those keys."""

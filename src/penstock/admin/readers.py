@@ -31,7 +31,7 @@ class EventReaders:
         """A reader asks for the events after this number."""
         reader = self._readers.get(session)
         if reader is None:
-            self._forget_lost(now_ns)
+            self.forget_lost(now_ns)
             reader = self._readers[session] = Reader(client, after, now_ns)
         reader.applied, reader.seen_ns = after, now_ns
         reader.open_requests += 1
@@ -49,7 +49,7 @@ class EventReaders:
     def behind(self, clients: Iterable[str], number: int, now_ns: int, *, publishing: Iterable[str] = ()) -> list[str]:
         """The clients with a present reader that has not applied event `number`. Clients in `publishing` are also
         behind without a reader."""
-        self._forget_lost(now_ns)
+        self.forget_lost(now_ns)
         present: dict[str, bool] = {}
         for each in self._readers.values():
             present[each.client] = present.get(each.client, True) and each.applied >= number
@@ -61,7 +61,12 @@ class EventReaders:
         """True for some time after a start, in which readers may not have polled yet."""
         return now_ns - self._started_ns <= self._lost_ns
 
-    def _forget_lost(self, now_ns: int) -> None:
+    def forget_lost(self, now_ns: int) -> None:
+        """Forget readers that have not asked for too long. To be called often: if the clock was set back, the times
+        begin anew."""
+        self._started_ns = min(self._started_ns, now_ns)
+        for each in self._readers.values():
+            each.seen_ns = min(each.seen_ns, now_ns)
         lost = [
             session
             for session, each in self._readers.items()
