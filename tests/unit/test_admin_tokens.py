@@ -172,7 +172,9 @@ def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None
 
 
 @pytest.mark.spec("AUTH-6")
-def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_good() -> None:
+def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_good(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     plant = Plant()
     brokered = plant.subscribe("alice", "md.us.>")
     replaced = msgspec.structs.replace(
@@ -184,6 +186,7 @@ def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_go
     gate = TokenGate(None)
     gate.renew(known)
     gate.renew(replaced)
+    assert "promote it until its generation is not lower" in caplog.records[-1].fields["hint"]  # type: ignore[attr-defined]
     assert gate.state is not None
     assert (gate.state.token_keys, gate.state.generation) == (known.token_keys, known.generation)
     with pytest.raises(RevokedError, match="left the firm"):

@@ -18,6 +18,11 @@ from penstock.security.token import SKEW_S, Token, TokenVerifier
 
 STATE_SIZE_MAX = 64 * 1024 * 1024
 
+OTHER_KEYS_HINT = (
+    "if this server is a new one, promote it until its generation is not lower than the known one, or stop this node, "
+    "remove its tokens.json and start it"
+)
+
 log = logger("security.gate")
 
 
@@ -109,7 +114,9 @@ class TokenGate:
                 return
             if before.generation > latest.generation:
                 if before.token_keys != latest.token_keys:
-                    log.warning("other_token_keys", generation=latest.generation, known=before.generation)
+                    log.warning(
+                        "other_token_keys", generation=latest.generation, known=before.generation, hint=OTHER_KEYS_HINT
+                    )
                 latest = before
             known = {each.subscription_id: each for each in before.revoked}
             known |= {each.subscription_id: each for each in told.revoked if is_news(each, known)}
