@@ -173,7 +173,7 @@ ROUND_THE_CLOCK = """
 name = "night-shift"
 timezone = "UTC"
 weekdays = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-open = 22:00:00
+open = 01:00:00
 close = 21:00:00
 day_ends = 21:30:00
 """
@@ -202,6 +202,18 @@ def test_the_calendar_is_a_parameter_of_the_table(tmp_path: Path) -> None:
     assert named.identity == own.identity, "the calendar that the venue has anyway"
     with pytest.raises(ConfigurationError, match="no calendar 'moon'"):
         ConverterTable.find(TableChoice(name="itch", calendar="moon")).compile()
+
+
+@pytest.mark.spec("DAY-2")
+@pytest.mark.parametrize("hours", ["open = 22:00:00", "open = 01:00:00\npre_open = 22:00:00"])
+def test_times_since_midnight_need_sessions_that_open_on_their_trading_date(tmp_path: Path, hours: str) -> None:
+    """Otherwise the messages of the evening would have times of the next evening."""
+    path = tmp_path / "evening.toml"
+    path.write_text(ROUND_THE_CLOCK.replace("open = 01:00:00", hours))
+    with pytest.raises(TableError, match="'night-shift' open on the day before"):
+        ConverterTable.find(TableChoice(name="itch", calendar=str(path))).compile()
+    dated = ConverterTable.find(TableChoice(name="csv-ticks", calendar=str(path))).compile()
+    assert dated.calendar.opens_day_before, "times since 1970 need no trading date"
 
 
 @pytest.mark.spec("DAY-2")

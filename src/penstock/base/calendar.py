@@ -136,6 +136,14 @@ class TradingCalendar:
     def name(self) -> str:
         return self.document.name
 
+    @property
+    def opens_day_before(self) -> bool:
+        """True if the sessions of a trading date open on the calendar day before it."""
+        hours = self.document
+        if hours.open == hours.close:
+            return False
+        return hours.open > hours.close or (hours.pre_open is not None and hours.pre_open > hours.open)
+
     # Dates
 
     def is_trading_date(self, day: date) -> bool:

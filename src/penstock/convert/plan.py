@@ -111,6 +111,14 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         calendar = TradingCalendar.load(document.calendar, directory)
     else:
         calendar = TradingCalendar.of_venue(document.venue, document.timezone)
+    counts_from_midnight = any(each.code == c.CODE_ADD_DAY for each in ops)
+    if counts_from_midnight and calendar.opens_day_before:
+        raise TableError(
+            "since_midnight() counts from the midnight of the trading date, but the sessions of the calendar "
+            f"{calendar.name!r} open on the day before it",
+            where=where,
+            hint="use a calendar whose sessions open and close on one date, or a feed whose times have dates",
+        )
     return Plan(
         name=document.name,
         venue=document.venue,
@@ -121,7 +129,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         symbology=symbology,
         timezone=timezone,
         calendar=calendar,
-        counts_from_midnight=any(each.code == c.CODE_ADD_DAY for each in ops),
+        counts_from_midnight=counts_from_midnight,
         identity=_identity(document, source, shared, symbology, calendar),
     )
 
