@@ -27,6 +27,7 @@ from penstock.node.agents import RootFeed
 from penstock.plant import upstream
 from penstock.plant.config import PlantAccess
 from penstock.plant.flavours import JSON
+from penstock.security.access import AdminAccess
 from penstock.tree.application import open_publisher, open_stream
 from penstock.tree.config import StreamConfig
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
@@ -310,6 +311,67 @@ def test_the_feed_of_a_root_tells_of_sessions_to_subscribers_of_ordinary_topics(
             events = [session("end", DAY_1), session("begin", DAY_2)]
             feed.take([packed("md.us.A.trade", trade(1))])
             feed.session(session("running", DAY_1))
+            for event in events:
+                feed.session(event)
+            feed.take([packed("md.us.A.trade", trade(2))])
+            for _ in range(int(PATIENCE_SECONDS)):
+                if len(told) < 5 and (message := messages.next(1.0)) is not None:
+                    told.append(message.trade_id)
+        finally:
+            feed.stop()
+        assert told == [1, session("running", DAY_1), *events, 2]
+
+
+@pytest.mark.spec("DAY-3", "TREE-1")
+def test_a_root_that_starts_after_the_session_changed_tells_of_the_new_session_once(tmp_path: Path) -> None:
+    """Two streams have the events, and one subscription has both streams."""
+    streams = tuple(StreamConfig(name=each, topics=(f"md.{each}.>", SESSION_TOPIC)) for each in ("us", "eu"))
+    told: list[Any] = []
+    with (
+        agent_here(root_config(tmp_path / "root", streams=streams)) as root,
+        open_stream(root.place, "md.>", since="oldest") as messages,
+    ):
+        messages.on_session = told.append
+        for number, day in enumerate((DAY_1, DAY_2)):
+            feed = RootFeed(root.agent)  # a root that starts again has a feed that has met no session
+            try:
+                feed.session(session("running", day))
+                feed.take(
+                    [packed(f"md.{each}.A.trade", trade(2 * number + at)) for at, each in enumerate(("us", "eu"))]
+                )
+            finally:
+                assert feed._publisher is not None
+                assert feed._publisher.flush(PATIENCE_SECONDS)
+                feed.stop()
+            count = 3 * (number + 1)
+            for _ in range(int(PATIENCE_SECONDS)):
+                if len(told) < count and (message := messages.next(1.0)) is not None:
+                    told.append(message.trade_id)
+            assert len(told) == count
+        assert messages.next(0.0) is None
+        assert [each for each in told if isinstance(each, SessionEvent)] == [
+            session("running", DAY_1),
+            session("begin", DAY_2),
+        ]
+        assert told[3] == session("begin", DAY_2), "before every message of the second day"
+
+
+@pytest.mark.spec("DAY-3", "TREE-1")
+def test_a_stream_that_is_created_on_use_has_the_sessions_of_the_feed(tmp_path: Path) -> None:
+    access = AdminAccess(url="penstock://127.0.0.1:7400", credentials="root.toml")
+    config = root_config(tmp_path / "root", streams=(), create_on_use=True)
+    told: list[Any] = []
+    with (
+        agent_here(config) as root,
+        open_stream(root.place, "md.>", since="oldest") as messages,
+    ):
+        root.agent._core.board.config = msgspec.structs.replace(root.agent.config, subscribe=("md.us.>",), admin=access)
+        messages.on_session = told.append
+        feed = RootFeed(root.agent)
+        try:
+            events = [session("end", DAY_1), session("begin", DAY_2)]
+            feed.session(session("running", DAY_1))
+            feed.take([packed("md.us.A.trade", trade(1))])
             for event in events:
                 feed.session(event)
             feed.take([packed("md.us.A.trade", trade(2))])

@@ -5,6 +5,7 @@ import pytest
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError, TopicError
 from penstock.filter._condition import Condition
+from penstock.middleware.own import SESSION_TOPIC
 from penstock.tree._fanout import Brings, Fanout, LinkClass
 from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_SIZE_MAX, encode_block, merge_packets, split_packets
 from penstock.tree._history import HISTORY_SIZE_MIN
@@ -158,6 +159,29 @@ def test_a_conflating_child_for_which_few_may_wait_gets_the_newest_and_stays_liv
     assert fanout.notices() == []
     assert sequences(fanout.take(OTHER, 1 << 20)) == [*range(1, 6), 98, 99, 100]
     assert fanout.link(OTHER).conflated == 92
+
+
+@pytest.mark.spec("DAY-3", "TREE-10")
+def test_session_events_for_a_conflating_child_are_all_kept_in_order() -> None:
+    fanout = opened(queue_packets_max=16)
+    fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
+    fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
+    topics = {20: SESSION_TOPIC, 30: SESSION_TOPIC, 40: SESSION_TOPIC}
+    for number in range(1, 61):
+        fanout.receive(PARENT, block(packet(number, topics.get(number, f"md.{number % 3}"))))
+    assert fanout.notices() == []
+    assert sequences(fanout.take(OTHER, 1 << 20)) == [*range(1, 17), 20, 30, 40, 58, 59, 60]
+    assert fanout.link(OTHER).conflated == 60 - 22
+
+
+@pytest.mark.spec("DAY-3", "TREE-10")
+def test_too_many_session_events_of_a_conflating_child_leave_live() -> None:
+    fanout = opened(queue_packets_max=16, topics_waiting_max=10)
+    fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
+    fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
+    for number in range(1, 28):
+        fanout.receive(PARENT, block(packet(number, SESSION_TOPIC)))
+    assert fanout.notices() == [LeftLive(OTHER, 1, 0)]
 
 
 def test_what_is_said_to_a_conflating_child_comes_behind_what_waits() -> None:

@@ -235,6 +235,8 @@ def test_streams_with_messages_of_the_feeds_have_their_sessions() -> None:
     added = {each.name: each.topics[1:] for each in config.with_session_topics().streams}
     named = (SESSION_TOPIC,)
     assert added == {"eq": named, "one": named, "fut": (), "desk": (), "all": ()}, "all has the topic anyway"
+    assert config.topics_on_use("md") == ("md.>", "md", SESSION_TOPIC)
+    assert config.topics_on_use("app") == ("app.>", "app")
 
 
 @pytest.mark.spec("TREE-11")

@@ -415,7 +415,7 @@ class DistributionEngine:
         if not self._note_session(event):
             return
         tag = event.tag
-        if known is not None and known.tag == tag and known.session and not _is_one_session(known, event):
+        if known is not None and known.tag == tag and known.session and not event.has_name_of(known):
             tag = 0  # two sessions may have one tag: nothing of the other one has come yet
         feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
         count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
@@ -437,8 +437,7 @@ class DistributionEngine:
         """Whether it is news."""
         key = event.feed, event.stream_id
         known = self._sessions.get(key)
-        is_same = known is not None and known.tag == event.tag and (not event.session or _is_one_session(known, event))
-        if is_same and known is not None and (event.kind != "end" or known.kind == "end"):
+        if known is not None and event.is_of_session(known) and (event.kind != "end" or known.kind == "end"):
             return False
         if known is None and len(self._sessions) >= STREAMS_MAX:
             self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)
@@ -481,12 +480,6 @@ class DistributionEngine:
             self.kernel.publish(
                 topic, message.model_id, message.model_version, message.payload, 0, 0, now_ns, 1, source
             )
-
-
-def _is_one_session(one: SessionEvent, other: SessionEvent) -> bool:
-    """A venue may use one name every day: then the trading dates differ."""
-    has_dates = bool(one.trading_date and other.trading_date)
-    return one.session == other.session and (not has_dates or one.trading_date == other.trading_date)
 
 
 def _source_of(message: PacketMessage, feed: int) -> tuple[int, int, int] | None:

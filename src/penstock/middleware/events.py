@@ -314,6 +314,15 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     feed: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The feed, for receivers that combine source streams of several feeds."""
 
+    def has_name_of(self, other: "SessionEvent") -> bool:
+        """True if both sessions have one name. A venue may use one name every day: then the trading dates differ."""
+        has_dates = bool(self.trading_date and other.trading_date)
+        return self.session == other.session and (not has_dates or self.trading_date == other.trading_date)
+
+    def is_of_session(self, known: "SessionEvent") -> bool:
+        """True if the event is about the session of an event that came before."""
+        return self.tag == known.tag and (not self.session or self.has_name_of(known))
+
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick
 MergerInstruction: TypeAlias = Merged | MergedBatch | MergeGap | Discontinuity | SessionEvent | ReceiverInstruction

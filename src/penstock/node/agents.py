@@ -114,12 +114,14 @@ class RootFeed:
                 log.warning("message_not_published", topic=message.topic, code=error.code, error=str(error))
 
     def session(self, event: SessionEvent) -> None:
-        """Publish the session event in every stream that has messages of the feed, after the messages so far."""
-        if event.kind == "running":
-            return
+        """Publish the session event in every stream that has messages of the feed, after the messages so far. A session
+        that was already running when the root joined may have begun while no root was running."""
         try:
             publisher, body = self._open(), msgspec.json.encode(event)
-            for stream in publisher.streams_with(SESSION_TOPIC) or [0]:
+            streams = publisher.streams_with(SESSION_TOPIC)
+            if event.kind == "running" and not streams:  # the tree has no messages of an earlier session
+                return
+            for stream in streams or [0]:
                 publisher.publish(SESSION_TOPIC, body, stream=stream)
         except PenstockError as error:
             self._counters.add("messages_dropped", cause=error.code)

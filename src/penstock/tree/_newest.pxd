@@ -1,7 +1,7 @@
 """The newest packet on each topic that waits for a conflating link, in the order of their places.
 
 A packet on a topic that waits already takes the place of the older one, at the end of the order: what is sent of a
-stream is in its order, whatever was left out.
+stream is in its order, whatever was left out. Session events (`penstock.session`) are never replaced.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -15,8 +15,14 @@ from penstock.wire._codec cimport (
     load_u32,
 )
 
+from penstock.middleware.own import SESSION_TOPIC
+
 cdef enum:
     CAPACITY_MIN = 64
+
+cdef bytes _session_topic = SESSION_TOPIC.encode()
+cdef const char *session_topic = _session_topic
+cdef uint16_t session_topic_size = len(_session_topic)
 
 cdef uint64_t FNV_OFFSET = 0xCBF29CE484222325U
 cdef uint64_t FNV_PRIME = 0x100000001B3U
@@ -43,13 +49,18 @@ cdef bint is_about(const uint8_t *packet, const Subject *subject) noexcept nogil
     )
 
 
+cdef bint is_session(const Subject *subject) noexcept nogil:
+    """True for session events. The events of all source streams have one topic, so none may replace another."""
+    return subject.topic_size == session_topic_size and memcmp(subject.topic, session_topic, session_topic_size) == 0
+
+
 cdef int newest_put(
     Newest *newest, const uint8_t *history, uint64_t history_size, const Subject *subject, uint64_t place,
     uint32_t size, uint32_t count_max
 ) noexcept nogil:
     cdef uint32_t at = 0
     cdef Waiting *row
-    if newest.capacity:
+    if newest.capacity and not is_session(subject):
         at = newest.buckets[subject.hash & (newest.capacity - 1)]
     while at:
         row = &newest.rows[at]

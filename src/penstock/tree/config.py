@@ -47,6 +47,14 @@ def duration_s(text: str, *, where: str = "") -> int:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
+def with_session_topic(topics: tuple[str, ...], feed: Sequence[Interest]) -> tuple[str, ...]:
+    """The topics of a stream, and the topic of session events if the stream may have messages of a feed and its topics
+    do not include that topic."""
+    own = [Interest.parse(each) for each in topics]
+    is_fed = any(may_meet(one, other) for one in own for other in feed if not other.negative)
+    return (*topics, SESSION_TOPIC) if is_fed and not any(may_meet(each, _SESSIONS) for each in own) else topics
+
+
 class StreamConfig(Config, frozen=True):
     """A stream, at the root: everything on these topics, in one order."""
 
@@ -67,12 +75,6 @@ class StreamConfig(Config, frozen=True):
             if Interest.parse(topic).negative:
                 raise ConfigurationError(f"{topic!r} is negative", where=where, hint="say what the stream has")
         duration_s(self.retain, where=where)
-
-    def takes(self, feed: Sequence[Interest]) -> bool:
-        """True if the stream may have messages of a feed, and does not name the topic of session events itself."""
-        own = [Interest.parse(each) for each in self.topics]
-        is_fed = any(may_meet(one, other) for one in own for other in feed if not other.negative)
-        return is_fed and not any(may_meet(each, _SESSIONS) for each in own)
 
     @property
     def retain_s(self) -> int:
@@ -193,6 +195,10 @@ class TreeConfig(Config, frozen=True):
         """By the name of an agent: the client whose token it shows."""
         return dict(self.agents) if isinstance(self.agents, dict) else {name: name for name in self.agents}
 
+    def topics_on_use(self, name: str) -> tuple[str, ...]:
+        """The topics of a stream that `create_on_use` creates for the first level `name`."""
+        return f"{name}.>", name
+
     def __post_init__(self) -> None:
         super().__post_init__()
         where = f"agent {self.name}"
@@ -266,10 +272,13 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
         """Streams with messages of the plant's feeds also have the session events of these feeds."""
         wanted = [Interest.parse(each) for each in self.subscribe]
         streams = tuple(
-            msgspec.structs.replace(stream, topics=(*stream.topics, SESSION_TOPIC)) if stream.takes(wanted) else stream
-            for stream in self.streams
+            msgspec.structs.replace(stream, topics=with_session_topic(stream.topics, wanted)) for stream in self.streams
         )
         return msgspec.structs.replace(self, streams=streams)
+
+    def topics_on_use(self, name: str) -> tuple[str, ...]:
+        wanted = [Interest.parse(each) for each in self.subscribe]
+        return with_session_topic(super().topics_on_use(name), wanted)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -276,7 +276,7 @@ class Rooting:
                 topic = whole[0].topic
                 name = topic.split(".")[0]
                 if board.stream_of(name) is None and not len(self._topics.match(topic)):
-                    self.define(name, (f"{name}.>", name))
+                    self.define(name, board.config.topics_on_use(name))
                     return True
         return False
 

@@ -33,6 +33,7 @@ from penstock.net.loop_thread import LoopThread
 from penstock.topics import Interest
 from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.application.running import Running
+from penstock.tree.application.sessions import SessionEvents
 from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.control import LIVE, OLDEST, WHERE_SIZE_MAX, Position
 from penstock.tree.infostream import Info
@@ -106,7 +107,7 @@ class StreamSubscription:
         self.on_session: Callable[[SessionEvent], None] | None = None
         """Called when the reader comes to the place where a session of a feed's source stream began or ended; in the
         thread that reads. Streams with messages of the root's feeds have these events; a subscription receives them
-        without naming `penstock.session`."""
+        without naming `penstock.session`, and reports an event that several streams have once."""
         self.counters = Counters("tree.subscriber")
         self._models = models
         self._on_infostream = on_infostream
@@ -118,6 +119,9 @@ class StreamSubscription:
         self._is_paused = False
         self._losses: deque[Receipt] = deque(maxlen=losses_max)
         self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
+        self._session_events = SessionEvents()
+        self._session_streams: deque[str] = deque()
+        """For each session event in the inbox: the stream that brought it."""
         self._loss_count = self._conflated = self._given = 0
         self._error: PenstockError | None = None
         self._is_closed = False
@@ -298,26 +302,32 @@ class StreamSubscription:
         except ModelError:
             self.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return None
+        if read.source is not None:
+            self._session_events.note_origin(read.source)
         read.seq = message.sequence
         self._given += 1
         return read
 
     def _tell_session(self, message: PacketMessage) -> None:
+        stream = self._session_streams.popleft()
         try:
             event = _session.decode(message.payload)
         except DECODE_ERRORS:
             self.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return
-        self._sessions.append(event)
+        news = self._session_events.news(stream, event)
+        if news is None:
+            return
+        self._sessions.append(news)
         if self.on_session is not None:
-            self.on_session(event)
+            self.on_session(news)
 
     # The loop's thread
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
-            case Deliver(_, messages):
-                self._deliver(messages)
+            case Deliver(stream, messages):
+                self._deliver(stream, messages)
             case Receipt():
                 self._conflated += instruction.count
                 if instruction.cause != "conflated":
@@ -330,10 +340,11 @@ class StreamSubscription:
             case Over(error):
                 self.fail(error)
 
-    def _deliver(self, messages: list[PacketMessage]) -> None:
+    def _deliver(self, stream: str, messages: list[PacketMessage]) -> None:
         with self._changed:
             if self._error is not None or self._is_closed:
                 return
+            self._session_streams.extend(stream for each in messages if each.topic == SESSION_TOPIC)
             self._inbox.extend(messages)
             self._changed.notify_all()
         if len(self._inbox) > self._inbox_max and not self._is_paused:
