@@ -203,7 +203,7 @@ def counted(adapter: AdapterProcess, name: str) -> int:
 
 @pytest.mark.spec("AUTH-6", "ADM-7")
 def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut_off_has_ended(tmp_path: Path) -> None:
-    limits = AdminLimits(key_grace_s=0.0, heartbeat_s=0.2, key_lease_s=3.0)
+    limits = AdminLimits(key_grace_s=0.0, key_rotation_s=1.0, heartbeat_s=0.2, key_lease_s=3.0)
     with AdminServer(config(tmp_path, limits=limits)) as server, Relay(server.port) as relay:
         admin = AdminConfig(
             url=f"penstock://127.0.0.1:{relay.port}",
