@@ -1,4 +1,4 @@
-"""Which events each client's readers have taken over, as far as their requests say.
+"""The events that the readers of each client have applied, according to their requests.
 
 A reader is one process that polls for events with a session of its own; several may share a client's credentials. A
 reader that asks for the events after number N has applied all events up to N. Nothing here is durable: after a restart

@@ -7,10 +7,10 @@ candidate or holder            voter (either router, or the witness)
   │ ◄─────────────────────── Denied│    it is not, and why
   │ Released ───────────────────► │    I hold it no more
 
-Heard, Kept, Tick                        what every voter is told
-Tell, Keep                               what it answers; Keep is answered by Kept
-Reached, Fit, Able, Serving, Alone, Release, Force  what a router's keeper is told besides
-Held, Lost, AloneNoted                   what it answers besides
+Heard, Kept, Tick                        events of every voter
+Tell, Keep                               its instructions; Kept is the answer to Keep
+Reached, Fit, Able, Serving, Alone, Release, Force  further events of the voter of a router
+Held, Lost, AloneNoted                   its further instructions
 
 Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
 a little less than that after it asked, by its own: less by as much as two clocks can differ in that time.

@@ -95,7 +95,7 @@ CATALOGUE = {
     "messages_published": "Messages accepted from the application",
     "messages_delivered": "Messages handed to the application",
     "messages_judged": "Messages that a filter module looked at",
-    "sessions_untold": "Consumers that had no room for the running sessions, and are told later",
+    "sessions_deferred": "Consumers that had no room for the running sessions and receive them later",
     "records_withdrawn": "Current records that a distribution node withdrew, because their session was over",
     "messages_unwanted": "Messages of those that none of its applications wants",
     "messages_lost": "Messages known to be lost, by cause",

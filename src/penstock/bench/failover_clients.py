@@ -161,7 +161,7 @@ def _link(thread: LoopThread, ports: Ports, tcp: Heard, websocket: Heard, is_ove
 def _await_first(clients: dict[str, tuple[Heard, ...]]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while silent := [name for name, heard in clients.items() if not all(map(len, heard))]:
-        check(time.monotonic() < deadline, f"these clients hear nothing: {', '.join(silent)}")
+        check(time.monotonic() < deadline, f"these clients receive nothing: {', '.join(silent)}")
         time.sleep(POLL_SECONDS)
 
 

@@ -317,7 +317,7 @@ def _stall(running: RunningPlant, clients: Connection, target: Target, since: fl
     clients.send((target.name, since, back_at))
     deadline = time.monotonic() + BACK_SECONDS
     while not clients.poll():
-        check(time.monotonic() < deadline, f"the clients of {target.name} heard nothing any more")
+        check(time.monotonic() < deadline, f"the clients of {target.name} receive nothing since the fault")
         running.poll(POLL_SECONDS)
     seconds: float = clients.recv()
     return seconds

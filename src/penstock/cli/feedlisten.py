@@ -85,7 +85,7 @@ def listen_mold(
 
 
 def _dropped(counters: Counters) -> str:
-    """Datagrams that could not be used, by cause; empty if there is none."""
+    """The dropped datagrams by cause, as text; empty if none was dropped."""
     causes = {str(cause): count for cause, count in counters.by_cause("packets_dropped").items() if count}
     if not causes:
         return ""

@@ -142,8 +142,8 @@ class DistributionEngine:
         self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
         self._attached: dict[int, Attach] = {}
         self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
-        self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last one told
-        self._untold: dict[int, list[tuple[str, int]]] = {}  # by consumer: streams whose sessions it is to be told
+        self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last event
+        self._untold: dict[int, list[tuple[str, int]]] = {}  # by consumer: streams whose sessions it still needs
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -402,7 +402,7 @@ class DistributionEngine:
         else:
             self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
             if event.last_number < self.kernel.sessions_after(event.consumer):
-                self._untold[event.consumer] = list(self._sessions)  # what it was told may be among what was lost
+                self._untold[event.consumer] = list(self._sessions)  # session events may be among the lost events
         for subscription in self._book.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among what was lost
                 self._live(subscription)
@@ -434,7 +434,7 @@ class DistributionEngine:
             self._tell_session(event, is_first=is_first)
 
     def _note_session(self, event: SessionEvent) -> bool:
-        """Whether it is news."""
+        """True if consumers do not know this state of the session yet."""
         key = event.feed, event.stream_id
         known = self._sessions.get(key)
         if known is not None and event.is_of_session(known) and (event.kind != "end" or known.kind == "end"):
@@ -451,21 +451,21 @@ class DistributionEngine:
         self.kernel.tell_session(encode_session(event), self._interests.now_ns)
 
     def _tell_lost(self) -> None:
-        """Tell consumers that lost events, or had no room, how the sessions stand."""
+        """Send the current sessions to consumers that lost events or had no room for them."""
         for consumer in self.kernel.take_sessions_lost():
             self._untold[consumer] = list(self._sessions)
         for consumer, keys in list(self._untold.items()):
             self._tell_sessions(consumer, keys)
 
     def _tell_sessions(self, consumer: int, keys: list[tuple[str, int]]) -> bool:
-        """Tell a consumer that came late, or lost events, how the sessions of these streams stand. Sessions for which
-        there is no room are told later: then False is returned."""
+        """Send the current sessions of these streams to a consumer that joined late or lost events. False if there was
+        no room for all of them; the others are sent later."""
         for at, key in enumerate(keys):
             event = self._sessions[key]
             kind: SessionKind = "end" if event.kind == "end" else "running"
             if not self.kernel.tell_session_to(consumer, encode_session(msgspec.structs.replace(event, kind=kind))):
                 if consumer not in self._untold:
-                    self.counters.add("sessions_untold")
+                    self.counters.add("sessions_deferred")
                 self._untold[consumer] = keys[at:]
                 return False
         self._untold.pop(consumer, None)

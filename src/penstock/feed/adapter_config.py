@@ -127,7 +127,7 @@ class PeersConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 0
-    """Where others connect to this adapter. With neither a port nor others, the adapter listens for nobody."""
+    """Where others connect to this adapter. Without a port and without peers, the adapter does not listen."""
 
     others: tuple[PeerConfig, ...] = ()
     secret_file: str = ""

@@ -27,7 +27,7 @@ cdef enum:
     WAYS = 8        # requesters in a set; the one heard longest ago makes room
     WORD_BITS = 64
     WORDS = 16
-    WINDOW = WORDS * WORD_BITS # newest numbers of a requester that are told apart; older ones are refused
+    WINDOW = WORDS * WORD_BITS # the newest numbers of a requester, of which each is admitted once; older numbers are refused
 
 REQUESTERS_MAX = SETS * WAYS
 """Number of requesters that a publisher with keys remembers."""

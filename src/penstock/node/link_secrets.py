@@ -55,7 +55,7 @@ def with_secrets(table: Mapping[str, Any], directory: str) -> dict[str, Any]:
 
 
 def _secret_path(directory: str, routers: object) -> str:
-    """Empty if these are no two routers: then something else is refused."""
+    """The secret file of a pair; empty if the document does not describe two routers, which another check refuses."""
     if not isinstance(routers, list | tuple) or len(routers) != 2 or not all(isinstance(each, str) for each in routers):
         return ""
     return f"{directory}/{'+'.join(routers)}.secret"

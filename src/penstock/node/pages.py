@@ -23,7 +23,7 @@ class Pages:
         self._write(self._path(name), url)
 
     def forget(self, name: str) -> None:
-        """It is not there any more, nor is anybody who would miss it."""
+        """Remove the note of a node that has ended; a missing note is no error."""
         self._remove(self._path(name))
 
     def find(self, name: str) -> str:

@@ -285,8 +285,8 @@ class Stream(NamedTuple):
 
 
 def authenticator_of(welcome: Welcome) -> Authenticator:
-    """Checks packets of the node above, and makes the trailers of requests to it. A node that gives no key is not
-    heard."""
+    """Checks packets of the node above, and makes the trailers of requests to it. Datagrams of
+    a node that gave no key are dropped."""
     own = _scope("own", OWN_KEY_ID, welcome.key, welcome.publisher_id)
     return Authenticator([*own, *_scope("group", GROUP_KEY_ID, welcome.group_key, welcome.group_publisher_id)])
 

@@ -51,7 +51,7 @@ class AuthenticationState:
             return _scopes_of(self._scopes.values())
 
     def renew(self, told: Iterable[Authentication]) -> None:
-        """Replace all scopes. A scope that is missing ends, unless it is newer than what is told."""
+        """Replace all scopes. A missing scope is removed, unless it is newer than these values."""
         given = {each.scope: each for each in told}
         newest = max(given.values(), key=lambda each: each.number, default=None)
         with self._lock:

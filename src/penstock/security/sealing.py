@@ -78,7 +78,7 @@ class StreamKeyRing:
 
     @property
     def lowest_id(self) -> int | None:
-        """Of the keys that are held; None if there are none."""
+        """The lowest id of the stored keys; None without keys."""
         return min(self._keys, default=None)
 
     def __contains__(self, key_id: int) -> bool:

@@ -1,9 +1,9 @@
 """Sessions in a simulated distribution plant: items of a source stream whose sessions end while consumers are slow,
 late, overrun or crashed, and while nodes crash.
 
-SessionChecker    sessions are told in order, and when everything has settled every consumer knows which session runs.
-                  At the ticker plant no record of an ended session comes after the consumer was told that the session
-                  is over, and none stands as current in the end. Records at multiplexers are not checked: a
+SessionChecker    consumers receive sessions in order; in the end each consumer knows the running session.
+                  At the ticker plant no record of an ended session comes after the consumer received the end of the
+                  session, and none stands as current in the end. Records at multiplexers are not checked: a
                   multiplexer does not know the sessions of its records
 """
 
@@ -65,12 +65,12 @@ class SessionSource:
 
 
 class _Told(msgspec.Struct):
-    """What one connection of a consumer was told."""
+    """The session events that one connection of a consumer received."""
 
     running: int = 0
-    """The session that it was last told of; 0: none."""
+    """The session of the last event; 0: none."""
     over: int = 0
-    """The newest session that it was told is over."""
+    """The newest session whose end the consumer received."""
     current: dict[str, int] = {}
     """By topic: the session of the record that the consumer takes for the current one."""
 
@@ -97,12 +97,12 @@ class SessionChecker(EngineChecker):
             session = self._source.sessions[message.number]
             where = f"{connection}, {defined.topic}: {EventKind(event.kind).name} of session {session}"
             is_fresh = session > told.over or connection.is_below
-            self.require(is_fresh, f"{where}, after it was told that session {told.over} is over")
+            self.require(is_fresh, f"{where}, after it received the end of session {told.over}")
             told.current[defined.topic] = session
 
     def _tell(self, told: _Told, event: SessionEvent, where: str) -> None:
         number = int(event.session.partition("#")[2])
-        where = f"{where} is told of session {number}, {event.kind}"
+        where = f"{where} receives session {number}, {event.kind}"
         self.require(number >= told.running, f"{where}, after {told.running}")
         self.require(event.kind != "begin" or number > told.over, f"{where}, which was over")
         told.running = number
@@ -114,7 +114,7 @@ class SessionChecker(EngineChecker):
             if consumer.taste.sink == "region" or not consumer.is_up or told is None:
                 continue
             where = str(consumer.connection)
-            self.require(told.running == self._source.number, f"{where} was last told of session {told.running}")
+            self.require(told.running == self._source.number, f"{where} last received session {told.running}")
             for topic, session in told.current.items():
                 what = f"{where}, {topic}: a record of session {session} stands as current, {told.running} runs"
                 self.require(session > told.over or consumer.connection.is_below, what)

@@ -372,7 +372,7 @@ class NodeBatch:
         self._messages = messages
         self._data, notes = split_block(data)
         self._content: list[ReadableRecord] | None = None
-        # numbers may be given to other topics, and what is told of sessions has its place between messages
+        # numbers may be assigned to other topics, and session events are in order with the messages
         if any(event.kind in (REMOVE, WITHDRAW, SESSION) for event in read_events(notes)):
             self._content = messages._messages_of(data)
         else:

@@ -46,8 +46,8 @@ def offered_publisher(
     make: Callable[..., MulticastPublisher] = MulticastPublisher,
     **identity: Any,
 ) -> Iterator[MulticastPublisher]:
-    """A publisher whose packets the filter at `address` gets by a ring as well; `identity` is what `make` is told of
-    its id (publisher_id, epoch, epoch_path)."""
+    """A publisher whose packets the filter module at `address` also receives through a ring. `identity` are the
+    arguments of `make` for the publisher's id (publisher_id, epoch, epoch_path)."""
     with (
         RingWriter.create(ring_bytes, PACKET_SIZE_MAX) as ring,
         make(channel, groups=groups, ring=ring, **identity) as publisher,
