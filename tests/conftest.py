@@ -14,12 +14,6 @@ from penstock.feed.formats import DATAGRAM_FORMATS
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 
-WITH_PROCESSES = {"integration", "spark", "browser"}
-"""Real processes on a machine that may stand still for seconds: one that fails is run once more, and listed as such.
-What runs in simulated time, and what has no processes, has no such excuse; the soak shows everything."""
-AGAIN_MAX = 3
-"""A machine's mood spoils one test or two; what spoils more is a fault."""
-
 hypothesis.settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("soak", max_examples=5_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("soak" if SOAK else "suite")
@@ -31,19 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if SOAK:
         return
     for item in items:
-        if WITH_PROCESSES.intersection(item.path.parts):
-            item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="long: run it with make soak"))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    again = terminalreporter.stats.get("rerun", [])
-    for report in again:
-        terminalreporter.line(f"run again: {report.nodeid}\n{report.longreprtext}")
-    if len(again) > AGAIN_MAX:
-        pytest.exit(f"{len(again)} tests passed only when they were run again: that is no accident", returncode=1)
 
 
 def pytest_collection_finish() -> None:
