@@ -63,12 +63,12 @@ class FilterHere:
         self.loop = Loop()
         self._stop: asyncio.Event
         self.module = self.loop.run(self._start(config))
-        self._ended = asyncio.run_coroutine_threadsafe(self.module.run(self._stop), self.loop.loop)
+        self._ended = asyncio.run_coroutine_threadsafe(self.module.node.run(self._stop), self.loop.loop)
 
     async def _start(self, config: FilterModuleConfig) -> LiveFilter:
         self._stop = asyncio.Event()
         module = LiveFilter(config)
-        await module.start()
+        await module.node.start()
         return module
 
     @property

@@ -11,9 +11,9 @@ from admin_kit import config, credentials, credentials_file, policy_text
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError
-from penstock.capture.accounts import AccountsConfig
 from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode
+from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from waiting import wait_until

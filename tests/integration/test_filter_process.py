@@ -537,11 +537,11 @@ def test_the_status_and_the_metrics_tell(beside: FilterHere, publisher: Multicas
         application.want("a", "b.>")
         publish(publisher, "a", "x", count=10)
         application.wait_for(10)
-        status = msgspec.json.decode(beside.module._endpoint.answer("/status")[2])
+        status = msgspec.json.decode(beside.module.node.page.answer("/status")[2])
         assert (status["interests"], status["groups"]) == (2, 1)
         assert status["applications"][0]["name"] == "app"
         assert status["applications"][0]["packets"] >= 10
-        text = beside.module._endpoint.answer("/metrics")[2].decode()
+        text = beside.module.node.page.answer("/metrics")[2].decode()
         assert "penstock_filter_applications 1.0" in text
         assert 'penstock_applications_attached_total{cause="",component="filter.control",filter="beside"' in text
-        assert beside.module._endpoint.answer("/health")[0] == 200
+        assert beside.module.node.page.answer("/health")[0] == 200

@@ -121,10 +121,10 @@ def test_nodes_that_were_never_started_are_unknown(tmp_path: Path) -> None:
     assert "metrics_port is 0" in row.detail
     plant = Plant.load(document)
     with filter_here() as module:
-        plant.pages.note("beside", module.module.endpoint_url)
+        plant.pages.note("beside", module.module.node.url)
         assert picture_of(str(document))[1].nodes[0].state == State.UP
     with filter_here(name="another") as module:  # took the port of one that has ended
-        plant.pages.note("beside", module.module.endpoint_url)
+        plant.pages.note("beside", module.module.node.url)
         (row,) = picture_of(str(document))[1].nodes
         assert row.state == State.GARBLED
         assert "another node answers here: 'another'" in row.detail
@@ -132,7 +132,7 @@ def test_nodes_that_were_never_started_are_unknown(tmp_path: Path) -> None:
 
 def test_tables_are_printed_for_people() -> None:
     with filter_here() as module, Application(module.port, "reader"):
-        status, text = run_top("--node", module.module.endpoint_url, "--once")
+        status, text = run_top("--node", module.module.node.url, "--once")
         assert status == 0
         assert {"nodes", "streams", "consumers", "reader", "filter"} <= set(text.split())
 
@@ -238,7 +238,7 @@ def test_an_answer_that_never_ends_is_bounded_in_time_and_delays_no_other() -> N
             connection.sendall(b"x")
 
     with filter_here() as module, server(drip) as slow:
-        places = [slow, place_given(module.module.endpoint_url), slow]
+        places = [slow, place_given(module.module.node.url), slow]
         try:
             found = asyncio.run(fetch_all(places, timeout_s=1.0))
         finally:
@@ -382,7 +382,7 @@ def test_an_answer_that_comes_while_the_application_ends_is_drawn_nowhere() -> N
         await until(pilot, lambda: app.picture is not picture, "another look")
 
     with filter_here() as module:
-        on_terminal(test, module.module.endpoint_url)
+        on_terminal(test, module.module.node.url)
 
 
 def test_an_answer_that_comes_during_the_pause_changes_nothing() -> None:
@@ -424,4 +424,4 @@ def test_a_node_that_ends_is_stale_on_the_terminal_and_one_that_talks_nonsense_s
             assert row["age"].endswith(" s")
             assert "1 unreachable" in heading(app)
 
-        on_terminal(test, module.module.endpoint_url, odd.name)
+        on_terminal(test, module.module.node.url, odd.name)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.assured.recorder import RouterRecorder
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountsConfig
+from penstock.runtime.accounts import AccountsConfig
 from penstock.sim.replicated import run_replicated_seed
 from penstock.sim.replicatednodes import PairNode
 from penstock.spark.pipeline.audit.routers import RouterSection

@@ -11,7 +11,7 @@ from account_kit import recorded, router_accounts
 from penstock.assured._layout import SETTLE_REJECTED, SETTLE_RETURNED
 from penstock.assured.recorder import RouterRecorder
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountsConfig
+from penstock.runtime.accounts import AccountsConfig
 from penstock.spark.pipeline.audit.routers import RouterSection
 
 

@@ -1,14 +1,16 @@
 """The account that a filter module gives of every packet number. That accounts add up, the kit asserts everywhere."""
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from account_kit import recorded
 from penstock.base.counters import Cause, Counters
-from penstock.capture.accounts import AccountsConfig
+from penstock.filter.account_rows import account_rows
 from penstock.filter.accounting import Intake, Sent
-from penstock.filter.recorder import AccountRecorder
+from penstock.runtime.accounts import Account, AccountRecorder, AccountsConfig
 from penstock.wire import PacketFlag, encode_gone, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, Harness, harness, packets, stream
 
@@ -95,21 +97,23 @@ def test_a_publisher_that_starts_again_has_another_account() -> None:
 # In the journal
 
 
-def started(path: Path) -> tuple[Harness, AccountRecorder]:
-    module = harness()
-    module.attach(1, "a", name="one")
-    module.take(stream("ab"))
-    recorder = AccountRecorder("beside", AccountsConfig(path=str(path)), Counters("test"))
-    recorder.start()
-    return module, recorder
+def recorder(module: Harness, path: Path, counters: Counters) -> AccountRecorder:
+    async def rows() -> Iterable[Account]:
+        return account_rows(module.open)
+
+    return AccountRecorder(AccountsConfig(path=str(path)), "test.{}", rows, counters, filter="beside")
 
 
 def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
-    module, recorder = started(tmp_path / "accounts")
-    recorder.record(module.open)
-    recorder.record(module.open)  # nothing has changed
+    module = harness()
+    module.attach(1, "a", name="one")
+    module.take(stream("ab"))
+    book = recorder(module, tmp_path / "accounts", Counters("test"))
+    book.start()
+    asyncio.run(book.record())
+    asyncio.run(book.record())  # nothing has changed
     module.take(stream("a", first=3))
-    recorder.close(module.open)
+    asyncio.run(book.close())
     rows = recorded(tmp_path / "accounts")
     assert [(row["model"], row["state"], row["packets"]) for row in rows if row["model"] == "filter_intake"] == [
         ("filter_intake", "open", 2),
@@ -129,14 +133,14 @@ def test_last_accounts_are_written_when_the_disk_is_well_again(tmp_path: Path) -
     blocked = tmp_path / "accounts"
     blocked.write_text("no directory")
     counters = Counters("test")
-    recorder = AccountRecorder("beside", AccountsConfig(path=str(blocked)), counters)
+    book = recorder(module, blocked, counters)
     module.detach(1)
     module.tick(10 * MS)
-    recorder.record(module.closed)
+    book.write(account_rows(module.closed))
     assert counters["packets_unrecorded"] == 1
     blocked.unlink()
-    recorder.record([])
-    recorder.close([])
+    book.write([])
+    asyncio.run(book.close())
     assert {(row["model"], row["state"]) for row in recorded(blocked)} == {
         ("filter_account", "closed"),
         ("filter_intake", "closed"),

@@ -50,7 +50,6 @@ FILTER_DRIVERS = {
     "link.py",
     "offering.py",
     "receiver.py",
-    "recorder.py",
     "serving.py",
 }
 """And of penstock.filter."""

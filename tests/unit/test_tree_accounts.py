@@ -8,7 +8,7 @@ import pytest
 
 from account_kit import recorded, tree_accounts
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountsConfig
+from penstock.runtime.accounts import AccountsConfig
 from penstock.sim.treenodes import AgentNode
 from penstock.spark.pipeline.audit.trees import TreeSection
 from penstock.tree.config import AgentConfig

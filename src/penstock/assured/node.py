@@ -10,12 +10,12 @@ from penstock.assured.pairing import PairConfig
 from penstock.assured.voting import LeaseConfig
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
+from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
 PORT_DEFAULT = 7460

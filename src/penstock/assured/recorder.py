@@ -24,8 +24,9 @@ from penstock.assured.core import MessageRouter
 from penstock.assured.endpoints import Endpoint
 from penstock.assured.observing import role_of
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountBook, AccountJournal, AccountsConfig
+from penstock.capture.accounts import AccountBook, AccountJournal
 from penstock.model import Message, MessageModel, shipped
+from penstock.runtime.accounts import AccountsConfig
 
 RUN, ACCOUNT = shipped("router_run"), shipped("router_account")
 

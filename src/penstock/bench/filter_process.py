@@ -51,7 +51,7 @@ def _serve(config: FilterModuleConfig, orders: Connection) -> None:
 async def _run(config: FilterModuleConfig, orders: Connection) -> None:
     loop = asyncio.get_running_loop()
     module = LiveFilter(config)
-    await module.start()
+    await module.node.start()
     stop = asyncio.Event()
 
     def hear() -> None:
@@ -63,4 +63,4 @@ async def _run(config: FilterModuleConfig, orders: Connection) -> None:
 
     loop.add_reader(orders.fileno(), hear)
     orders.send((module.control_port, os.getpid()))
-    await module.run(stop)
+    await module.node.run(stop)

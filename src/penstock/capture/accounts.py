@@ -7,34 +7,18 @@ fails, the node goes on, the operator is told, and write() says that it did not 
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Generic, Protocol, TypeVar
-
-import msgspec
+from typing import Generic, Protocol, TypeVar
 
 from penstock.base.clock import SystemRandomness
-from penstock.base.config import Config
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError
 from penstock.base.log import logger
-from penstock.journal import JournalConfig, JournalWriter
+from penstock.journal import JournalWriter
 from penstock.model import Message
+from penstock.runtime.accounts import UNWRITTEN_MAX, AccountsConfig
 from penstock.wire import Packer
 
-UNWRITTEN_MAX = 65_536
-
 log = logger("capture.accounts")
-
-
-class AccountsConfig(Config, frozen=True):
-    """Where a node writes down what became of what it got, for the pipeline's audit."""
-
-    path: str = ""
-    """A journal's directory; empty keeps no accounts."""
-
-    period_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
-    """How often accounts are written; when something ends, its last one is."""
-
-    journal: JournalConfig = JournalConfig()
 
 
 class AccountJournal:

@@ -64,10 +64,10 @@ def filter_module(
 
     async def main(stop: asyncio.Event) -> None:
         module = LiveFilter(chosen)
-        await module.start()
+        await module.node.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, module.reload_map)
-        facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.endpoint_url}
+        facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.node.url}
         announce(chosen.name, facts, pages)
-        await module.run(stop)
+        await module.node.run(stop)
 
     run_in_foreground(main, name=chosen.name)

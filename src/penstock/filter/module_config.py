@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.capture.accounts import AccountsConfig
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
+from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 
 RING_BYTES_MIN = 1024 * 1024

@@ -200,13 +200,13 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
     from penstock.filter.driver import LiveFilter
 
     module = LiveFilter(config)
-    await module.start()
+    await module.node.start()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, module.reload_map)
     try:
-        tell(Ready(f"{config.control.host}:{module.control_port}", module.endpoint_url))
+        tell(Ready(f"{config.control.host}:{module.control_port}", module.node.url))
         with _reporting(lambda: tell(FilterReport(module.status()))):
-            await module.run(stop)
+            await module.node.run(stop)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
 

@@ -6,7 +6,6 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, PenstockError
-from penstock.capture.accounts import AccountsConfig
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
 from penstock.engine.metering import MeteringLimits
@@ -15,6 +14,7 @@ from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.plant.views import ViewName
+from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from penstock.base.counters import Counters
-from penstock.capture.accounts import AccountBook, AccountJournal, AccountsConfig
+from penstock.capture.accounts import AccountBook, AccountJournal
 from penstock.engine.records import ConsumerDistributionRecord
 from penstock.model import Message, shipped
 from penstock.plant.status import NodeKind
+from penstock.runtime.accounts import AccountsConfig
 
 INTAKE, ACCOUNT = shipped("engine_intake"), shipped("engine_account")
 

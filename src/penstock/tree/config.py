@@ -8,12 +8,12 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.capture.accounts import AccountsConfig
 from penstock.journal import JournalConfig
 from penstock.middleware.own import SESSION_TOPIC
 from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
+from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 from penstock.topics.overlap import may_meet

@@ -13,8 +13,9 @@ import msgspec
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
-from penstock.capture.accounts import UNWRITTEN_MAX, AccountBook, AccountJournal
+from penstock.capture.accounts import AccountBook, AccountJournal
 from penstock.model import Message, MessageModel, shipped
+from penstock.runtime.accounts import UNWRITTEN_MAX
 from penstock.tree.config import AgentConfig
 from penstock.tree.core import DistributionAgent
 from penstock.tree.ledger import LinkAccount

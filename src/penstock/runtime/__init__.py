@@ -1,0 +1,10 @@
+"""The parts that every node has: a driver composes them and adds what is its own.
+
+- `node.Node` owns the life of a process: counters and the HTTP page, the parts in their order of start, supervised
+  tasks, calls from other threads, administration tokens, and the shutdown. Every shutdown step is logged and bounded.
+- `accounts.AccountRecorder` writes the rows that a subsystem gives to a journal: what changed per period, and a closing
+  record at the end.
+- `access.AccessControl` has the rights of each connection: who it is, what it may do, renewal, expiry, revocation.
+
+A driver makes its parts, adds them to its node in order, and carries out the instructions of its core.
+"""
