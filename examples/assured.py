@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import open_assured
+from penstock.assured.client import open_assured
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),))

@@ -6,8 +6,8 @@ from collections import defaultdict
 import numpy
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core import MessageRouter
-from penstock.assured.events import (
+from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.events import (
     Answer,
     Append,
     Begin,
@@ -31,7 +31,7 @@ from penstock.assured.events import (
     Start,
     Stored,
 )
-from penstock.assured.frames import (
+from penstock.assured.wire.frames import (
     Acknowledge,
     Deliver,
     Delivered,

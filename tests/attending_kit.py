@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 from assured_kit import WALL_NS, MemoryJournal, Router
-from penstock.assured._attending import Attending
 from penstock.assured.config import EndpointConfig
-from penstock.assured.events import Append, Data, Stored
-from penstock.assured.frames import decode_frames
+from penstock.assured.core.router.events import Append, Data, Stored
+from penstock.assured.live._attending import Attending
+from penstock.assured.wire.frames import decode_frames
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, LoneWriter
 from penstock.net._tcp import Receiver
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from paired_kit import QUEUE, Router, exchange
 from penstock.assured.config import EndpointConfig
-from penstock.assured.pairing import PeerClosed, PeerOpened
-from penstock.assured.voting import Heard, Keep, Kept, LeaseConfig, Memory, Message, Tell
-from penstock.assured.witness import Voter
+from penstock.assured.core.lease.voting import Heard, Keep, Kept, LeaseConfig, Memory, Message, Tell
+from penstock.assured.core.lease.witness import Voter
+from penstock.assured.core.pair.pairing import PeerClosed, PeerOpened
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 

@@ -4,9 +4,20 @@ from typing import Any
 
 from assured_kit import MemoryJournal
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core import MessageRouter
-from penstock.assured.endpoints import Models
-from penstock.assured.events import (
+from penstock.assured.core.lease.voting import Memory
+from penstock.assured.core.pair.pair import Pair
+from penstock.assured.core.pair.pairing import (
+    PairConfig,
+    PeerClosed,
+    PeerEnd,
+    PeerFrame,
+    PeerOpened,
+    PeerSend,
+    SwitchHere,
+)
+from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.endpoints import Models
+from penstock.assured.core.router.events import (
     Answer,
     Append,
     Data,
@@ -22,10 +33,7 @@ from penstock.assured.events import (
     Start,
     Stored,
 )
-from penstock.assured.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
-from penstock.assured.pair import Pair
-from penstock.assured.pairing import PairConfig, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend, SwitchHere
-from penstock.assured.voting import Memory
+from penstock.assured.wire.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.base.core import Tick
 from penstock.net.framing import FrameDecoder
 from penstock.sim import SeededRandomness

@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.assured.frames import (
+from penstock.assured.wire.frames import (
     Delivered,
     FrameSplitter,
     Published,

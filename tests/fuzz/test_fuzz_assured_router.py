@@ -5,9 +5,9 @@ import random
 import pytest
 
 from assured_kit import Router, message, queue
-from penstock.assured._records import is_record
-from penstock.assured.events import Data
-from penstock.assured.frames import encode_acknowledge, encode_credit, encode_publish, encode_settle
+from penstock.assured.core.router._records import is_record
+from penstock.assured.core.router.events import Data
+from penstock.assured.wire.frames import encode_acknowledge, encode_credit, encode_publish, encode_settle
 
 ROUNDS = 400
 

@@ -9,9 +9,9 @@ import pytest
 from assured_kit import Router, queue
 from attending_kit import RealJournal, ServedRouter
 from fuzz.test_fuzz_pair import damaged
-from penstock.assured._records import is_record
-from penstock.assured.events import Data
-from penstock.assured.frames import Published, encode_publish
+from penstock.assured.core.router._records import is_record
+from penstock.assured.core.router.events import Data
+from penstock.assured.wire.frames import Published, encode_publish
 from penstock.journal import JournalConfig
 
 ROUNDS = 300

@@ -6,10 +6,10 @@ import pytest
 
 from assured_kit import MemoryJournal
 from paired_kit import Router, connect, exchange
-from penstock.assured._layout import KIND_CONTROL
-from penstock.assured._records import is_record
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import (
+from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.router._records import is_record
+from penstock.assured.core.router.events import (
     Begin,
     Commit,
     Data,
@@ -19,8 +19,8 @@ from penstock.assured.events import (
     OpenPublisher,
     Rollback,
 )
-from penstock.assured.frames import Deliver, Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.assured.wire._layout import KIND_CONTROL
+from penstock.assured.wire.frames import Deliver, Published, encode_publish, encode_settle
 from penstock.base.errors import PenstockError
 
 ROUNDS = 60

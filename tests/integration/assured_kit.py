@@ -10,10 +10,10 @@ import msgspec
 
 from integration.live_kit import Entered, NodeHere, NodeProcess
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import Assured, open_assured
-from penstock.assured.driver import LiveRouter
-from penstock.assured.node import RouterAccess, RouterNodeConfig
-from penstock.assured.status import RouterStatus
+from penstock.assured.client import Assured, open_assured
+from penstock.assured.live.driver import LiveRouter
+from penstock.assured.live.node import RouterAccess, RouterNodeConfig
+from penstock.assured.live.status import RouterStatus
 from waiting import PATIENCE_SECONDS
 
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),))

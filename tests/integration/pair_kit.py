@@ -10,8 +10,8 @@ from typing import Any, Self
 from integration.assured_kit import RouterProcess, client_of, router_config
 from integration.relay import Relay
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import Assured
-from penstock.assured.node import LivePairConfig, PairAccess, RouterAccess, VotingConfig
+from penstock.assured.client import Assured
+from penstock.assured.live.node import LivePairConfig, PairAccess, RouterAccess, VotingConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 

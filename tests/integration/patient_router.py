@@ -4,7 +4,7 @@ How quick they are decides whether a router serves a client without its loop; te
 
 from typing import Any
 
-from penstock.assured import doors, storing
+from penstock.assured.live import doors, storing
 from penstock.base.clock import NS_PER_MS
 
 PATIENT: tuple[tuple[Any, str, Any], ...] = (

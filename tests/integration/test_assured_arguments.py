@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from integration.assured_kit import client_of, router_config, router_here
-from penstock.assured.application import Assured, AssuredEndpoint, AssuredPublisher, open_assured
+from penstock.assured.client import Assured, AssuredEndpoint, AssuredPublisher, open_assured
 from penstock.assured.config import EndpointConfig
 from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError
 from waiting import PATIENCE_SECONDS

@@ -15,10 +15,25 @@ from integration import command_kit, patient_router
 from integration.assured_kit import RouterHere, RouterProcess, client_of, router_config, router_here, router_process
 from integration.failing_syncs import failing_syncs
 from penstock.assured import EndpointConfig, Want
-from penstock.assured._layout import OUTCOME_KNOWN, OUTCOME_STORED
-from penstock.assured.application import Assured, AssuredPublisher
-from penstock.assured.control import ASSURED, MESSAGE_SIZE_MAX, Login, Message, OpenPublisher, PublisherOpened, Refused
-from penstock.assured.frames import Acknowledge, FrameSplitter, Published, decode_frames, encode_credit, encode_publish
+from penstock.assured.client import Assured, AssuredPublisher
+from penstock.assured.wire._layout import OUTCOME_KNOWN, OUTCOME_STORED
+from penstock.assured.wire.control import (
+    ASSURED,
+    MESSAGE_SIZE_MAX,
+    Login,
+    Message,
+    OpenPublisher,
+    PublisherOpened,
+    Refused,
+)
+from penstock.assured.wire.frames import (
+    Acknowledge,
+    FrameSplitter,
+    Published,
+    decode_frames,
+    encode_credit,
+    encode_publish,
+)
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.journal import JournalConfig

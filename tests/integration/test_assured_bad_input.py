@@ -12,9 +12,9 @@ from integration.assured_kit import RouterProcess, client_of, router_config, rou
 from integration.command_kit import running
 from integration.failing_syncs import failing_syncs
 from integration.test_assured_rubbish import Stranger, said
-from penstock.assured.application import Assured
-from penstock.assured.control import ASSURED, Login, OpenFlow
-from penstock.assured.frames import encode_settle
+from penstock.assured.client import Assured
+from penstock.assured.wire.control import ASSURED, Login, OpenFlow
+from penstock.assured.wire.frames import encode_settle
 from penstock.base.counters import Counters
 from penstock.base.errors import LimitError, RefusedError
 from penstock.journal import JournalConfig

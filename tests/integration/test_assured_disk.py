@@ -12,7 +12,7 @@ import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
 from integration.pair_kit import PairOfRouters, state_of
-from penstock.assured.application import AssuredEndpoint
+from penstock.assured.client import AssuredEndpoint
 from penstock.base.errors import RefusedError
 from penstock.journal import JournalConfig
 from waiting import PATIENCE_SECONDS, wait_until

@@ -11,7 +11,7 @@ import pytest
 
 from integration.assured_kit import RouterProcess, client_of, router_config, router_process
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import Assured, AssuredPublisher, lending
+from penstock.assured.client import Assured, AssuredPublisher, lending
 from penstock.base.errors import LocalProtocolError, RefusedError, UnreachableError
 from waiting import PATIENCE_SECONDS, wait_until
 

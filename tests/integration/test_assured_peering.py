@@ -10,10 +10,10 @@ import pytest
 
 from certificates import make_certificate
 from integration.relay import Relay
-from penstock.assured._layout import PEER_FRAME_SIZE_MAX
-from penstock.assured.node import LivePairConfig, PairAccess
-from penstock.assured.pairing import PeerClosed, PeerFrame, PeerOpened
-from penstock.assured.peering import LIMITS, Peering
+from penstock.assured.core.pair.pairing import PeerClosed, PeerFrame, PeerOpened
+from penstock.assured.live.node import LivePairConfig, PairAccess
+from penstock.assured.live.peering import LIMITS, Peering
+from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig

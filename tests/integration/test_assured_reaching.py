@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from integration.assured_kit import router_config, router_here
-from penstock.assured.application import open_assured
-from penstock.assured.control import ASSURED
-from penstock.assured.node import RouterAccess
+from penstock.assured.client import open_assured
+from penstock.assured.live.node import RouterAccess
+from penstock.assured.wire.control import ASSURED
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NoSuchHostError, UnreachableError
 from penstock.net.config import ControlConfig

@@ -12,7 +12,7 @@ import pytest
 
 from integration.assured_kit import ORDERS, client_of, router_config, router_here, router_process
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import AssuredEndpoint, Delivery
+from penstock.assured.client import AssuredEndpoint, Delivery
 from penstock.base.errors import LocalProtocolError, PenstockError, RefusedError, UnreachableError
 from penstock.journal import JournalConfig
 from penstock.net.udp import free_ports
@@ -20,7 +20,7 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 FORKED = """
 import os
-from penstock.assured.application import open_assured
+from penstock.assured.client import open_assured
 from penstock.base.errors import LocalProtocolError
 session = open_assured("{place}")
 publisher = session.publisher()
@@ -40,7 +40,7 @@ session.close()
 
 UNFLUSHED = """
 import os, signal
-from penstock.assured.application import open_assured
+from penstock.assured.client import open_assured
 publisher = open_assured("{place}").publisher()
 os.kill({pid}, signal.SIGSTOP)
 for _ in range(100):

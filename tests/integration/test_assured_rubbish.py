@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 from integration.assured_kit import client_of, router_config, router_here
-from penstock.assured._layout import KIND_CONTROL
 from penstock.assured.config import EndpointConfig
-from penstock.assured.control import (
+from penstock.assured.wire._layout import KIND_CONTROL
+from penstock.assured.wire.control import (
     ASSURED,
     MESSAGE_SIZE_MAX,
     Begin,
@@ -27,7 +27,7 @@ from penstock.assured.control import (
     Switch,
     Welcome,
 )
-from penstock.assured.frames import (
+from penstock.assured.wire.frames import (
     FrameSplitter,
     Published,
     encode_acknowledge,

@@ -8,8 +8,9 @@ import pytest
 from interop import assured_decoder
 from interop.assured_decoder import Decoded
 from interop.golden_messages import check_golden
-from penstock.assured import EndpointConfig, Want, _layout
-from penstock.assured.control import (
+from penstock.assured import EndpointConfig, Want
+from penstock.assured.wire import _layout
+from penstock.assured.wire.control import (
     ASSURED,
     MESSAGE_SIZE_MAX,
     AlterEndpoint,
@@ -42,7 +43,7 @@ from penstock.assured.control import (
     Switch,
     Welcome,
 )
-from penstock.assured.frames import (
+from penstock.assured.wire.frames import (
     Acknowledge,
     Credit,
     Deliver,

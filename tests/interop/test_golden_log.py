@@ -6,8 +6,8 @@ from typing import Any
 
 from assured_kit import Router, message, queue
 from interop import log_decoder
-from penstock.assured._cleaning import log_publishers
-from penstock.assured._records import is_record
+from penstock.assured.core.router._cleaning import log_publishers
+from penstock.assured.core.router._records import is_record
 
 BASE = 1 << 40
 

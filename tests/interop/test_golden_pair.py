@@ -4,9 +4,21 @@ docs/protocol/assured.md and docs/protocol/lease.md alone."""
 from pathlib import Path
 
 from interop.golden_messages import check_golden
-from penstock.assured import pairing, voting
-from penstock.assured.pairing import PAIR, Defined, Lacking, Listed, Resync, Standing, StoredTo, Switch, Whole, Yielded
-from penstock.assured.voting import LEASE, Ask, Denied, Granted, Released, Terms
+from penstock.assured.core.lease import voting
+from penstock.assured.core.lease.voting import LEASE, Ask, Denied, Granted, Released, Terms
+from penstock.assured.core.pair import pairing
+from penstock.assured.core.pair.pairing import (
+    PAIR,
+    Defined,
+    Lacking,
+    Listed,
+    Resync,
+    Standing,
+    StoredTo,
+    Switch,
+    Whole,
+    Yielded,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "assured"
 

@@ -8,10 +8,10 @@ import pytest
 
 from interop import assured_decoder, peer_decoder
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange
-from penstock.assured.events import Begin, Commit, Data
-from penstock.assured.frames import Published, encode_publish
-from penstock.assured.holding import Held
-from penstock.assured.pairing import PeerFrame
+from penstock.assured.core.pair.holding import Held
+from penstock.assured.core.pair.pairing import PeerFrame
+from penstock.assured.core.router.events import Begin, Commit, Data
+from penstock.assured.wire.frames import Published, encode_publish
 
 FOLDER = Path(__file__).parent / "golden" / "assured_peers"
 GOLDEN = {path.stem: bytes.fromhex(path.read_text()) for path in sorted(FOLDER.glob("*.hex"))}

@@ -14,7 +14,7 @@ from judge.history import Fault as FaultLine
 from judge.history import History, read_history
 from judge.workload import FILLS, WORK, Access
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.application import Assured
+from penstock.assured.client import Assured
 from penstock.journal import JournalConfig
 from waiting import wait_until
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy
 import pytest
 
-import penstock.assured.core as core
-import penstock.assured.transactions as transactions
-from penstock.assured._layout import DELIVERY_REDELIVERED
-from penstock.assured.core import MessageRouter
-from penstock.assured.endpoints import Endpoints
-from penstock.assured.events import Append, Event, Instruction, RemoveBefore, SendData
-from penstock.assured.frames import Deliver, Delivered, decode_frames, encode_deliver
-from penstock.assured.links import Links
-from penstock.assured.store import Log
-from penstock.assured.transactions import Transactions
+import penstock.assured.core.router.core as core
+import penstock.assured.core.router.transactions as transactions
+from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.endpoints import Endpoints
+from penstock.assured.core.router.events import Append, Event, Instruction, RemoveBefore, SendData
+from penstock.assured.core.router.links import Links
+from penstock.assured.core.router.store import Log
+from penstock.assured.core.router.transactions import Transactions
+from penstock.assured.wire._layout import DELIVERY_REDELIVERED
+from penstock.assured.wire.frames import Deliver, Delivered, decode_frames, encode_deliver
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.sim import assured

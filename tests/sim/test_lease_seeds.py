@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import penstock.sim.leasenodes as leasenodes
-from penstock.assured.lease import LeaseKeeper
-from penstock.assured.voting import Ask, Granted, LeaseConfig, Memory
-from penstock.assured.witness import Voter
+from penstock.assured.core.lease.lease import LeaseKeeper
+from penstock.assured.core.lease.voting import Ask, Granted, LeaseConfig, Memory
+from penstock.assured.core.lease.witness import Voter
 from penstock.base.errors import SimulationError
 from penstock.sim.lease import run_lease_seed
 

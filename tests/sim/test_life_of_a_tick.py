@@ -1,6 +1,6 @@
 """The walk that opens docs/ARCHITECTURE.md, on the simulator's network and on real sockets."""
 
-import importlib
+import pkgutil
 import re
 import sys
 import time
@@ -14,8 +14,8 @@ import numpy
 import pytest
 from tests.assured_kit import Router, queue
 
-from penstock.assured._layout import OUTCOME_STORED
-from penstock.assured.frames import Published
+from penstock.assured.wire._layout import OUTCOME_STORED
+from penstock.assured.wire.frames import Published
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.ids import parse_group
@@ -78,12 +78,7 @@ def documented_steps() -> dict[str, list[str]]:
 
 def resolve(name: str) -> Any:
     """The function of that name; AttributeError or ImportError when there is none."""
-    parts = name.split(".")
-    module = importlib.import_module(".".join(parts[:3]))
-    found: Any = module
-    for part in parts[3:]:
-        found = getattr(found, part)
-    return found
+    return pkgutil.resolve_name(name)
 
 
 def is_compiled(name: str) -> bool:

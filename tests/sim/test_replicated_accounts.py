@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.recorder import RouterRecorder
+from penstock.assured.live.recorder import RouterRecorder
 from penstock.base.counters import Counters
 from penstock.runtime.accounts import AccountsConfig
 from penstock.sim.replicated import run_replicated_seed

@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from penstock.assured import receiving, transactions
-from penstock.assured._receiving import resolve
-from penstock.assured._settling import settle
-from penstock.assured._tables import Tables
-from penstock.assured.core import EVERY_ID
-from penstock.assured.degrading import Degrading
-from penstock.assured.holding import Held
-from penstock.assured.pair import Pair
-from penstock.assured.receiving import Receiving
-from penstock.assured.sending import Sending
+from penstock.assured.core.pair import receiving
+from penstock.assured.core.pair._receiving import resolve
+from penstock.assured.core.pair.degrading import Degrading
+from penstock.assured.core.pair.holding import Held
+from penstock.assured.core.pair.pair import Pair
+from penstock.assured.core.pair.receiving import Receiving
+from penstock.assured.core.pair.sending import Sending
+from penstock.assured.core.router import transactions
+from penstock.assured.core.router._settling import settle
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.core import EVERY_ID
 from penstock.base.errors import SimulationError
 from penstock.sim.replicated import run_replicated_seed
 

@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.assured.lease import LeaseKeeper
-from penstock.assured.leasing import LeaseLinks
-from penstock.assured.node import LeaseAccess
-from penstock.assured.remembering import LeaseMemory
-from penstock.assured.voting import (
+from penstock.assured.core.lease.lease import LeaseKeeper
+from penstock.assured.core.lease.voting import (
     Fit,
     Heard,
     Held,
@@ -23,7 +20,10 @@ from penstock.assured.voting import (
     Reached,
     Tell,
 )
-from penstock.assured.witnessing import LiveWitness, WitnessConfig
+from penstock.assured.live.leasing import LeaseLinks
+from penstock.assured.live.node import LeaseAccess
+from penstock.assured.live.remembering import LeaseMemory
+from penstock.assured.live.witnessing import LiveWitness, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.net.agent import CoreRunner

@@ -8,8 +8,8 @@ import pytest
 from tests.assured_kit import Router, message, queue
 
 from account_kit import recorded, router_accounts
-from penstock.assured._layout import SETTLE_REJECTED, SETTLE_RETURNED
-from penstock.assured.recorder import RouterRecorder
+from penstock.assured.live.recorder import RouterRecorder
+from penstock.assured.wire._layout import SETTLE_REJECTED, SETTLE_RETURNED
 from penstock.base.counters import Counters
 from penstock.runtime.accounts import AccountsConfig
 from penstock.spark.pipeline.audit.routers import RouterSection

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from assured_kit import Router, message, queue, texts
 from attending_kit import RealJournal, ServedRouter
 from disk_kit import FULL, UNSYNCED, broken_disk
-from penstock.assured._layout import (
+from penstock.assured.config import EndpointConfig
+from penstock.assured.core.router.events import Data
+from penstock.assured.wire._layout import (
     MESSAGE_RESENT,
     MESSAGE_WANTS_SYNC,
     OUTCOME_BAD_TOPIC,
@@ -27,9 +29,7 @@ from penstock.assured._layout import (
     OUTCOME_TOO_LARGE,
     OUTCOME_UNMATCHED,
 )
-from penstock.assured.config import EndpointConfig
-from penstock.assured.events import Data
-from penstock.assured.frames import Published, encode_credit, encode_publish, encode_settle
+from penstock.assured.wire.frames import Published, encode_credit, encode_publish, encode_settle
 from penstock.base.clock import NS_PER_SECOND
 from penstock.journal import JournalConfig, JournalWriter
 from waiting import PATIENCE_SECONDS, wait_until

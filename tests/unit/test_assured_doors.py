@@ -8,14 +8,14 @@ import numpy
 import pytest
 
 from assured_kit import Router, message, queue
-from penstock.assured import storing as storing_module
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.control import Done, Login
-from penstock.assured.desk import Desk
-from penstock.assured.doors import RouterLinks
-from penstock.assured.events import Event, ReadRecords, RecordsRead, Refused
-from penstock.assured.node import RouterNodeConfig
-from penstock.assured.storing import Storing
+from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead, Refused
+from penstock.assured.live import storing as storing_module
+from penstock.assured.live.desk import Desk
+from penstock.assured.live.doors import RouterLinks
+from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.storing import Storing
+from penstock.assured.wire.control import Done, Login
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig

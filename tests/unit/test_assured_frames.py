@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from penstock.assured._layout import FRAME_SIZE_MAX, PAYLOAD_SIZE_MAX
-from penstock.assured.frames import (
+from penstock.assured.wire._layout import FRAME_SIZE_MAX, PAYLOAD_SIZE_MAX
+from penstock.assured.wire.frames import (
     Credit,
     Delivered,
     FrameSplitter,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from penstock.assured._layout import DELIVERY_WHY_SHIFT, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
-from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
-from penstock.assured.application._inbox import Inbox, Settlements
-from penstock.assured.application.parts import FlowPart
-from penstock.assured.control import EndpointNamed
-from penstock.assured.frames import Credit, Delivered, Run, Settle, decode_frames, encode_deliver
+from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.core.session._inbox import Inbox, Settlements
+from penstock.assured.core.session.parts import FlowPart
+from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.wire.control import EndpointNamed
+from penstock.assured.wire.frames import Credit, Delivered, Run, Settle, decode_frames, encode_deliver
 from penstock.base.errors import RemoteProtocolError
 
 

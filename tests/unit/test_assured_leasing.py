@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.assured.leasing import LeaseLinks, apart_ms
-from penstock.assured.node import LeaseAccess
-from penstock.assured.remembering import LeaseMemory
-from penstock.assured.voting import LEASE as PROTOCOL
-from penstock.assured.voting import Ask, Granted, LeaseConfig, Memory, Message, Terms
+from penstock.assured.core.lease.voting import LEASE as PROTOCOL
+from penstock.assured.core.lease.voting import Ask, Granted, LeaseConfig, Memory, Message, Terms
+from penstock.assured.live.leasing import LeaseLinks, apart_ms
+from penstock.assured.live.node import LeaseAccess
+from penstock.assured.live.remembering import LeaseMemory
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
 from penstock.net.clock import ClockEstimate

@@ -6,9 +6,17 @@ import struct
 import pytest
 
 from assured_kit import MemoryJournal, Router, message, queue, texts
-from penstock.assured._records import is_record
 from penstock.assured.config import EndpointConfig
-from penstock.assured.events import Append, Beginning, DeleteEndpoint, Done, EmptyEndpoint, RecordsRead, RemoveBefore
+from penstock.assured.core.router._records import is_record
+from penstock.assured.core.router.events import (
+    Append,
+    Beginning,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    RecordsRead,
+    RemoveBefore,
+)
 from penstock.base.errors import JournalCorruptError
 
 KIB = 1024

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.assured import remembering
-from penstock.assured.remembering import LOCK_NAME, MEMORY_NAME, LeaseMemory
-from penstock.assured.voting import LeaseConfig, Memory
+from penstock.assured.core.lease.voting import LeaseConfig, Memory
+from penstock.assured.live import remembering
+from penstock.assured.live.remembering import LOCK_NAME, MEMORY_NAME, LeaseMemory
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, LeaseMemoryError
 from unit.net_kit import run

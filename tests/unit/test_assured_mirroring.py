@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from penstock.assured.mirroring import HEAD, REVOKED_PER_FRAME, SECRET, Mirroring, configured
-from penstock.assured.node import RouterNodeConfig
+from penstock.assured.live.mirroring import HEAD, REVOKED_PER_FRAME, SECRET, Mirroring, configured
+from penstock.assured.live.node import RouterNodeConfig
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
 from penstock.net.framing import FrameDecoder

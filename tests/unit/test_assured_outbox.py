@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.assured._layout import OUTCOME_FULL, OUTCOME_STORED, OUTCOME_SYNC, OUTCOME_TRANSACTION
-from penstock.assured.application._outbox import Outbox
-from penstock.assured.frames import Publish, decode_frames, encode_acknowledge
+from penstock.assured.core.session._outbox import Outbox
+from penstock.assured.wire._layout import OUTCOME_FULL, OUTCOME_STORED, OUTCOME_SYNC, OUTCOME_TRANSACTION
+from penstock.assured.wire.frames import Publish, decode_frames, encode_acknowledge
 from penstock.base.errors import LimitError, LocalProtocolError, RemoteProtocolError
 
 MIB = 1024 * 1024

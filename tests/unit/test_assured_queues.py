@@ -3,23 +3,9 @@
 import pytest
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured._layout import (
-    DELIVERY_WHY_SHIFT,
-    LIMIT_BYTES,
-    LIMIT_MESSAGES,
-    MESSAGE_WANTS_SYNC,
-    OUTCOME_DISK,
-    OUTCOME_FULL,
-    OUTCOME_NO_ENDPOINT,
-    OUTCOME_NOT_ENTITLED,
-    OUTCOME_STORED,
-    OUTCOME_UNMATCHED,
-    SETTLE_REJECTED,
-    SETTLE_RETURNED,
-)
-from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.config import EndpointConfig
-from penstock.assured.events import (
+from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.core.router.events import (
     AlterEndpoint,
     CloseFlow,
     Data,
@@ -37,7 +23,21 @@ from penstock.assured.events import (
     Refused,
     SendData,
 )
-from penstock.assured.frames import decode_frames, encode_settle
+from penstock.assured.wire._layout import (
+    DELIVERY_WHY_SHIFT,
+    LIMIT_BYTES,
+    LIMIT_MESSAGES,
+    MESSAGE_WANTS_SYNC,
+    OUTCOME_DISK,
+    OUTCOME_FULL,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_STORED,
+    OUTCOME_UNMATCHED,
+    SETTLE_REJECTED,
+    SETTLE_RETURNED,
+)
+from penstock.assured.wire.frames import decode_frames, encode_settle
 from penstock.base.errors import ConfigurationError
 from penstock.security.token import Grant
 

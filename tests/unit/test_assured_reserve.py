@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
-from penstock.assured.events import DiskRecovered, DiskTroubled, Event, Stored
-from penstock.assured.reserve import Reserve, reserve_of
-from penstock.assured.storing import Storing
+from penstock.assured.core.router.events import DiskRecovered, DiskTroubled, Event, Stored
+from penstock.assured.live.reserve import Reserve, reserve_of
+from penstock.assured.live.storing import Storing
 from penstock.base.counters import Counters
 from penstock.journal.files import WritableDirectory
 from unit.test_assured_storing import CONFIG, lone

@@ -4,8 +4,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.assured._layout import LIMIT_MESSAGES, OUTCOME_STORED, OUTCOME_TRANSACTION
-from penstock.assured.application.events import (
+from penstock.assured.core.session.events import (
     Answered,
     Ask,
     Begin,
@@ -30,10 +29,11 @@ from penstock.assured.application.events import (
     Say,
     SendData,
 )
-from penstock.assured.application.parts import FlowPart, PublisherPart
-from penstock.assured.application.places import SessionConfig
-from penstock.assured.application.session import Session
-from penstock.assured.control import (
+from penstock.assured.core.session.parts import FlowPart, PublisherPart
+from penstock.assured.core.session.places import SessionConfig
+from penstock.assured.core.session.session import Session
+from penstock.assured.wire._layout import LIMIT_MESSAGES, OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.wire.control import (
     NAMED_MAX,
     CloseFlow,
     Commit,
@@ -53,9 +53,16 @@ from penstock.assured.control import (
     Welcome,
     tell_last,
 )
-from penstock.assured.control import Begin as BeginSaid
-from penstock.assured.control import Commit as CommitSaid
-from penstock.assured.frames import Delivered, Publish, decode_frames, encode_acknowledge, encode_deliver, encode_settle
+from penstock.assured.wire.control import Begin as BeginSaid
+from penstock.assured.wire.control import Commit as CommitSaid
+from penstock.assured.wire.frames import (
+    Delivered,
+    Publish,
+    decode_frames,
+    encode_acknowledge,
+    encode_deliver,
+    encode_settle,
+)
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.counters import Counters

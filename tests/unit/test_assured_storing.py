@@ -14,9 +14,8 @@ import pytest
 from typing_extensions import Buffer
 
 from disk_kit import FULL, UNSYNCED, broken_disk
-from penstock.assured import storing as storing_module
-from penstock.assured._records import RECORD_MESSAGE, RECORD_SETTLED
-from penstock.assured.events import (
+from penstock.assured.core.router._records import RECORD_MESSAGE, RECORD_SETTLED
+from penstock.assured.core.router.events import (
     Append,
     DiskFailed,
     DiskRecovered,
@@ -26,7 +25,8 @@ from penstock.assured.events import (
     RecordsRead,
     Stored,
 )
-from penstock.assured.storing import Storing
+from penstock.assured.live import storing as storing_module
+from penstock.assured.live.storing import Storing
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError
 from penstock.journal import JournalConfig, JournalWriter, LoneWriter

@@ -1,9 +1,9 @@
 """Transactions of a message router: all of it or nothing (REPL-10)."""
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
-from penstock.assured.events import CloseFlow, Data, Done, Ended, Refused, Rollback
-from penstock.assured.frames import encode_publish
+from penstock.assured.core.router.events import CloseFlow, Data, Done, Ended, Refused, Rollback
+from penstock.assured.wire._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.wire.frames import encode_publish
 
 
 def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:

@@ -3,10 +3,10 @@
 import pytest
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured._layout import OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.events import AlterEndpoint, Done, Ended, Noted, Refused
-from penstock.assured.frames import Published
+from penstock.assured.core.router.events import AlterEndpoint, Done, Ended, Noted, Refused
+from penstock.assured.wire._layout import OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
+from penstock.assured.wire.frames import Published
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
 from penstock.model import shipped

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.control import EndpointInfo
-from penstock.assured.status import Replication, RouterStatus
-from penstock.assured.witnessing import WitnessStatus
+from penstock.assured.live.status import Replication, RouterStatus
+from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
 from penstock.node.console_config import ConsoleConfig, ConsoleLimits

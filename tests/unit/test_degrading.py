@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from penstock.assured._tables import Tables
-from penstock.assured.degrading import Degrading
-from penstock.assured.pairing import PairConfig
-from penstock.assured.uncopied import Uncopied
-from penstock.assured.voting import LeaseConfig
+from penstock.assured.core.lease.voting import LeaseConfig
+from penstock.assured.core.pair.degrading import Degrading
+from penstock.assured.core.pair.pairing import PairConfig
+from penstock.assured.core.pair.uncopied import Uncopied
+from penstock.assured.core.router._tables import Tables
 from penstock.base.clock import NS_PER_MS
 
 ROUTERS = ("a", "b")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.lease import LeaseKeeper
-from penstock.assured.voting import (
+from penstock.assured.core.lease.lease import LeaseKeeper
+from penstock.assured.core.lease.voting import (
     Able,
     Alone,
     AloneNoted,
@@ -27,7 +27,7 @@ from penstock.assured.voting import (
     Serving,
     Tell,
 )
-from penstock.assured.witness import Voter
+from penstock.assured.core.lease.witness import Voter
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError

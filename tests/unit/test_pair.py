@@ -1,20 +1,7 @@
 """A pair of routers by hand: copies, acknowledgements, settlements and a switch (REPL-3, REPL-5, REPL-7)."""
 
 from paired_kit import Router, exchange, pair_of_routers
-from penstock.assured._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
-from penstock.assured.events import (
-    Data,
-    DeleteEndpoint,
-    LinkOpened,
-)
-from penstock.assured.frames import (
-    Deliver,
-    Published,
-    encode_publish,
-    encode_settle,
-)
-from penstock.assured.observing import copying_of
-from penstock.assured.pairing import (
+from penstock.assured.core.pair.pairing import (
     PAIR,
     Degrade,
     PeerClosed,
@@ -24,7 +11,20 @@ from penstock.assured.pairing import (
     Switch,
     SwitchHere,
 )
-from penstock.assured.store import Since
+from penstock.assured.core.router.events import (
+    Data,
+    DeleteEndpoint,
+    LinkOpened,
+)
+from penstock.assured.core.router.store import Since
+from penstock.assured.live.observing import copying_of
+from penstock.assured.wire._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire.frames import (
+    Deliver,
+    Published,
+    encode_publish,
+    encode_settle,
+)
 
 
 def delivered(router: Router) -> list[tuple[int, bool]]:

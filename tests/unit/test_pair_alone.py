@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from leased_kit import LeasedPair
 from paired_kit import exchange
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import (
+from penstock.assured.core.pair.pairing import SwitchHere
+from penstock.assured.core.router.events import (
     Begin,
     Commit,
     CreateEndpoint,
@@ -19,9 +20,8 @@ from penstock.assured.events import (
     Ended,
     LinkOpened,
 )
-from penstock.assured.frames import Published, encode_publish
-from penstock.assured.observing import copying_of
-from penstock.assured.pairing import SwitchHere
+from penstock.assured.live.observing import copying_of
+from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
 STORED, SYNC, DEGRADED = 1, 3, 4

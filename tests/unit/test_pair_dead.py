@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from paired_kit import Router, connect, disconnect, exchange, switch
-from penstock.assured._layout import DELIVERY_WHY_SHIFT, SETTLE_REJECTED, SETTLE_RETURNED
-from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import Begin, Commit, Data, LinkOpened, OpenFlow, OpenPublisher
-from penstock.assured.frames import Deliver, Delivered, Published, encode_publish, encode_settle
+from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.core.router.events import Begin, Commit, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_publish, encode_settle
 
 LINK = 10
 NS_PER_S = 1_000_000_000

@@ -5,10 +5,18 @@ from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.endpoints import NUMBER_MAX
-from penstock.assured.events import AlterEndpoint, Beginning, CreateEndpoint, Data, DeleteEndpoint, Done, OpenFlow
-from penstock.assured.frames import Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.router.endpoints import NUMBER_MAX
+from penstock.assured.core.router.events import (
+    AlterEndpoint,
+    Beginning,
+    CreateEndpoint,
+    Data,
+    DeleteEndpoint,
+    Done,
+    OpenFlow,
+)
+from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
 WINDOW = 65_536

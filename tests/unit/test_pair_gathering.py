@@ -1,9 +1,9 @@
 """When the active router of a pair sends what is to be copied (REPL-2, REPL-3)."""
 
 from paired_kit import QUEUE, Router, connect, let_go
-from penstock.assured._layout import MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_ASYNC, OUTCOME_SYNC
-from penstock.assured.pairing import PeerFrame, SwitchHere
-from penstock.assured.sending import GATHER_NS
+from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.pair.sending import GATHER_NS
+from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_ASYNC, OUTCOME_SYNC
 
 
 def pair_in_step() -> tuple[Router, Router]:

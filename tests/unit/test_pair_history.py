@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import (
+from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.router.events import (
     AlterEndpoint,
     Begin,
     Beginning,
@@ -19,8 +20,7 @@ from penstock.assured.events import (
     OpenFlow,
     ReadRecords,
 )
-from penstock.assured.frames import Deliver, Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.assured.wire.frames import Deliver, Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
 KIB = 1_024

@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
-from penstock.assured._cleaning import log_publishers
-from penstock.assured._records import RECORD_TRANSACTION
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import (
+from penstock.assured.core.pair.pairing import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
+from penstock.assured.core.router._cleaning import log_publishers
+from penstock.assured.core.router._records import RECORD_TRANSACTION
+from penstock.assured.core.router.events import (
     AlterEndpoint,
     Begin,
     Commit,
@@ -24,9 +25,8 @@ from penstock.assured.events import (
     OpenFlow,
     OpenPublisher,
 )
-from penstock.assured.frames import Published, encode_publish, encode_settle
-from penstock.assured.observing import lacking_of
-from penstock.assured.pairing import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
+from penstock.assured.live.observing import lacking_of
+from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>", "a.both")),), replication="synchronous")

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from paired_kit import PUBLISHER, Router, connect, exchange
-from penstock.assured._layout import KIND_RECORDS
-from penstock.assured._matching import Unmatched
-from penstock.assured._receiving import held_ids
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
-from penstock.assured.frames import Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame
+from penstock.assured.core.pair._matching import Unmatched
+from penstock.assured.core.pair._receiving import held_ids
+from penstock.assured.core.pair.pairing import PeerFrame
+from penstock.assured.core.router.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.wire._layout import KIND_RECORDS
+from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.errors import RemoteProtocolError
 from penstock.model import shipped
 

@@ -3,9 +3,9 @@
 import pytest
 
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange, pair_of_routers, switch
-from penstock.assured._layout import MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import (
+from penstock.assured.core.pair.pairing import Degrade, PeerOpened, SwitchHere
+from penstock.assured.core.router.events import (
     Begin,
     Beginning,
     Commit,
@@ -16,8 +16,8 @@ from penstock.assured.events import (
     OpenPublisher,
     Refused,
 )
-from penstock.assured.frames import Published, encode_publish, encode_settle
-from penstock.assured.pairing import Degrade, PeerOpened, SwitchHere
+from penstock.assured.wire._layout import MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
-from penstock.assured._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC, PEER_FRAME_SIZE_MAX
-from penstock.assured.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
-from penstock.assured.frames import Published, encode_publish
-from penstock.assured.holding import Held
-from penstock.assured.pairing import SwitchHere
+from penstock.assured.core.pair.holding import Held
+from penstock.assured.core.pair.pairing import SwitchHere
+from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
+from penstock.assured.wire._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC, PEER_FRAME_SIZE_MAX
+from penstock.assured.wire.frames import Published, encode_publish
 from penstock.base.errors import RemoteProtocolError
 
 LINK = 10

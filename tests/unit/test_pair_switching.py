@@ -5,13 +5,9 @@ import pytest
 
 from leased_kit import LeasedPair
 from paired_kit import QUEUE, Router, connect, exchange
-from penstock.assured import pairing
-from penstock.assured._layout import KIND_MISSING, SETTLE_ACKNOWLEDGED
-from penstock.assured.events import Data, DiskRecovered, DiskTroubled, Stored
-from penstock.assured.frames import encode_publish, encode_settle
-from penstock.assured.listing import ids_frame
-from penstock.assured.observing import copying_of, objection
-from penstock.assured.pairing import (
+from penstock.assured.core.pair import pairing
+from penstock.assured.core.pair.listing import ids_frame
+from penstock.assured.core.pair.pairing import (
     PAIR,
     Degrade,
     HandOver,
@@ -20,8 +16,12 @@ from penstock.assured.pairing import (
     PeerOpened,
     SwitchHere,
 )
-from penstock.assured.sending import RELIST_NS
-from penstock.assured.switching import WANTED_NS, YIELDING_NS
+from penstock.assured.core.pair.sending import RELIST_NS
+from penstock.assured.core.pair.switching import WANTED_NS, YIELDING_NS
+from penstock.assured.core.router.events import Data, DiskRecovered, DiskTroubled, Stored
+from penstock.assured.live.observing import copying_of, objection
+from penstock.assured.wire._layout import KIND_MISSING, SETTLE_ACKNOWLEDGED
+from penstock.assured.wire.frames import encode_publish, encode_settle
 from unit.test_pair import messages
 
 

@@ -7,7 +7,12 @@ import numpy
 import pytest
 
 from paired_kit import PUBLISHER, Router, connect, disconnect, exchange, switch
-from penstock.assured._layout import (
+from penstock.assured.config import EndpointConfig, Want
+from penstock.assured.core.pair._receiving import apply_records
+from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.router._records import DESTINATION_SIZE, MESSAGE_HEAD_SIZE, RECORD_MESSAGE
+from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.wire._layout import (
     KIND_RECORDS,
     MESSAGE_WANTS_ASYNC,
     MESSAGE_WANTS_SYNC,
@@ -17,12 +22,7 @@ from penstock.assured._layout import (
     SETTLE_ACKNOWLEDGED,
     SETTLE_REJECTED,
 )
-from penstock.assured._receiving import apply_records
-from penstock.assured._records import DESTINATION_SIZE, MESSAGE_HEAD_SIZE, RECORD_MESSAGE
-from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
-from penstock.assured.frames import Deliver, Delivered, Published, encode_publish, encode_settle
-from penstock.assured.pairing import PeerFrame, SwitchHere
+from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_publish, encode_settle
 from penstock.base.errors import RemoteProtocolError
 
 LINK = 10

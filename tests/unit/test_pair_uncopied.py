@@ -5,10 +5,10 @@ import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, let_go, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.events import Begin, Commit, Data, Ended
-from penstock.assured.frames import Published, encode_publish
-from penstock.assured.pairing import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
-from penstock.assured.store import EPOCH_BITS
+from penstock.assured.core.pair.pairing import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
+from penstock.assured.core.router.events import Begin, Commit, Data, Ended
+from penstock.assured.core.router.store import EPOCH_BITS
+from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
 LOCAL = EndpointConfig(name="local", wants=(Want(topics=("l.>",)),), replication="none")

@@ -62,15 +62,7 @@ TREE_DRIVERS = {
 }  # fmt: skip
 """And of penstock.tree, besides application/."""
 
-ASSURED_DRIVERS = {
-    "attending.py", "mirroring.py", "reserve.py",
-    "doors.py", "leasing.py", "livepair.py", "livevoter.py", "peering.py", "recorder.py", "remembering.py",
-    "storing.py", "witnessing.py",
-}  # fmt: skip
-"""And of penstock.assured, besides application/."""
-
 DRIVERS_BESIDES = {
-    "assured": ASSURED_DRIVERS,
     "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS, "tree": TREE_DRIVERS
 }  # fmt: skip
 
@@ -137,7 +129,7 @@ def is_driver(path: Path) -> bool:
         return False
     if {"live", "client"}.intersection(folders):
         return True
-    if "application" in folders and package in ("assured", "engine", "tree"):
+    if "application" in folders and package in ("engine", "tree"):
         return True
     return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.control import EndpointInfo
-from penstock.assured.status import Replication, RouterStatus, Voting
-from penstock.assured.witnessing import WitnessStatus
+from penstock.assured.live.status import Replication, RouterStatus, Voting
+from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
@@ -480,7 +480,7 @@ def test_a_command_or_a_node_pays_for_no_other_and_none_for_textual_or_a_parser_
     script = """
 import sys
 import penstock.node.roles
-assert not {"penstock.admin.driver", "penstock.assured.driver", "penstock.feed.driver"} & set(sys.modules)
+assert not {"penstock.admin.driver", "penstock.assured.live.driver", "penstock.feed.driver"} & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")
 assert "penstock.cli.journal" not in sys.modules

@@ -8,7 +8,7 @@ is in memory, _records.pxd for what is on the disk.
 """
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core import MessageRouter
-from penstock.assured.frames import Delivered, Published
+from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.wire.frames import Delivered, Published
 
 __all__ = ["Delivered", "EndpointConfig", "MessageRouter", "Published", "RouterConfig", "Want"]

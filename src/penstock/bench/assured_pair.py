@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from penstock.assured.application import Assured, AssuredEndpoint, AssuredPublisher, open_assured
+from penstock.assured.client import Assured, AssuredEndpoint, AssuredPublisher, open_assured
 from penstock.assured.config import Treatment
-from penstock.assured.node import LeaseAccess, LivePairConfig, PairAccess, RouterAccess, VotingConfig
-from penstock.assured.witnessing import WitnessConfig
+from penstock.assured.live.node import LeaseAccess, LivePairConfig, PairAccess, RouterAccess, VotingConfig
+from penstock.assured.live.witnessing import WitnessConfig
 from penstock.bench.adapters import NodeProcess, wait_for
 from penstock.bench.assured_process import (
     CONDITIONS,

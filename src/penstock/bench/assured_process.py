@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.node import RouterAccess, RouterNodeConfig
-from penstock.assured.status import RouterStatus
+from penstock.assured.live.node import RouterAccess, RouterNodeConfig
+from penstock.assured.live.status import RouterStatus
 from penstock.bench.adapters import NodeProcess
 from penstock.bench.brokers import HOST, free_port
 

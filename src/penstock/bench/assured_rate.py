@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from penstock.assured.application import AssuredPublisher, open_assured
+from penstock.assured.client import AssuredPublisher, open_assured
 from penstock.bench.assured_peers import PEERS, StoringPeer
 from penstock.bench.assured_process import (
     CONDITIONS,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.assured.application import open_assured
+from penstock.assured.client import open_assured
 from penstock.bench.assured_process import CONDITIONS, ORDERS, PAYLOAD_SIZE, TOPIC, RouterProcess, disk_folder
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check

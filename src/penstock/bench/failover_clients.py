@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from penstock.assured.application import open_assured
+from penstock.assured.client import open_assured
 from penstock.base.backoff import Backoff
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.assured.application import Assured, Delivery
+from penstock.assured.client import Assured, Delivery
 from penstock.assured.config import EndpointConfig, Treatment, Want, WhenFull
-from penstock.assured.control import EndpointInfo
+from penstock.assured.wire.control import EndpointInfo
 from penstock.base.errors import NotFoundError
 from penstock.base.words import counted
 from penstock.cli.readable import harmless_json, printable

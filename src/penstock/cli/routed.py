@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.assured.application import Assured, open_assured
-from penstock.assured.control import ClientRole
+from penstock.assured.client import Assured, open_assured
+from penstock.assured.wire.control import ClientRole
 from penstock.base.errors import ConfigurationError
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.assured.driver import LiveRouter
-from penstock.assured.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
-from penstock.assured.status import RouterStatus
+from penstock.assured.live.driver import LiveRouter
+from penstock.assured.live.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
+from penstock.assured.live.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
 from penstock.base.words import counted

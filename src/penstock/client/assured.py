@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from penstock.assured.application.connection import Assured
-from penstock.assured.application.places import SessionConfig
+from penstock.assured.client.connection import Assured
+from penstock.assured.core.session.places import SessionConfig
 from penstock.base.clock import random_bytes
 from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig

@@ -10,7 +10,7 @@ import time
 import msgspec
 
 import penstock
-from penstock.assured.application import AssuredPublisher
+from penstock.assured.client import AssuredPublisher
 from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import configure
 from penstock.demo.reports import BookingReport, BookingTask, ClearingReport, ClearingTask, Subscribed

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.node import RouterNodeConfig
-from penstock.assured.status import RouterStatus
-from penstock.assured.witnessing import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.status import RouterStatus
+from penstock.assured.live.witnessing import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
 from penstock.base.log import configure, logger
@@ -235,7 +235,7 @@ async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: async
 
 
 async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.assured.driver import LiveRouter
+    from penstock.assured.live.driver import LiveRouter
 
     sys.setswitchinterval(SWITCH_SECONDS)
     router = LiveRouter(config)

@@ -12,8 +12,8 @@ What is promised, whatever happens to the machine, the process, the disk and the
 
 import msgspec
 
-from penstock.assured.events import Instruction
-from penstock.assured.frames import Published
+from penstock.assured.core.router.events import Instruction
+from penstock.assured.wire.frames import Published
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.sim.assuredchecker import AssuredChecker

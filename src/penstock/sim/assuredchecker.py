@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from penstock.assured._layout import DELIVERY_WHY_SHIFT
-from penstock.assured._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.config import EndpointConfig
-from penstock.assured.frames import Delivered, Published
+from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
+from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT
+from penstock.assured.wire.frames import Delivered, Published
 from penstock.base.errors import SimulationError
 
 DEAD = "dead"

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.assured._layout import OUTCOME_REFUSED, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
-from penstock.assured.events import (
+from penstock.assured.core.router.events import (
     Answer,
     Begin,
     Commit,
@@ -23,7 +22,8 @@ from penstock.assured.events import (
     Rollback,
     SendData,
 )
-from penstock.assured.frames import (
+from penstock.assured.wire._layout import OUTCOME_REFUSED, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.wire.frames import (
     Acknowledge,
     Deliver,
     Delivered,

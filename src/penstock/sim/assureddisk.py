@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy
 
-from penstock.assured.events import Append, DiskRecovered, DiskTroubled, ReadRecords, RecordsRead, Stored
+from penstock.assured.core.router.events import Append, DiskRecovered, DiskTroubled, ReadRecords, RecordsRead, Stored
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import JournalError, JournalFullError, LimitError
 from penstock.journal._log import RECORD_DTYPE

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core import MessageRouter
-from penstock.assured.events import (
+from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.events import (
     Answer,
     Append,
     DiskRecovered,

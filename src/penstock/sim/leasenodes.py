@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.assured.lease import LeaseKeeper
-from penstock.assured.voting import (
+from penstock.assured.core.lease.lease import LeaseKeeper
+from penstock.assured.core.lease.voting import (
     LEASE,
     Alone,
     AloneNoted,
@@ -19,7 +19,7 @@ from penstock.assured.voting import (
     Message,
     Tell,
 )
-from penstock.assured.witness import Voter
+from penstock.assured.core.lease.witness import Voter
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.events import Address
 from penstock.sim.localclock import LocalWorld

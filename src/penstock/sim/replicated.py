@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.assured._layout import MESSAGE_WANTS_ASYNC
-from penstock.assured._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.events import Noted
-from penstock.assured.pairing import PairConfig, SwitchHere
-from penstock.assured.voting import LeaseConfig
+from penstock.assured.core.lease.voting import LeaseConfig
+from penstock.assured.core.pair.pairing import PairConfig, SwitchHere
+from penstock.assured.core.router._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
+from penstock.assured.core.router.events import Noted
+from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.sim.judge import SeedRun, work

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.assured._layout import DELIVERY_REDELIVERED, OUTCOME_DEGRADED, OUTCOME_SYNC
-from penstock.assured._records import TREATMENT_SYNC
-from penstock.assured.frames import Delivered
+from penstock.assured.core.router._records import TREATMENT_SYNC
+from penstock.assured.wire._layout import DELIVERY_REDELIVERED, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire.frames import Delivered
 from penstock.base.errors import SimulationError
 
 Key = tuple[int, int]

@@ -3,8 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.assured._layout import MESSAGE_RESENT, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_REFUSED
-from penstock.assured.events import (
+from penstock.assured.core.router.events import (
     Answer,
     Begin,
     Commit,
@@ -17,7 +16,8 @@ from penstock.assured.events import (
     Rollback,
     SendData,
 )
-from penstock.assured.frames import (
+from penstock.assured.wire._layout import MESSAGE_RESENT, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_REFUSED
+from penstock.assured.wire.frames import (
     Acknowledge,
     Published,
     decode_frames,

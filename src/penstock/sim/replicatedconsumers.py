@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.assured._layout import SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
-from penstock.assured.events import Begin, Commit, Ended, FlowOpened, OpenFlow, OpenPublisher, PublisherOpened
-from penstock.assured.frames import Deliver, Delivered, Published, encode_credit, encode_publish, encode_settle
+from penstock.assured.core.router.events import (
+    Begin,
+    Commit,
+    Ended,
+    FlowOpened,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+)
+from penstock.assured.wire._layout import SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
+from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_credit, encode_publish, encode_settle
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.replicatedclients import WANTED_TOGETHER, Client
 

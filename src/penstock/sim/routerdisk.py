@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy
 
-from penstock.assured.events import Append, ReadRecords, RecordsRead, Replay
+from penstock.assured.core.router.events import Append, ReadRecords, RecordsRead, Replay
 from penstock.base.clock import NS_PER_MS
 from penstock.journal._log import RECORD_DTYPE
 from penstock.sim.randomness import SeededRandomness

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.assured.status import RouterStatus
-from penstock.assured.witnessing import WitnessStatus
+from penstock.assured.live.status import RouterStatus
+from penstock.assured.live.witnessing import WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus

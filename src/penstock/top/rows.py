@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.assured.control import EndpointInfo
-from penstock.assured.status import Replication, RouterStatus
-from penstock.assured.voting import VOTERS
-from penstock.assured.witnessing import WitnessStatus
+from penstock.assured.core.lease.voting import VOTERS
+from penstock.assured.live.status import Replication, RouterStatus
+from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.adapter_status import AdapterStatus

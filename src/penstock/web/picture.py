@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.status import RouterStatus
-from penstock.assured.witnessing import WitnessStatus
+from penstock.assured.live.status import RouterStatus
+from penstock.assured.live.witnessing import WitnessStatus
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig

@@ -1,0 +1,119 @@
+"""An endpoint's messages as the application holds them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from penstock.assured.client.arguments import deadline_after, whole_number
+from penstock.assured.core.session._inbox import Delivery
+from penstock.assured.core.session.parts import FlowPart
+from penstock.assured.wire._layout import SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+
+if TYPE_CHECKING:
+    from penstock.assured.client.connection import Assured
+
+SLICE_SECONDS = 0.05
+
+
+class AssuredEndpoint:
+    """Made by Assured.endpoint(). One thread or task reads; any may settle, and close.
+
+    What is not settled when the flow ends goes back into the queue. After a reconnect it comes again, flagged, and what
+    came before cannot be settled any more: that is passed over, as what was settled before.
+    """
+
+    def __init__(self, assured: "Assured", part: FlowPart) -> None:
+        self.part = part
+        self.part.inbox.source = self
+        self._assured = assured
+        self._is_closed = False
+
+    def next(self, timeout: float | None = None) -> Delivery | None:
+        """The next message, or None when none came within `timeout` seconds."""
+        inbox = self.part.inbox
+        if not inbox.waiting:
+            self._wait(timeout)
+        return inbox.next()
+
+    def take(self, count_max: int, timeout: float | None = None) -> list[Delivery]:
+        """What is there, up to so many messages; waits for the first."""
+        count_max = whole_number(count_max, "number of messages", 2**32 - 1)
+        if not self.part.inbox.waiting:
+            self._wait(timeout)
+        return self.part.inbox.take(count_max)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Messages until it is closed."""
+        while not self._is_closed:
+            if (message := self.next(SLICE_SECONDS)) is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """The same in an asyncio loop; a thread waits for it."""
+        while not self._is_closed:
+            while (message := self.part.inbox.next()) is not None:
+                yield message
+            await asyncio.to_thread(self._wait, SLICE_SECONDS)
+
+    def ack(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
+        """They are done with: the router deletes them. How many of them could still be settled."""
+        return self._settle(messages, SETTLE_ACKNOWLEDGED, transaction)
+
+    def nack(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
+        """They go back into the queue, and come again, to whomever."""
+        return self._settle(messages, SETTLE_RETURNED, transaction)
+
+    def reject(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
+        """They go to the dead-message queue."""
+        return self._settle(messages, SETTLE_REJECTED, transaction)
+
+    def is_of(self, assured: "Assured") -> bool:
+        """Whether this connection brings its messages: a transaction of another one cannot settle them."""
+        return self._assured is assured
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have come and were not read."""
+        return self.part.inbox.waiting
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it gets messages: at an exclusive endpoint one consumer does, the others stand by."""
+        return self.part.is_active
+
+    def close(self, *, as_unread: bool = False) -> None:
+        """What is not settled goes back into the queue. It counts as delivered, but for what was not read; or not at
+        all with `as_unread`."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._assured.close_part(self.part, is_unread=as_unread)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _settle(self, messages: Delivery | Iterable[Delivery], what: int, transaction: int) -> int:
+        if self._is_closed:
+            return 0
+        add = self.part.settlements.add
+        if isinstance(messages, Delivery):
+            settled = int(add(messages, what, transaction))
+        else:
+            settled = sum([add(each, what, transaction) for each in messages])
+        if settled:
+            self._assured.flush_soon()
+        return settled
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline = deadline_after(timeout)
+        with self._assured.lock:
+            while not self.part.inbox.waiting and not self._is_closed:
+                self._assured.check(self.part)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                self._assured.changed.wait(left)

@@ -1,0 +1,314 @@
+"""A publisher of assured messages as the application holds it."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import Buffer
+
+from penstock.assured.client.arguments import FLAGS, deadline_after, payload_bytes, unfit
+from penstock.assured.config import Treatment
+from penstock.assured.core.session.events import Changed
+from penstock.assured.core.session.parts import PublisherPart
+from penstock.assured.wire._layout import (
+    OUTCOME_ASYNC,
+    OUTCOME_BAD_TOPIC,
+    OUTCOME_DEGRADED,
+    OUTCOME_DISK,
+    OUTCOME_EXPIRED,
+    OUTCOME_FULL,
+    OUTCOME_KNOWN,
+    OUTCOME_LIMIT,
+    OUTCOME_NO_ENDPOINT,
+    OUTCOME_NOT_ENTITLED,
+    OUTCOME_REFUSED,
+    OUTCOME_STORED,
+    OUTCOME_SYNC,
+    OUTCOME_TOO_LARGE,
+    OUTCOME_TRANSACTION,
+    OUTCOME_UNMATCHED,
+    PRIORITY_DEFAULT,
+)
+from penstock.assured.wire.fullness import why_full
+from penstock.base.errors import LimitError, PenstockError, RefusedError, UnreachableError
+from penstock.base.log import logger
+from penstock.model import Message
+from penstock.topics import check_topic
+
+if TYPE_CHECKING:
+    from penstock.assured.client.connection import Assured
+
+OUTCOMES = {
+    OUTCOME_STORED: "stored",
+    OUTCOME_ASYNC: "asynchronous",
+    OUTCOME_SYNC: "synchronous",
+    OUTCOME_DEGRADED: "degraded",
+    OUTCOME_KNOWN: "known",
+    OUTCOME_UNMATCHED: "unmatched",
+    OUTCOME_NO_ENDPOINT: "no endpoint wants it",
+    OUTCOME_FULL: "an endpoint is full",
+    OUTCOME_TOO_LARGE: "it is too large",
+    OUTCOME_NOT_ENTITLED: "this client may not publish on the topic",
+    OUTCOME_BAD_TOPIC: "its topic is none",
+    OUTCOME_EXPIRED: "its time to live was over",
+    OUTCOME_DISK: "the router's disk takes nothing",
+    OUTCOME_LIMIT: "the router has no room for more messages",
+    OUTCOME_TRANSACTION: "its transaction was not open, or was rolled back",
+}
+"""What became of a message, in words."""
+
+REFUSED_KEPT = 1_024
+
+log = logger("assured.application")
+
+
+class AssuredPublisher:
+    """Made by Assured.publisher(). Any thread may publish; messages of one thread are stored in its order."""
+
+    def __init__(self, assured: "Assured", part: PublisherPart) -> None:
+        self.part = part
+        self.warns = True
+        """Whether the log has it, once, that nobody wants what was sent; False: the application looks at outcomes."""
+        self._assured = assured
+        self._outbox = part.outbox
+        self._checked: dict[str, None] = {}
+        self._refused: list[tuple[int, int, int]] = []
+        self._unflushed: list[tuple[int, int, int]] = []
+        self._told: set[int] = set()  # messages whose refusal publish() has raised
+        self._unmatched_told = 0  # by publish()
+        self._is_closed = self._has_warned = False
+        self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = {}
+        assured.listen(self._on_changed)
+
+    def publish(self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: object) -> str:
+        """Store a message; returns when that has happened what it got: "stored", "asynchronous", "synchronous", or
+        "degraded" (synchronous was wanted, and the secondary does not answer); "unmatched" if nobody wants it.
+
+        RefusedError if the router does not take it, LimitError if it is too large, UnreachableError if it is not
+        acknowledged within `timeout` seconds; then it may be stored still. Options as of send().
+        """
+        until = None if timeout is None else deadline_after(timeout)
+        number = self._put(topic, payload, **options)  # type: ignore[arg-type]
+        is_done = self._assured.exchange(self.part, number, until)
+        if self._awaited:  # some of these may have been acknowledged as well
+            self._tell_awaiting()
+        if is_done:
+            return self._judged(number, self._outbox.outcome_of(number))
+        self._assured.flush_soon()
+        with self._assured.lock:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), left)
+            outcome = self._outbox.outcome_of(number)
+            if not outcome:
+                self._assured.check(self.part)
+                raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may be stored still")
+        return self._judged(number, outcome)
+
+    def send(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_ms: int = 0,
+        replication: Treatment = "none",
+        model_id: int = 0,
+        model_version: int = 0,
+        transaction: int = 0,
+    ) -> int:
+        """Publish without waiting for the acknowledgement, but while the window is full; the message's number. flush()
+        says what became of it.
+
+        A Message of a model brings its model's id and version. `replication` counts where publishers decide.
+        """
+        number = self._put(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
+        self._assured.flush_soon()
+        return number
+
+    def _put(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_ms: int = 0,
+        replication: Treatment = "none",
+        model_id: int = 0,
+        model_version: int = 0,
+        transaction: int = 0,
+    ) -> int:
+        """Into the outbox, when there is room."""
+        put = self._outbox.put
+        number = 0
+        try:
+            if topic not in self._checked:
+                self._check_topic(topic)
+            if isinstance(payload, Message):
+                model_id, model_version = payload.model.id, payload.version
+            content = payload if isinstance(payload, bytes) else payload_bytes(payload)
+            flags = FLAGS[replication]
+            if not self._assured.is_over and self.part.has_begun:
+                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+            while not number:
+                if transaction and self._outbox.next_number - self._outbox.unresolved >= self._outbox.window:
+                    raise LimitError(f"more than {self._outbox.window} messages in a transaction")
+                self._await_room()
+                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+        except (OverflowError, TypeError, KeyError) as error:
+            options = {"priority": priority, "ttl_ms": ttl_ms, "model_id": model_id, "model_version": model_version}
+            raise unfit(error, topic, replication, **options) from None
+        return number
+
+    async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:
+        """publish() in an asyncio loop; any number may be waited for at a time."""
+        if not self._outbox.room:
+            await asyncio.to_thread(self._await_room)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        number = self.send(topic, payload, **options)  # type: ignore[arg-type]
+        with self._assured.lock:
+            outcome = self._outbox.outcome_of(number)
+            if not outcome:
+                self._assured.check(self.part)
+                self._awaited[number] = (loop, future)
+        return self._judged(number, outcome or await future)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was published is acknowledged; whether it is. RefusedError if something was
+        refused since the last flush; `refused` says what. What nobody wants is no error: `outcomes` counts it, and the
+        log has it once."""
+        deadline = deadline_after(timeout)
+        last = self._outbox.next_number
+        with self._assured.lock:
+            while self._outbox.unresolved < last:
+                self._assured.check(self.part)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._assured.changed.wait(left)
+            refused, self._unflushed = self._unflushed, []
+            told, self._told = self._told, set()
+        for first, end, outcome in refused:
+            for number in range(first, end + 1):
+                if number not in told:
+                    raise self._refusal(number, outcome)
+        self._warn()
+        return True
+
+    def _warn(self) -> None:
+        """Of what send() had to say nothing of."""
+        unmatched = self._outbox.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
+        if unmatched and self.warns and not self._has_warned:
+            self._has_warned = True
+            log.warning("messages_unmatched", messages=unmatched, hint="no endpoint wants them; `outcomes` counts them")
+
+    def outcome(self, number: int) -> str:
+        """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
+        outcome = self._outbox.outcome_of(number)
+        return self._in_words(number, outcome) if outcome else ""
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many messages have got what, as publish() says it; refused ones by why."""
+        return {OUTCOMES.get(outcome, str(outcome)): count for outcome, count in self._outbox.outcome_counts().items()}
+
+    @property
+    def refused(self) -> list[tuple[int, int, int]]:
+        """Messages that were refused, the newest last: first and last number, and the outcome."""
+        return list(self._refused)
+
+    @property
+    def unacknowledged(self) -> int:
+        return self.part.unacknowledged
+
+    def close(self) -> None:
+        """What is not acknowledged may or may not be stored; flush() knows."""
+        if not self._is_closed:
+            self._is_closed = self.part.is_closed = True
+            self.part.has_begun = False  # nothing more is put into it
+            self._assured.unlisten(self._on_changed)
+            self._assured.close_part(self.part)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def _check_topic(self, topic: str) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(topic)  # which _put() puts into words
+        check_topic(topic)
+        if len(self._checked) >= 4_096:
+            self._checked.clear()
+        self._checked[topic] = None
+
+    def _await_room(self) -> None:
+        with self._assured.lock:
+            self._assured.check(self.part)
+            self._assured.changed.wait_for(lambda: (self.part.has_begun and self._outbox.room > 0) or self._is_over())
+            self._assured.check(self.part)
+
+    def _why_over(self) -> PenstockError | None:
+        try:
+            self._assured.check(self.part)
+        except PenstockError as error:
+            return error
+        return None
+
+    def _is_over(self) -> bool:
+        return self._why_over() is not None
+
+    def _judged(self, number: int, outcome: int) -> str:
+        if outcome >= OUTCOME_REFUSED:
+            self._told.add(number)
+            if len(self._told) > 2 * REFUSED_KEPT:  # of older ones the refusals are kept no longer either
+                self._told = {each for each in self._told if each >= self._unflushed[0][0]}
+            raise self._refusal(number, outcome)
+        self._unmatched_told += outcome == OUTCOME_UNMATCHED
+        return self._in_words(number, outcome)
+
+    def _in_words(self, number: int, outcome: int) -> str:
+        if outcome == OUTCOME_FULL and (found := self._outbox.full_endpoint(number)) is not None:
+            endpoint, limit = found
+            return why_full(endpoint.name, endpoint.messages_max, endpoint.bytes_max, limit)
+        return OUTCOMES.get(outcome, f"outcome {outcome}")
+
+    def _refusal(self, number: int, outcome: int) -> PenstockError:
+        what = f"message {number} was refused: {self._in_words(number, outcome)}"
+        if outcome == OUTCOME_TOO_LARGE:  # as send() says it of what this router does not take
+            return LimitError(what, hint=f"at most {self._outbox.payload_size_max:,} bytes (message_bytes_max)")
+        return RefusedError(what, peer_code=f"outcome-{outcome}")
+
+    # The loop's thread
+
+    def _on_changed(self, changed: Changed) -> None:
+        for part, first, last, outcome in changed.refused:
+            if part is self.part:
+                for runs in (self._refused, self._unflushed):
+                    runs.append((first, last, outcome))
+                    del runs[:-REFUSED_KEPT]
+        if self._awaited:
+            self._tell_awaiting()
+
+    def _tell_awaiting(self) -> None:
+        with self._assured.lock:
+            error = self._why_over()
+            for number in list(self._awaited):
+                outcome = self._outbox.outcome_of(number)
+                if outcome or error is not None:
+                    loop, future = self._awaited.pop(number)
+                    loop.call_soon_threadsafe(_resolve, future, outcome, error)
+
+
+def _resolve(future: "asyncio.Future[int]", outcome: int, error: PenstockError | None) -> None:
+    if future.done():
+        return
+    if outcome:
+        future.set_result(outcome)
+    elif error is not None:
+        future.set_exception(error)

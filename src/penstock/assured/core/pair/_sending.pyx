@@ -1,0 +1,557 @@
+"""What the active router sends to the other one: messages with their destinations, and what became of those sent. The
+destinations are left out where the other router is to find them itself (REPL-4).
+
+    tables.stream    Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
+                     more or has given it up to another, a transaction begins or ends. 24 bytes each, whatever the
+                     message's size; the content is taken from the cache or the journal when its turn has come.
+
+A message that every endpoint has settled before its turn is not sent (REPL-9): only its number, so that the other router
+knows it when its publisher sends it again. One that some endpoints have settled is sent without these.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memmove, memset
+
+import numpy
+
+from penstock.assured.core.router._cleaning cimport publisher_head, put_publisher
+from penstock.assured.core.router._containers cimport Bytes, bytes_reserve
+from penstock.assured.wire._layout cimport (
+    KIND_PUBLISHERS,
+    KIND_RECORDS,
+    LENGTH_SIZE,
+    PEER_FRAME_SIZE_MAX,
+    RECORDS_HEAD_SIZE,
+    SETTLE_REJECTED,
+    RecordsHead,
+)
+from penstock.assured.core.router._messages cimport cached, consumed_entry, entry_of, message_by_id
+from penstock.assured.core.router._records cimport (
+    AT_ONE,
+    DEAD_SIZE,
+    DESTINATION_SIZE,
+    ENTRY_DEAD,
+    ENTRY_WHY_SHIFT,
+    ID_RUN_SIZE,
+    MESSAGE_HEAD_SIZE,
+    MESSAGE_TO_MATCH,
+    OWNER_SIZE,
+    RECORD_DEAD,
+    RECORD_MESSAGE,
+    RECORD_OWNER,
+    RECORD_SETTLED,
+    RECORD_TRANSACTION,
+    SETTLED_HEAD_SIZE,
+    TRANSACTION_HEAD_SIZE,
+    TREATMENT_NONE,
+    TREATMENT_SYNC,
+    WHY_REJECTED,
+    WINDOW_WORDS,
+    DeadRecord,
+    Destination,
+    IdRun,
+    MessageHead,
+    OwnerRecord,
+    PublisherHead,
+    RecordHead,
+    SettledHead,
+    TransactionHead,
+    check_record,
+    content_at,
+    message_record_size,
+)
+from penstock.assured.core.router._stream cimport (
+    ITEM_BEGIN,
+    ITEM_END,
+    ITEM_MESSAGE,
+    ITEM_OWNER,
+    ITEM_REMOVED,
+    Item,
+    copied_to,
+    endpoint_mark,
+    is_at_absent,
+    is_mirrored,
+    target_now,
+)
+from penstock.assured.core.router._tables cimport (
+    MESSAGE_AS_MATCHED,
+    MESSAGE_SENT,
+    MESSAGE_STORED,
+    STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
+    STATE_FREE,
+    STATE_REJECTED,
+    Endpoint,
+    Entry,
+    Message,
+    Publisher,
+    Tables,
+    entry_at,
+    message_at,
+)
+from penstock.wire._codec cimport store_u32
+
+
+def begin_stream(Tables tables not None) -> dict:
+    """From now on all that happens is streamed. Returns what there is: by number of the endpoint, the ids of its messages
+    that are replicated, ascending, as an array."""
+    cdef uint32_t place = tables.replicated_first, each, there
+    cdef Message *message
+    found = {}
+    tell_consumed(tables)
+    tables.stream.size = 0
+    tables.stream_first = 0
+    tables.is_stream_broken = False
+    tables.is_streaming = True
+    while place:
+        message = message_at(tables, place)
+        message.flags |= MESSAGE_SENT # what becomes of it is to be told, until the other router says that it has not got it
+        each = message.entries
+        while each:
+            there = copied_to(tables, each)
+            if there:
+                found.setdefault(there, []).append(message.id)
+            if there and there != entry_at(tables, each).endpoint: # a copy that is not there stays until this one comes
+                found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
+            each = entry_at(tables, each).sibling
+        place = message.next_by_id
+    return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
+
+
+cdef int tell_consumed(Tables tables) except -1:
+    """What transactions have consumed that the other router may not have: of them as such nothing is streamed any more.
+    So it is listed as it will be: gone, or given up to another endpoint."""
+    cdef uint32_t place
+    cdef uint64_t id
+    cdef uint8_t what
+    for _, endpoint, ids, whats, targets in tables.consumed:
+        for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
+            place = consumed_entry(tables, endpoint, id)
+            if place:
+                is_moved = what == SETTLE_REJECTED and is_mirrored(tables, endpoint)
+                entry_at(tables, place).state = STATE_REJECTED if is_moved else STATE_CONSUMED_THERE
+                entry_at(tables, place).next = target_now(tables, endpoint, target)
+    return 0
+
+
+def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
+    """PUBLISHERS frames of about so many bytes: what is known of all publishers. Numbers that wait to be acknowledged are
+    not: the other router learns of them with their messages, if they are kept at all."""
+    cdef Frame frame = Frame()
+    cdef PublisherHead head
+    cdef const Publisher *publisher
+    cdef uint64_t had[WINDOW_WORDS]
+    cdef uint32_t handle, word
+    frames = []
+    frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
+    for handle in range(1, tables.publisher_end):
+        publisher = tables.publishers[handle]
+        if publisher is NULL or publisher.highest + publisher.transaction + publisher.owner == 0:
+            continue
+        for word in range(WINDOW_WORDS):
+            had[word] = publisher.had[word] & ~publisher.pending[word]
+        head = publisher_head(publisher, had)
+        put_publisher(&head, had, frame.room(head.size))
+        frame.count += 1
+        if frame.out.size > size_max:
+            frames.append(frame.taken(KIND_PUBLISHERS, 0))
+            frame.out.size = LENGTH_SIZE + RECORDS_HEAD_SIZE
+            frame.count = 0
+    if frame.count:
+        frames.append(frame.taken(KIND_PUBLISHERS, 0))
+    return frames
+
+
+def set_absent(Tables tables not None, list numbers not None) -> None:
+    """The other router has no such endpoints, and all others: of these there are no copies until it has them."""
+    cdef uint32_t number
+    cdef Endpoint *endpoint
+    for number in range(1, tables.endpoint_end):
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = False
+    for number in numbers:
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = True
+    tables.absent_count = <uint32_t>len(numbers)
+
+
+def has_uncopied(Tables tables not None) -> bool:
+    """Whether some endpoint that the other router has not got has a message that is to be synchronous."""
+    cdef uint32_t place = tables.replicated_first if tables.absent_count else 0
+    while place and not (
+        message_at(tables, place).treatment == TREATMENT_SYNC and is_at_absent(tables, message_at(tables, place).id)
+    ):
+        place = message_at(tables, place).next_by_id
+    return place != 0
+
+
+def uncopied_counts(Tables tables not None) -> dict:
+    """By number of the endpoint: how many messages it has that are at this router only, as they are not replicated."""
+    cdef uint32_t place
+    cdef const Entry *entry
+    found = {}
+    for place in range(1, tables.entry_end):
+        entry = entry_at(tables, place)
+        if entry.state != STATE_FREE and not (
+            message_at(tables, entry.message).treatment != TREATMENT_NONE and is_mirrored(tables, entry.endpoint)
+        ):
+            found[entry.endpoint] = found.get(entry.endpoint, 0) + 1
+    return found
+
+
+def end_stream(Tables tables not None) -> None:
+    set_absent(tables, [])
+    tables.is_streaming = False
+    tables.stream.size = tables.stream_first = 0
+
+
+def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> None:
+    """The other router has not got these: they come before everything that has happened since."""
+    cdef uint64_t rest = tables.stream.size - tables.stream_first
+    cdef uint64_t size = ids.shape[0] * sizeof(Item)
+    cdef Py_ssize_t index
+    cdef uint32_t place
+    cdef Item *items
+    if size == 0:
+        return
+    bytes_reserve(&tables.stream, size)
+    memmove(tables.stream.data + tables.stream_first + size, tables.stream.data + tables.stream_first, rest)
+    items = <Item *>(tables.stream.data + tables.stream_first)
+    for index in range(ids.shape[0]):
+        items[index] = Item(ids[index], 0, 0, ITEM_MESSAGE)
+        place = message_by_id(tables, ids[index])
+        if place:
+            message_at(tables, place).flags &= ~<uint8_t>MESSAGE_SENT
+    tables.stream.size += size
+
+
+def stream_count(Tables tables not None) -> int:
+    """Items that wait for their turn."""
+    return (tables.stream.size - tables.stream_first) // sizeof(Item)
+
+
+cdef class Frame:
+    """A RECORDS frame that is being written."""
+
+    cdef Bytes out
+    cdef uint32_t count
+    cdef uint64_t spared            # bytes of endpoints that the other router puts in again
+    cdef uint64_t settled_at        # of a SETTLED record at the end that may still grow; 0: none
+
+    def __dealloc__(self):
+        free(self.out.data)
+
+    cdef uint8_t *room(self, uint64_t size) except NULL:
+        bytes_reserve(&self.out, size)
+        self.out.size += size
+        return self.out.data + self.out.size - size
+
+    cdef int put_message(self, Tables tables, Message *message, const uint8_t *record) except -1:
+        cdef MessageHead head
+        cdef Destination destination
+        cdef const Entry *entry
+        cdef uint16_t why
+        cdef uint32_t each = message.entries, mark = 0, there
+        cdef uint64_t count = 0, content
+        cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.match_from <= message.id
+        cdef uint8_t *out
+        memcpy(&head, record, MESSAGE_HEAD_SIZE)
+        content = content_at(&head)
+        while each:
+            there = copied_to(tables, each)
+            if there:
+                count += 1
+                mark += endpoint_mark(there)
+                is_to_match = is_to_match and there == entry_at(tables, each).endpoint
+                is_to_match = is_to_match and entry_at(tables, each).deliveries == 0
+            elif is_mirrored(tables, entry_at(tables, each).endpoint): # consumed there
+                is_to_match = False
+            each = entry_at(tables, each).sibling
+        if is_to_match:
+            self.spared += count * DESTINATION_SIZE
+            count = 0
+            head.flags |= MESSAGE_TO_MATCH
+            head.matched = mark
+        head.kind = RECORD_MESSAGE
+        head.destination_count = <uint16_t>count
+        head.size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
+        out = self.room(head.size)
+        memset(out + head.size - 8, 0, 8)
+        memcpy(out, &head, MESSAGE_HEAD_SIZE)
+        out += MESSAGE_HEAD_SIZE
+        each = 0 if is_to_match else message.entries
+        while each:
+            there = copied_to(tables, each)
+            if there:
+                entry = entry_at(tables, each)
+                destination = Destination(there, entry.deliveries, entry.flags, entry.given_up_by, 0)
+                if there != entry.endpoint: # a transaction has rejected it
+                    why = ENTRY_DEAD | WHY_REJECTED << ENTRY_WHY_SHIFT
+                    destination = Destination(there, 0, why, entry.endpoint, 0)
+                memcpy(out, &destination, DESTINATION_SIZE)
+                out += DESTINATION_SIZE
+            each = entry_at(tables, each).sibling
+        memcpy(out, record + content, head.topic_size + head.payload_size)
+        message.flags |= MESSAGE_SENT
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef int put_number(self, Tables tables, const Item *item) except -1:
+        """All that is left of a message that nobody wants any more."""
+        cdef MessageHead head
+        if item.number == 0 or tables.publishers[item.party] is NULL:
+            return 0
+        memset(&head, 0, sizeof(MessageHead))
+        head.kind = RECORD_MESSAGE
+        head.size = MESSAGE_HEAD_SIZE
+        head.id = item.id
+        head.publisher = tables.publishers[item.party].id
+        head.number = item.number
+        memcpy(self.room(MESSAGE_HEAD_SIZE), &head, MESSAGE_HEAD_SIZE)
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef int put_removed(self, const Item *item) except -1:
+        cdef SettledHead head
+        cdef IdRun run
+        cdef IdRun *last
+        cdef DeadRecord dead
+        if item.number: # it went to another endpoint
+            memset(&dead, 0, sizeof(DeadRecord))
+            dead.kind, dead.size, dead.source = RECORD_DEAD, DEAD_SIZE, item.party
+            dead.target, dead.why, dead.id = <uint32_t>item.number, <uint8_t>(item.number >> 32), item.id
+            memcpy(self.room(DEAD_SIZE), &dead, DEAD_SIZE)
+            self.settled_at = 0
+            self.count += 1
+            return 0
+        if self.settled_at:
+            memcpy(&head, self.out.data + self.settled_at, SETTLED_HEAD_SIZE)
+            last = <IdRun *>(self.out.data + self.out.size - ID_RUN_SIZE)
+            if head.endpoint == item.party and last.last + 1 == item.id:
+                last.last = item.id
+                return 0
+        if self.settled_at == 0 or head.endpoint != item.party:
+            memset(&head, 0, sizeof(SettledHead))
+            head.kind, head.size, head.endpoint = RECORD_SETTLED, SETTLED_HEAD_SIZE, item.party
+            self.room(SETTLED_HEAD_SIZE)
+            self.settled_at = self.out.size - SETTLED_HEAD_SIZE
+            self.count += 1
+        run.first = run.last = item.id
+        memcpy(self.room(ID_RUN_SIZE), &run, ID_RUN_SIZE)
+        head.size += ID_RUN_SIZE
+        head.count += 1
+        memcpy(self.out.data + self.settled_at, &head, SETTLED_HEAD_SIZE)
+        return 0
+
+    cdef int put_owner(self, const Item *item) except -1:
+        cdef OwnerRecord record = OwnerRecord(RECORD_OWNER, 0, 0, OWNER_SIZE, item.id, item.number)
+        memcpy(self.room(OWNER_SIZE), &record, OWNER_SIZE)
+        self.settled_at = 0
+        self.count += 1
+        return 0
+
+    cdef bytes taken(self, uint8_t kind, uint64_t position):
+        cdef RecordsHead head = RecordsHead(kind, 0, 0, self.count, position)
+        memcpy(self.out.data + LENGTH_SIZE, &head, RECORDS_HEAD_SIZE)
+        store_u32(self.out.data, <uint32_t>(self.out.size - LENGTH_SIZE))
+        return PyBytes_FromStringAndSize(<const char *>self.out.data, self.out.size)
+
+
+def next_frame(
+    Tables tables not None, uint64_t position, uint64_t size_max, uint32_t fetch_max, const uint8_t[::1] group = None
+) -> tuple:
+    """(frame or None, its position, the last message's id or 0, ids, sequences, sequence): what is to be sent next, about so
+    many bytes of it; and what has to be read from the journal first: messages, or (else 0) the whole record of the
+    transaction that is next, as the cache has no room for it. `group` is that record. `position` counts records since the
+    stream began."""
+    cdef Frame frame = Frame()
+    cdef const Item *item
+    cdef uint64_t last_id = 0, first = tables.stream_first, group_sequence = 0
+    frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
+    while first < tables.stream.size and frame.out.size + frame.spared < size_max:
+        item = <const Item *>(tables.stream.data + first)
+        if item.what == ITEM_BEGIN:
+            if not put_group(tables, frame, &first, &last_id, group):
+                break
+            group = None
+            continue
+        if item.what == ITEM_MESSAGE:
+            if not put_item(tables, frame, item, NULL):
+                break
+            last_id = max(last_id, item.id)
+        elif item.what == ITEM_REMOVED:
+            frame.put_removed(item)
+        elif item.what == ITEM_OWNER:
+            frame.put_owner(item)
+        first += sizeof(Item)
+    ids, sequences = [], []
+    if first < tables.stream.size and frame.out.size + frame.spared < size_max:
+        group_sequence = large_group(tables, first)
+        if group_sequence == 0:
+            ids, sequences = wanted(tables, first, fetch_max)
+    tables.stream_first = first
+    if first == tables.stream.size:
+        tables.stream.size = tables.stream_first = 0
+    position += frame.count
+    fetch = numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
+    return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch, group_sequence
+
+
+cdef bint is_wanted(Tables tables, const Message *message) noexcept:
+    """By an endpoint of the other router."""
+    cdef uint32_t each = message.entries
+    while each and not copied_to(tables, each):
+        each = entry_at(tables, each).sibling
+    return each != 0
+
+
+cdef bint is_only_here(Tables tables, const Message *message) noexcept:
+    """Whether some endpoint has it that the other router has no copies of."""
+    cdef uint32_t each = message.entries
+    while each and is_mirrored(tables, entry_at(tables, each).endpoint):
+        each = entry_at(tables, each).sibling
+    return each != 0
+
+
+cdef bint put_item(Tables tables, Frame frame, const Item *item, const uint8_t *record) except -1:
+    """False: it has to be read first; or it is not on this router's disk, and some of it nowhere else: if the other
+    router knew it then, it would tell the publisher so. `record` is the message's, or NULL: then the cache may have it."""
+    cdef uint32_t place = message_by_id(tables, item.id)
+    if place and not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
+        return False
+    if place == 0 or not is_wanted(tables, message_at(tables, place)):
+        frame.put_number(tables, item)
+        return True
+    if record is NULL:
+        record = cached(tables, message_at(tables, place))
+    if record is NULL:
+        return False
+    frame.put_message(tables, message_at(tables, place), record)
+    return True
+
+
+cdef bint put_group(
+    Tables tables, Frame frame, uint64_t *first, uint64_t *last_id, const uint8_t[::1] group
+) except -1:
+    """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
+    this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
+    it; or the frame has no room for it besides what it has."""
+    cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared, end = group_end(tables, first[0])
+    cdef uint64_t group_at = TRANSACTION_HEAD_SIZE
+    cdef uint32_t count = frame.count
+    cdef const Item *item = <const Item *>(tables.stream.data + at)
+    cdef const Item *last = <const Item *>(tables.stream.data + end)
+    cdef TransactionHead head
+    cdef bint is_whole = end < tables.stream.size and last.id <= tables.stored_through
+    if not is_whole:
+        return False
+    memset(&head, 0, sizeof(TransactionHead))
+    head.kind, head.publisher, head.transaction = RECORD_TRANSACTION, item.id, <uint32_t>item.number
+    head.treatment, head.id = <uint8_t>last.party, last.number
+    frame.room(TRANSACTION_HEAD_SIZE)
+    frame.settled_at = 0
+    at += sizeof(Item)
+    while at < end and is_whole:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        if item.what == ITEM_REMOVED:
+            frame.put_removed(item)
+        elif head.treatment != TREATMENT_NONE:
+            head.flags |= AT_ONE if is_at_absent(tables, item.id) else 0
+            is_whole = put_item(tables, frame, item, record_in(group, &group_at, item.id))
+    frame.settled_at = 0
+    frame.count = count
+    if not is_whole or count and frame.out.size + frame.spared > PEER_FRAME_SIZE_MAX:
+        frame.out.size, frame.spared = begin, spared
+        return False
+    head.size = <uint32_t>(frame.out.size - begin)
+    memcpy(frame.out.data + begin, &head, TRANSACTION_HEAD_SIZE)
+    frame.count += 1
+    told(tables, first[0], end)
+    first[0], last_id[0] = end + sizeof(Item), max(last_id[0], head.id)
+    return True
+
+
+cdef const uint8_t *record_in(const uint8_t[::1] group, uint64_t *at, uint64_t id) noexcept:
+    """The record of a message in that of its transaction, which was checked; NULL: there is none from `at` on."""
+    cdef MessageHead message
+    cdef RecordHead head
+    cdef uint64_t begin = at[0]
+    if group is None:
+        return NULL
+    while begin < <uint64_t>group.shape[0]:
+        memcpy(&head, &group[begin], sizeof(RecordHead))
+        if head.kind == RECORD_MESSAGE:
+            memcpy(&message, &group[begin], MESSAGE_HEAD_SIZE)
+            if message.id == id:
+                at[0] = begin + head.size
+                return &group[begin]
+        begin += head.size
+    return NULL
+
+
+def is_transaction(const uint8_t[::1] record not None) -> bool:
+    """Whether this is the whole record of one."""
+    cdef uint64_t size = record.shape[0]
+    return size >= TRANSACTION_HEAD_SIZE and record[0] == RECORD_TRANSACTION and check_record(&record[0], size) == size
+
+
+cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
+    """The sequence number of the transaction that begins here, if more of it has to be read than the cache has room for
+    besides all others; else 0."""
+    cdef uint64_t end = group_end(tables, at), size = 0
+    cdef const Item *item = <const Item *>(tables.stream.data + at)
+    cdef const Item *last = <const Item *>(tables.stream.data + end)
+    cdef uint32_t place
+    if item.what != ITEM_BEGIN or end == tables.stream.size or last.id > tables.stored_through:
+        return 0
+    while at < end:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
+        if place:
+            size += message_at(tables, place).record_size
+    return last.id if size > tables.cache_size // 4 else 0
+
+
+cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:
+    """Where the item is that ends the transaction; or the end of the stream."""
+    while at < tables.stream.size and (<const Item *>(tables.stream.data + at)).what != ITEM_END:
+        at += sizeof(Item)
+    return at
+
+
+cdef void told(Tables tables, uint64_t at, uint64_t end) noexcept:
+    """What the transaction has consumed the other router has no more."""
+    cdef const Item *item
+    cdef uint32_t place
+    while at < end:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_REMOVED else 0
+        place = entry_of(tables, place, item.party) if place else 0
+        if place and entry_at(tables, place).state == STATE_CONSUMED:
+            entry_at(tables, place).state = STATE_CONSUMED_THERE
+
+
+cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
+    """The next messages whose content is in the journal only."""
+    cdef const Item *item
+    cdef uint32_t place
+    cdef uint64_t size = 0
+    ids, sequences = [], []
+    while at < tables.stream.size and len(ids) < count_max and size < tables.cache_size // 4:
+        item = <const Item *>(tables.stream.data + at)
+        at += sizeof(Item)
+        place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
+        if place and is_wanted(tables, message_at(tables, place)) and cached(tables, message_at(tables, place)) is NULL:
+            ids.append(item.id)
+            sequences.append(message_at(tables, place).sequence)
+            size += message_at(tables, place).record_size
+    return ids, sequences

@@ -1,0 +1,38 @@
+"""Synchronous messages that the active router of a pair alone has, as the other one has no endpoint for them (REPL-8).
+
+Where endpoints are defined by hand, the other router may lack some. What these have is acknowledged as degraded, or was
+synchronous before the endpoint was deleted there; so the other router is not to take over by itself while there is any.
+"""
+
+from penstock.assured.core.pair._sending import has_uncopied
+from penstock.assured.core.pair.pairing import PairConfig
+from penstock.assured.core.router._tables import Tables
+from penstock.base.clock import NS_PER_MS
+
+
+class Uncopied:
+    def __init__(self, config: PairConfig, tables: Tables) -> None:
+        self.are_there = False
+        self._config = config
+        self._tables = tables
+        self._look_ns = 0
+        """When it is looked whether they still are: voters are not to be asked for each message of its own."""
+
+    def forget(self) -> None:
+        self.are_there = self._tables.has_met_absent = False
+
+    def look(self, now_ns: int, *, is_whole: bool) -> None:
+        """`is_whole`: the other router has said what it lacks, and has everything else."""
+        tables, pause_ns = self._tables, self._config.degrade_after_ms * NS_PER_MS
+        if tables.has_met_absent:
+            tables.has_met_absent = False
+            self.are_there, self._look_ns = True, now_ns + pause_ns
+        elif self.are_there and is_whole and now_ns >= self._look_ns:
+            self.are_there, self._look_ns = has_uncopied(tables), now_ns + pause_ns
+
+    def next_deadline_ns(self) -> int | None:
+        return self._look_ns if self.are_there else None
+
+    def await_copies(self, *, is_alone: bool) -> None:
+        """They are acknowledged only where everybody knows that this router is alone."""
+        self._tables.waits_for_absent = self._config.degrade == "never" or not is_alone

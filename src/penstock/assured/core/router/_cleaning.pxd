@@ -1,0 +1,13 @@
+"""What is logged again."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from penstock.assured.core.router._records cimport PublisherHead
+from penstock.assured.core.router._tables cimport Publisher, Tables
+
+# A message as it stands; `record` is any of its records.
+cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1
+
+# What is known of a publisher, of whose numbers `had` are known, as a record; and how it is written.
+cdef PublisherHead publisher_head(const Publisher *publisher, const uint64_t *had) noexcept
+cdef void put_publisher(const PublisherHead *head, const uint64_t *had, uint8_t *out) noexcept

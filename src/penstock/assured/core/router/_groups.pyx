@@ -1,0 +1,319 @@
+"""Transactions: what each publishes and settles is one record of the log (REPL-10).
+
+A pair does a synchronous one as a whole at both routers, or at neither. So at the active router nothing of it counts for
+good before the other one has it: what it published is held back (_stream.hold_back), and what it consumed is out of its
+flow, but stays the endpoint's, CONSUMED. Then confirm() lets it go. A router that was replaced before that undoes it
+(_receiving.resolve), as its successor never did it.
+
+    tables.consumed      (transaction's id, endpoint, ids, what was said of each, and where each that was rejected goes: as it was
+                         decided then, and the other router is told); also as the log has it, after a start
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+import numpy
+
+from penstock.assured.core.router._containers cimport Waiting, map_get, queue_at
+from penstock.assured.wire._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_RETURNED, WINDOW_MAX
+from penstock.assured.core.router._messages cimport (
+    append_by_id,
+    cached,
+    consumed_entry,
+    entry_free,
+    entry_of,
+    flow_remove,
+    message_by_id,
+    remember,
+)
+from penstock.assured.core.router._records cimport (
+    LOG_RECORD_SIZE_MAX,
+    RECORD_TRANSACTION,
+    TRANSACTION_HEAD_SIZE,
+    TREATMENT_SYNC,
+    WHEN_COPIED,
+    WHY_REJECTED,
+    MessageHead,
+    TransactionHead,
+)
+from penstock.assured.core.router._settling cimport Settlement, give_back, give_up_to, log_dead, retry_stuck
+from penstock.assured.core.router._stream cimport (
+    ITEM_BEGIN,
+    ITEM_END,
+    ITEM_REMOVED,
+    Item,
+    hold_back,
+    is_at_absent,
+    is_mirrored,
+    moved_to,
+    stream_push,
+    target_now,
+)
+from penstock.assured.core.router._tables cimport (
+    MESSAGE_REPLICATED,
+    MESSAGE_STORED,
+    STATE_CONSUMED,
+    STATE_CONSUMED_THERE,
+    Endpoint,
+    Entry,
+    Message,
+    Publisher,
+    Tables,
+    entry_at,
+    message_at,
+    set_bit,
+)
+
+from penstock.base.errors import LocalProtocolError
+
+
+def begin_group(Tables tables not None, uint64_t publisher, uint32_t transaction) -> None:
+    begin_record(tables, publisher, transaction)
+    tables.group.count = 0
+    if tables.is_streaming:
+        stream_push(tables, publisher, transaction, 0, ITEM_BEGIN)
+
+
+cdef int begin_record(Tables tables, uint64_t publisher, uint32_t transaction) except -1:
+    cdef TransactionHead head
+    memset(&head, 0, sizeof(TransactionHead))
+    head.kind = RECORD_TRANSACTION
+    head.publisher = publisher
+    head.transaction = transaction
+    memcpy(tables.log_room(TRANSACTION_HEAD_SIZE), &head, TRANSACTION_HEAD_SIZE)
+    tables.is_grouping = True
+    return 0
+
+
+def group_size(Tables tables not None) -> int:
+    """Bytes of the group so far."""
+    return tables.log.size - tables.record_begin()
+
+
+def group_treatment(Tables tables not None) -> int:
+    """The highest of the messages that it publishes; -1: it has none."""
+    cdef uint64_t position
+    cdef int treatment = -1
+    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
+        treatment = max(treatment, <int>queue_at(&tables.waiting, position).treatment)
+    return treatment
+
+
+def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id) -> int:
+    """What is in it counts, and is treated alike; its sequence number."""
+    cdef uint32_t begin = tables.record_begin()
+    cdef TransactionHead head
+    cdef Waiting *waiting
+    cdef Publisher *publisher
+    cdef uint64_t position
+    memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
+    close_group(tables, &head, treatment, transaction_id)
+    if tables.is_streaming:
+        stream_push(tables, tables.log_sequence(), transaction_id, treatment, ITEM_END)
+        tables.is_stream_awaited |= treatment == TREATMENT_SYNC
+    for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
+        waiting = queue_at(&tables.waiting, position)
+        waiting.treatment = treatment
+        if waiting.message:
+            treat(tables, waiting.message, treatment, begin)
+            if treatment == TREATMENT_SYNC and tables.has_secondary:
+                hold_back(tables, waiting.message)
+        remember(tables.publishers[waiting.publisher], waiting.number)
+        set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+    publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
+    publisher.transaction, publisher.treatment, publisher.is_at_one = head.transaction, treatment, False
+    publisher.first_id, publisher.last_id = transaction_id - tables.group.count + 1, transaction_id
+    return tables.log_sequence()
+
+
+def last_transaction(Tables tables not None, uint64_t publisher_id) -> tuple:
+    """Of a publisher: ((first id, last id) of what its last transaction published, whether some of that may be at one router
+    only). Where the log knows of the transaction, and no more what was in it, that is so while the other router lacks
+    endpoints."""
+    cdef const Publisher *publisher = tables.publishers[map_get(&tables.publisher_ids, publisher_id)]
+    is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.absent_count > 0)
+    return (max(1, publisher.first_id), publisher.last_id), bool(is_at_one)
+
+
+def is_at_one(Tables tables not None, uint64_t first_id, uint64_t last_id) -> bool:
+    """Whether some of the messages from one id to the other are where the other router has no endpoint for them. What
+    the log or the other router says of ids is not walked further than a transaction can be long."""
+    cdef uint64_t id = first_id
+    while id <= last_id and id - first_id < WINDOW_MAX:
+        if is_at_absent(tables, id):
+            return True
+        id += 1
+    return False
+
+
+cdef int close_group(Tables tables, TransactionHead *head, uint8_t treatment, uint64_t id) except -1:
+    cdef uint32_t begin = tables.record_begin()
+    cdef uint32_t size = <uint32_t>tables.log.size - begin
+    if size > LOG_RECORD_SIZE_MAX:
+        raise LocalProtocolError(f"a transaction of {size} bytes")
+    head.size, head.treatment, head.id = size, treatment, id
+    memcpy(tables.log.data + begin, head, TRANSACTION_HEAD_SIZE)
+    tables.log_sizes[tables.log_rows - 1] = size
+    tables.is_grouping = False
+    return 0
+
+
+cdef void treat(Tables tables, uint32_t place, uint8_t treatment, uint32_t begin) noexcept:
+    """A message gets what its transaction gets, in the log and in the cache, too."""
+    cdef Message *message = message_at(tables, place)
+    cdef const uint8_t *record = cached(tables, message)
+    if message.treatment == treatment:
+        return
+    message.treatment = treatment
+    (<MessageHead *>(tables.log.data + begin + message.record_at)).treatment = treatment
+    if record is not NULL:
+        (<MessageHead *>record).treatment = treatment
+    if not message.flags & MESSAGE_REPLICATED:
+        append_by_id(tables, place)
+
+
+def undo_group(Tables tables not None) -> None:
+    """As if it had not begun. Only messages were put into it."""
+    cdef uint32_t begin = tables.record_begin()
+    cdef uint64_t index, size = tables.log.size - begin
+    cdef uint32_t place, entry, following
+    for index in range(tables.group.count):
+        place = tables.group.items[tables.group.count - 1 - index]
+        if place:
+            message_at(tables, place).flags |= MESSAGE_STORED # so that it goes with its last entry
+            entry = message_at(tables, place).entries
+            while entry:
+                following = entry_at(tables, entry).sibling
+                tables.endpoints[entry_at(tables, entry).endpoint].accepted -= 1
+                entry_free(tables, entry)
+                entry = following
+    if tables.is_streaming and not tables.is_stream_broken:
+        tables.stream.size -= sizeof(Item)
+        while (<Item *>(tables.stream.data + tables.stream.size)).what != ITEM_BEGIN:
+            tables.stream.size -= sizeof(Item)
+    tables.waiting.end -= tables.group.count
+    tables.next_id -= tables.group.count
+    tables.accepted_total -= tables.group.count
+    tables.is_grouping = False
+    tables.log.size = begin
+    tables.log_rows -= 1
+    tables.next_sequence -= 1
+    tables.sections[tables.section_count - 1].size -= size
+    tables.log_size -= size
+
+
+# What a synchronous one has consumed, until the other router has it
+
+
+def consume(
+    Tables tables not None, uint64_t transaction_id, uint32_t endpoint, const uint64_t[::1] ids not None,
+    const uint8_t[::1] whats not None
+) -> None:
+    """Within a group: do with these messages of an endpoint, which are held, what was said, as far as it counts by now;
+    and log and tell it."""
+    cdef Settlement settlement = Settlement()
+    cdef Py_ssize_t index
+    cdef uint32_t place, hint = 0
+    cdef uint64_t target
+    cdef Entry *entry
+    cdef Endpoint *owner = tables.endpoint_of(endpoint)
+    if owner is NULL:
+        return
+    consumed, said, targets = [], [], []
+    for index in range(ids.shape[0]):
+        place = message_by_id(tables, ids[index])
+        place = entry_of(tables, place, endpoint) if place else 0
+        if place == 0 or entry_at(tables, place).flow == 0:
+            continue
+        if whats[index] == SETTLE_RETURNED: # as it would be without the transaction
+            hint = give_back(tables, place, hint)
+            continue
+        entry = entry_at(tables, place)
+        flow_remove(tables, place)
+        target = 0
+        if whats[index] == SETTLE_ACKNOWLEDGED:
+            settlement.add(ids[index])
+        else:
+            log_dead(tables, endpoint, owner.dead_to, ids[index], WHY_REJECTED, WHEN_COPIED)
+            if owner.dead_to and is_mirrored(tables, owner.dead_to):
+                target = moved_to(owner.dead_to, WHY_REJECTED)
+        entry.state = STATE_CONSUMED_THERE
+        if tables.is_streaming and is_mirrored(tables, endpoint):
+            if message_at(tables, entry.message).flags & MESSAGE_REPLICATED:
+                entry.state = STATE_CONSUMED
+                stream_push(tables, ids[index], target, endpoint, ITEM_REMOVED)
+        consumed.append(ids[index])
+        said.append(whats[index])
+        targets.append(owner.dead_to if whats[index] != SETTLE_ACKNOWLEDGED else 0)
+    settlement.log(tables, endpoint, WHEN_COPIED)
+    if consumed:
+        entries = numpy.array(consumed, numpy.uint64), numpy.array(said, numpy.uint8), numpy.array(targets, numpy.uint32)
+        tables.consumed.append((transaction_id, endpoint, *entries))
+    tables.note_ready(owner) # there is room in its flows
+
+
+def confirm(Tables tables not None, uint64_t through_id) -> None:
+    """The other router has all transactions up to this id, or need not have them."""
+    if not tables.consumed:
+        return
+    kept = []
+    for each in tables.consumed:
+        if each[0] <= through_id:
+            let_go(tables, each[1], each[2], each[3], each[4])
+        else:
+            kept.append(each)
+    tables.consumed = kept
+
+
+cdef int let_go(
+    Tables tables, uint32_t endpoint, const uint64_t[::1] ids, const uint8_t[::1] whats, const uint32_t[::1] targets
+) except -1:
+    cdef Settlement settlement = Settlement()
+    cdef Py_ssize_t index
+    cdef uint32_t place
+    cdef Endpoint *owner = tables.endpoint_of(endpoint)
+    if owner is NULL:
+        return 0
+    for index in range(ids.shape[0]):
+        place = consumed_entry(tables, endpoint, ids[index])
+        if place == 0:
+            continue
+        if whats[index] == SETTLE_ACKNOWLEDGED:
+            settlement.add(ids[index])
+            entry_free(tables, place)
+            owner.settled += 1
+            tables.settled_total += 1
+        else:
+            give_up_to(tables, place, target_now(tables, endpoint, targets[index]), WHY_REJECTED)
+    settlement.log(tables, endpoint, 0)
+    if tables.stuck_count:
+        retry_stuck(tables, endpoint)
+    return 0
+
+
+def log_consumed(Tables tables not None) -> None:
+    """Once more, before the records go that say it."""
+    cdef TransactionHead head
+    cdef Settlement settlement
+    cdef const Endpoint *owner
+    cdef Py_ssize_t index
+    cdef const uint64_t[::1] ids
+    cdef const uint8_t[::1] whats
+    cdef const uint32_t[::1] targets
+    for transaction_id, endpoint, each_ids, each_whats, each_targets in tables.consumed:
+        owner = tables.endpoint_of(endpoint)
+        if owner is NULL:
+            continue
+        begin_record(tables, 0, 0)
+        ids, whats, targets = each_ids, each_whats, each_targets
+        settlement = Settlement()
+        for index in range(ids.shape[0]):
+            if consumed_entry(tables, endpoint, ids[index]) == 0:
+                continue
+            if whats[index] == SETTLE_ACKNOWLEDGED:
+                settlement.add(ids[index])
+            else:
+                log_dead(tables, endpoint, targets[index], ids[index], WHY_REJECTED, WHEN_COPIED)
+        settlement.log(tables, endpoint, WHEN_COPIED)
+        memcpy(&head, tables.log.data + tables.record_begin(), TRANSACTION_HEAD_SIZE)
+        close_group(tables, &head, TREATMENT_SYNC, transaction_id)

@@ -1,0 +1,321 @@
+"""What a router has in memory: messages, where each is queued, endpoints, flows, publishers, and the end of its log.
+
+    Message   80 bytes    one for each message that some endpoint has, or that waits for the disk
+    Entry     32 bytes    one for each endpoint that a message is queued to; in the endpoint's queue, or, delivered and
+                          not settled, in its flow's list
+    Map       about 17 to 34 bytes for each message: its slot by its id
+
+The content is in the cache (a ring of the newest log records, bounded) or in the journal only. All are numbers of
+places in tables that grow and are used again; place 0 is nobody's.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from penstock.assured.core.router._containers cimport Bytes, Map, Numbers, Queue
+from penstock.assured.core.router._records cimport WINDOW_WORDS
+
+cdef enum:
+    BLOCK_BITS = 14
+    BLOCK_PLACES = 1 << BLOCK_BITS
+    PRIORITIES = 10
+    STUCK_LIST = 10                 # of an endpoint: what it gives up and its dead-message queue has no room for
+    LIST_COUNT = 11
+
+    STATE_FREE = 0
+    STATE_WAITING = 1               # for the disk
+    STATE_QUEUED = 2
+    STATE_IN_FLIGHT = 3
+    STATE_HELD = 4                  # in flight, and settled by a transaction that has not ended
+    STATE_STUCK = 5
+    STATE_CONSUMED = 6              # by a transaction that the other router is still to be told of; in no list
+    STATE_CONSUMED_THERE = 7        # the same, and the other router has been told, or need not be
+    STATE_REJECTED = 8              # the same, to a dead-message queue: the other router is to have it there at once
+
+    OUTCOME_COUNT = 64
+
+    MESSAGE_STORED = 1
+    MESSAGE_REPLICATED = 2          # in the list by id
+    MESSAGE_SENT = 4                # the other router has it, or is to have it: it is told what becomes of it
+    MESSAGE_GROUPED = 8             # published in a transaction
+    MESSAGE_AS_MATCHED = 16         # its endpoints are all that wanted it, and no others
+
+
+cdef struct Message:
+    uint64_t id                     # 0: the place is free
+    uint64_t sequence               # of its record in the journal
+    uint64_t cached_at              # in the cache, if it is still there
+    int64_t published_ns
+    int64_t expires_ns              # 0: never
+    uint32_t record_at              # in the journal's record, which may have several
+    uint32_t record_size
+    uint32_t content_size           # topic and payload
+    uint32_t entries                # the first of its entries
+    uint32_t section
+    uint32_t next_in_section        # of a free place: the next free one
+    uint32_t previous_in_section
+    uint32_t next_by_id             # those to be replicated; by their ids, but for those out of the log
+    uint32_t previous_by_id
+    uint8_t priority
+    uint8_t treatment
+    uint8_t flags
+    uint8_t reserved
+
+
+cdef struct Entry:
+    uint32_t message
+    uint32_t endpoint
+    uint32_t sibling                # the next of the same message
+    uint32_t next                   # of the queue or the flow; of a free place: the next free one; REJECTED: the target
+    uint32_t previous
+    uint32_t flow                   # that it is in flight on
+    uint32_t given_up_by            # with ENTRY_DEAD: the endpoint, if it is known
+    uint16_t deliveries
+    uint8_t state
+    uint8_t flags                   # of a destination; STATE_STUCK: with the reason, ENTRY_DEAD or not
+
+
+cdef struct List:
+    uint32_t first
+    uint32_t last
+
+
+cdef struct Endpoint:
+    bint is_used
+    bint is_defined                 # in recovery: its definition was found, perhaps after messages that it has
+    bint is_exclusive
+    bint gives_up_when_full
+    bint is_ready                   # in the list of those to look at
+    bint is_fetching                # its next messages are being read from the journal
+    bint is_delayed                 # in the list of those whose next message is too young for the flows that have credit
+    int64_t due_ns                  # of the wall clock: with is_delayed, when that message is old enough
+    bint is_absent                  # the other router has no such endpoint, as it says now: there are no copies
+    uint64_t own_through            # what it has up to this id may be nowhere else
+    uint8_t treatment
+    uint32_t number
+    uint32_t dead_to                # 0: what it gives up is discarded
+    uint16_t deliveries_max         # 0: any number
+    uint64_t messages_max
+    uint64_t bytes_max
+    int64_t age_ns_max              # 0: any age
+    uint64_t live_from              # while it is filled from the log: only ids below are delivered; else 0
+    uint64_t held_first             # transactions that the other router has not got: from this id on nothing is delivered
+    uint64_t held_last              # the last message of these; 0: there are none
+    uint64_t count                  # entries, in whatever state
+    uint64_t bytes
+    uint64_t queued                 # of these: those in its lists
+    uint64_t replayed               # of these: those that came from the log
+    uint64_t accepted               # so far
+    uint64_t delivered
+    uint64_t settled
+    uint64_t given_up
+    uint64_t expired                # of these: too old
+    uint64_t overflowed             # what went elsewhere because it was full
+    uint64_t redelivered            # of those delivered
+    uint64_t begun                  # what it had when the router was started
+    uint64_t brought                # by the active router, while this one stood by
+    uint64_t removed                # by an operator, or because the active router has it no more
+    List lists[LIST_COUNT]
+    uint32_t *flows
+    uint32_t flow_count
+    uint32_t flow_capacity
+    uint32_t turn
+    uint64_t stamp                  # the last message that was queued here
+
+
+cdef struct Flow:
+    bint is_used
+    bint is_dirty                   # has frames to send
+    uint64_t link
+    uint32_t endpoint
+    uint32_t unsettled
+    uint64_t unsettled_bytes
+    uint64_t credit                 # deliveries that are allowed in all
+    int64_t delay_ns                # of the consumer's grant: messages are delivered when they are so old; 0: at once
+    uint64_t delivered
+    List entries                    # delivered and not settled, in the order of delivery
+    Bytes output
+    uint64_t frame_at               # of the frame that is being written
+    uint32_t frame_count
+
+
+cdef struct AckRun:
+    uint64_t first
+    uint64_t last
+    uint8_t outcome
+    uint8_t limit                   # as in an acknowledgement
+    uint32_t endpoint
+
+
+cdef struct Publisher:
+    uint64_t id                     # 0: the place is free
+    uint64_t link                   # 0: it is away
+    uint64_t owner                  # stands for the client's name; 0: not known
+    uint64_t highest
+    uint64_t had[WINDOW_WORDS]      # numbers up to the highest that the log has
+    uint64_t pending[WINDOW_WORDS]  # of these: those that are not acknowledged yet
+    uint64_t mark_sequence          # of the record that says all this; 0: none
+    int64_t away_since_ns
+    uint32_t transaction            # the last that was committed
+    uint8_t treatment               # of that one
+    bint is_at_one                  # of that one: some of it may be at the other router only
+    uint64_t first_id               # of what that one published
+    uint64_t last_id                # 0: it is not known; one below the first if it published nothing
+    bint is_dirty                   # has acknowledgements to send
+    AckRun *runs
+    uint32_t run_count
+    uint32_t run_capacity
+
+
+cdef struct Section:                # a portion of the log
+    uint64_t first_sequence
+    uint64_t size
+    uint64_t live_size              # of messages that some endpoint has
+    uint64_t live_count
+    int64_t begun_ns
+    uint32_t first_message
+
+
+cdef class Tables:
+    cdef Message **message_blocks
+    cdef uint32_t message_end
+    cdef uint32_t message_free
+    cdef uint32_t message_block_count
+    cdef Entry **entry_blocks
+    cdef uint32_t entry_end
+    cdef uint32_t entry_free
+    cdef uint32_t entry_block_count
+    cdef Map ids
+    cdef Map publisher_ids
+    cdef Endpoint **endpoints           # by number
+    cdef uint32_t endpoint_end
+    cdef Flow *flows
+    cdef uint32_t flow_end
+    cdef Publisher **publishers
+    cdef uint32_t publisher_end
+    cdef uint32_t publisher_capacity
+    cdef Queue waiting                  # for the disk
+    cdef Queue unreplicated             # on the disk, waiting for the secondary
+    cdef Section *sections              # from the oldest that is kept
+    cdef uint32_t section_first         # the number of the oldest
+    cdef uint32_t section_count
+    cdef uint32_t section_capacity
+    cdef uint8_t *cache
+    cdef uint64_t cache_size
+    cdef uint64_t cache_end             # bytes that ever went into it
+    cdef Bytes log                      # records for the journal
+    cdef uint32_t *log_offsets
+    cdef uint32_t *log_sizes
+    cdef uint64_t log_rows
+    cdef uint64_t log_capacity
+    cdef bint is_grouping               # records go into one, of a transaction
+    cdef Numbers group                  # the messages that it has so far
+    cdef Numbers ready                  # endpoints
+    cdef Numbers held                   # endpoints that hold messages back
+    cdef Numbers delayed                # endpoints that wait until a message is old enough for a delayed flow
+    cdef readonly int64_t delayed_due_ns    # of the wall clock: when the first of these is to be looked at; 0: never
+    cdef Numbers dirty_flows
+    cdef Numbers mentioned              # flow, endpoint: deliveries speak of it, and the consumer may not know its name
+    cdef Numbers dirty_publishers
+    cdef Numbers destinations           # of the message that is being accepted: endpoint, and the one that is full or 0
+    cdef bint is_overflowing            # one of those that want it is full: it goes elsewhere
+    cdef readonly uint32_t full_endpoint    # that had no room for the message that was refused last
+    cdef readonly uint8_t full_limit        # which of its limits
+    cdef uint32_t sweep_at
+    cdef uint64_t stamp
+    cdef uint64_t flow_capacity
+
+    # what the core reads and sets
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t entry_count
+    cdef readonly uint64_t publisher_count
+    cdef readonly uint64_t live_size            # bytes of records of messages that are kept
+    cdef readonly uint64_t log_size             # bytes of all sections
+    cdef readonly uint64_t expiring_count       # messages with a time to live
+    cdef readonly uint64_t stuck_count
+    cdef public uint64_t next_sequence
+    cdef public uint64_t next_id
+    cdef readonly uint64_t stored_through       # of the log, on the disk
+    cdef public int64_t wall_ns                 # the time of day of this event
+    cdef public uint64_t section_size_max
+    cdef public uint64_t message_count_max
+    cdef public uint64_t payload_size_max
+    cdef public uint64_t unsettled_max
+    cdef public uint64_t unsettled_bytes_max
+    cdef public uint64_t publishers_max
+    cdef public bint is_recovering              # the log is being read
+    cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
+    cdef public bint is_refusing                # the disk takes nothing
+    cdef public bint keeps_unmatched
+    cdef public bint has_secondary              # messages go to another router, too
+    cdef public bint waits_for_absent           # what is to be synchronous waits until the other router has all its endpoints
+    cdef public bint has_met_absent             # something that such endpoints have was to be synchronous
+    cdef uint32_t absent_count                  # endpoints that the other router has not got
+    cdef public bint refuses_unmatched
+    cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
+    cdef Bytes stream                           # of Item: what happens, for the other router
+    cdef uint64_t stream_first                  # where what is not sent yet begins
+    cdef public list consumed                   # (transaction's id, endpoint, ids, what was said, targets): see _groups.pyx
+    cdef public list undone                     # (first id, last id) of what a successor never had: see _receiving.undo
+    cdef public bint is_streaming
+    cdef public bint is_stream_broken           # it grew too long: it must be begun anew
+    cdef public bint is_stream_awaited          # somebody waits for something in it
+    cdef public uint64_t match_from             # from this id on, the other router finds out who wants a message; 0: never
+    cdef uint32_t replicated_first
+    cdef uint32_t replicated_last
+
+    # counted, for status and metrics
+    cdef readonly uint64_t accepted_total
+    cdef readonly uint64_t acknowledged_total
+    cdef readonly uint64_t refused_total
+    cdef readonly uint64_t known_total
+    cdef readonly uint64_t unmatched_total
+    cdef readonly uint64_t delivered_total
+    cdef readonly uint64_t redelivered_total
+    cdef readonly uint64_t settled_total
+    cdef readonly uint64_t returned_total
+    cdef readonly uint64_t expired_total
+    cdef readonly uint64_t given_up_total
+    cdef readonly uint64_t discarded_total
+    cdef readonly uint64_t moved_total
+    cdef uint64_t outcomes[OUTCOME_COUNT]       # what publishers were told of their messages
+
+    cdef int note_ready(self, Endpoint *endpoint) except -1
+    cdef Endpoint *endpoint_of(self, uint32_t number) noexcept
+    cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL
+    cdef Flow *flow_of(self, uint32_t handle, uint64_t link) noexcept
+    cdef Publisher *publisher_of(self, uint32_t handle, uint64_t link) noexcept
+    cdef uint32_t make_publisher(self, uint64_t id) except 0
+    cdef uint32_t forget_publisher(self) except 0
+    cdef int begin_section(self, uint64_t first_sequence, int64_t begun_ns) except -1
+    cdef uint8_t *log_room(self, uint32_t size) except NULL
+    cdef uint64_t log_sequence(self) noexcept
+    cdef uint32_t record_begin(self) noexcept
+    cdef int acknowledge(self, uint32_t publisher, uint64_t number, uint8_t outcome) except -1
+
+
+# What a publisher is told, as a frame.
+cdef bytes acknowledge_frame(uint32_t publisher, const AckRun *runs, uint32_t count)
+
+
+cdef inline Message *message_at(Tables tables, uint32_t place) noexcept:
+    return tables.message_blocks[place >> BLOCK_BITS] + (place & (BLOCK_PLACES - 1))
+
+
+cdef inline Entry *entry_at(Tables tables, uint32_t place) noexcept:
+    return tables.entry_blocks[place >> BLOCK_BITS] + (place & (BLOCK_PLACES - 1))
+
+
+cdef inline Section *section_at(Tables tables, uint32_t number) noexcept:
+    return tables.sections + (number - tables.section_first)
+
+
+cdef inline bint bit_of(const uint64_t *words, uint64_t number) noexcept:
+    return words[(number >> 6) & (WINDOW_WORDS - 1)] >> (number & 63) & 1
+
+
+cdef inline void set_bit(uint64_t *words, uint64_t number) noexcept:
+    words[(number >> 6) & (WINDOW_WORDS - 1)] |= <uint64_t>1 << (number & 63)
+
+
+cdef inline void clear_bit(uint64_t *words, uint64_t number) noexcept:
+    words[(number >> 6) & (WINDOW_WORDS - 1)] &= ~(<uint64_t>1 << (number & 63))

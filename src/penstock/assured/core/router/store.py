@@ -1,0 +1,255 @@
+"""The log of a router: what is appended, what is read from it, and how it is cleaned.
+
+The journal's records are the log (_records.pxd). It is divided into sections of about the same size. When more of the
+log is dead than alive, what lives in its oldest section is logged again at its end; when that is on the disk, the
+section goes. So the log has about twice the bytes of what is alive, besides what is retained for replay, and a start
+takes as long as reading that.
+"""
+
+from enum import Enum, auto
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured.config import Role, RouterConfig
+from penstock.assured.core.router._cleaning import log_publishers, move_oldest, take_records
+from penstock.assured.core.router._delivery import end_fetch
+from penstock.assured.core.router._groups import log_consumed
+from penstock.assured.core.router._messages import delete_endpoint
+from penstock.assured.core.router._records import (
+    EPOCH_DEGRADED,
+    EPOCH_PARTIAL,
+    EPOCH_SIZE,
+    EPOCH_STANDBY,
+    PUBLISHER_HEAD_SIZE,
+    RECORD_ENDPOINT,
+    RECORD_EPOCH,
+    WINDOW_WORDS,
+)
+from penstock.assured.core.router._recovery import finish_recovery, pass_row_of, recover_rows
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.endpoints import Endpoints
+from penstock.assured.core.router.events import Append, Instruction, ReadRecords, RecordsRead, RemoveBefore, Replay
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+
+EPOCH_BITS = 40
+"""An id is the epoch, and a number of so many bits that counts from 1 in each."""
+
+RETRY_NS = 100 * NS_PER_MS
+"""After a read that failed."""
+
+PUBLISHER_SIZE_MAX = PUBLISHER_HEAD_SIZE + WINDOW_WORDS * 8
+CLEAN_SECTIONS_MIN = 2
+"""So many sections may be dead in any case."""
+
+PRESSED_GAIN = 2
+"""While the disk is full: so many dead bytes for each that has to be logged again."""
+
+
+class _Purpose(Enum):
+    DELIVER = auto()
+    MOVE = auto()
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    purpose: _Purpose
+    endpoint: int
+    ids: NDArray[numpy.uint64]
+
+
+class Since(msgspec.Struct, frozen=True):
+    """Since when a router of a pair is the active one: what the other one has beyond that was never sent to it."""
+
+    epoch: int = 0
+    id: int = 0
+    """The last message of the other router's that it had then."""
+
+
+class Log:
+    def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints) -> None:
+        self.epoch = 0
+        self.role: Role = "active"
+        """As the log says."""
+        self.since = Since()
+        self.is_partial = False
+        """It was catching up with the active router."""
+        self.is_degraded = False
+        """As the active one it has acknowledged what the other router may not have."""
+        self.stored_through = 0
+        self.is_troubled = False
+        self.is_pressed = False
+        """The disk is full, but for some room in which to clean: what can be removed is."""
+        self.is_held = False
+        """Nothing is cleaned: the log is being read."""
+        self._config = config
+        self._tables = tables
+        self._endpoints = endpoints
+        self._epoch_sequence = 0
+        self._readings: dict[int, _Reading] = {}
+        self._request = 0
+        self._retry: list[int] = []
+        """Endpoints whose messages could not be read."""
+        self._retry_ns: int | None = None
+        self._boundary = 0
+        """The section that is being cleaned ends before this record; 0: none is."""
+        self._is_moving = False
+        self._remove_after = 0
+        """The section may go when this record is on the disk; 0: it is not empty yet."""
+
+    # At the start
+
+    def recover(self, event: Replay) -> None:
+        data = bytes(event.data)
+        at = 0
+        while (at := recover_rows(self._tables, data, event.rows, at)) < len(event.rows):
+            row = event.rows[at]
+            record = data[row["offset"] : row["offset"] + row["size"]]
+            pass_row_of(self._tables, event.rows, at)
+            if record[0] == RECORD_ENDPOINT:
+                self._endpoints.recover(record, int(row["sequence"]))
+            else:
+                self._recover_epoch(record, int(row["sequence"]))
+            at += 1
+
+    def _recover_epoch(self, record: bytes, sequence: int) -> None:
+        self.epoch = int.from_bytes(record[8:16], "little")
+        self.role = "standby" if record[1] & EPOCH_STANDBY else "active"
+        self._tables.next_id = max(self._tables.next_id, int.from_bytes(record[16:24], "little") + 1)
+        since_epoch, since_id = int.from_bytes(record[24:32], "little"), int.from_bytes(record[32:40], "little")
+        self.since = Since(since_epoch, since_id)
+        self.is_partial, self.is_degraded = bool(record[1] & EPOCH_PARTIAL), bool(record[1] & EPOCH_DEGRADED)
+        self._epoch_sequence = sequence
+
+    def start(self, next_sequence: int) -> None:
+        self._tables.next_sequence = next_sequence
+        self.stored_through = next_sequence - 1
+        for number in self._tables.undefined_endpoints():
+            delete_endpoint(self._tables, number)
+        finish_recovery(self._tables)
+
+    # Appending
+
+    def know_of(self, id_highest: int) -> int:
+        """There were messages up to this one, also if they never came here; the next EPOCH record says so. Returns the
+        highest that is known of."""
+        self._tables.next_id = max(self._tables.next_id, id_highest + 1)
+        return self._tables.next_id - 1
+
+    def append_epoch(self, role: Role, epoch: int) -> int:
+        """Returns the record's number."""
+        self.role, self.epoch = role, epoch
+        record = bytearray(EPOCH_SIZE)
+        record[0] = RECORD_EPOCH
+        record[1] = (
+            EPOCH_STANDBY * (role == "standby") | EPOCH_DEGRADED * self.is_degraded | EPOCH_PARTIAL * self.is_partial
+        )
+        record[4:8] = EPOCH_SIZE.to_bytes(4, "little")
+        record[8:16] = epoch.to_bytes(8, "little")
+        record[16:24] = (self._tables.next_id - 1).to_bytes(8, "little")
+        record[24:32] = self.since.epoch.to_bytes(8, "little")
+        record[32:40] = self.since.id.to_bytes(8, "little")
+        self._epoch_sequence = self._tables.append_record(bytes(record))
+        return self._epoch_sequence
+
+    def flush(self) -> list[Instruction]:
+        """What was logged since the last time, for the journal; while the disk is full it waits."""
+        if self.is_troubled or (taken := self._tables.take_log()) is None:
+            return []
+        data, offsets, sizes, first = taken
+        timestamps_ns = numpy.full(len(offsets), self._tables.wall_ns, numpy.int64)
+        return [Append(data, offsets, sizes, timestamps_ns, first, first + len(offsets) - 1)]
+
+    def stored(self, through: int) -> list[Instruction]:
+        self.stored_through = max(self.stored_through, through)
+        if not self._remove_after or self.stored_through < self._remove_after:
+            return []
+        removed = RemoveBefore(self._boundary)
+        self._tables.drop_section()
+        self._boundary = self._remove_after = 0
+        return [removed]
+
+    # Reading
+
+    def fetch(self, endpoint: int, ids: NDArray[numpy.uint64], sequences: NDArray[numpy.uint64]) -> ReadRecords:
+        """Read an endpoint's next messages."""
+        return self._read(_Reading(_Purpose.DELIVER, endpoint, ids), sequences)
+
+    def _read(self, reading: _Reading, sequences: NDArray[numpy.uint64]) -> ReadRecords:
+        request = self.new_request()
+        self._readings[request] = reading
+        return ReadRecords(request, sequences)
+
+    def new_request(self) -> int:
+        self._request += 1
+        return self._request
+
+    def records_read(self, event: RecordsRead, now_ns: int) -> None:
+        reading = self._readings.pop(event.request, None)
+        if reading is None:
+            return
+        found = 0
+        if not event.is_failed:
+            is_moving = reading.purpose is _Purpose.MOVE
+            found = take_records(self._tables, reading.ids, bytes(event.data), event.rows, is_moving)
+        if reading.purpose is _Purpose.MOVE:
+            self._is_moving = False
+        elif found:
+            end_fetch(self._tables, reading.endpoint)
+        else:
+            self._retry.append(reading.endpoint)
+        if not found:
+            self._retry_ns = now_ns + RETRY_NS
+
+    def next_deadline_ns(self) -> int | None:
+        return self._retry_ns
+
+    def tick(self, now_ns: int) -> None:
+        if self._retry_ns is not None and now_ns >= self._retry_ns:
+            for endpoint in self._retry:
+                end_fetch(self._tables, endpoint)
+            self._retry, self._retry_ns = [], None
+
+    # Cleaning
+
+    @property
+    def has_work(self) -> bool:
+        """Whether clean() has something to do at once."""
+        return bool(self._boundary) and not (self._is_moving or self._remove_after or self._retry_ns is not None)
+
+    def clean(self) -> list[Instruction]:
+        """Do the next bit of cleaning, if there is any."""
+        if not self._boundary and not self.is_held:
+            self._boundary = self._section_to_clean()
+        if not self.has_work or self.is_troubled:
+            return []
+        config, tables = self._config, self._tables
+        ids, sequences = move_oldest(tables, config.fetch_messages_max, config.fetch_bytes_max)
+        if len(ids):
+            self._is_moving = True
+            return [self._read(_Reading(_Purpose.MOVE, 0, ids), sequences)]
+        oldest = tables.oldest_section
+        if oldest is not None and oldest[2] == 0:
+            log_publishers(tables, self._boundary)
+            log_consumed(tables)
+            self._endpoints.log_older(self._boundary)
+            self._remove_after = self.append_epoch(self.role, self.epoch)
+        return []
+
+    def _section_to_clean(self) -> int:
+        """Where the oldest section ends, if it is worth cleaning; else 0."""
+        oldest = self._tables.oldest_section
+        if oldest is None:
+            return 0
+        _, boundary, live_count, ended_ns, oldest_live_size = oldest
+        if boundary - 1 > self.stored_through:
+            return 0
+        if self._config.retain_s and self._tables.wall_ns - ended_ns < self._config.retain_s * NS_PER_SECOND:
+            return 0
+        dead_size = self._tables.log_size - self._tables.live_size
+        if self.is_pressed:
+            return boundary if dead_size >= PRESSED_GAIN * oldest_live_size else 0
+        # what every section that goes has logged again, whatever lives in it
+        definitions_size = self._endpoints.log_size + PUBLISHER_SIZE_MAX * self._tables.publisher_count
+        least = max(CLEAN_SECTIONS_MIN * self._config.section_bytes, 2 * definitions_size)
+        return boundary if dead_size > (least if live_count == 0 else max(self._tables.live_size, least)) else 0

@@ -1,0 +1,101 @@
+"""The transactions of a session's publishers (REPL-10). No I/O.
+
+A router rolls back what is open on a link that is lost. Whether a commit that was not answered came before that, the
+router says when the publisher is opened again: it remembers the last one that it committed. That one may not be on its
+disk yet: so its commit is asked for again, and answered when it is. Another router, which took over meanwhile, only
+knows what it was told: what it does not know may have been committed by the one before.
+"""
+
+from collections.abc import Callable
+
+from penstock.assured.core.session.events import Answered, BeginTransaction, EndTransaction, Instruction, Say
+from penstock.assured.core.session.parts import PublisherPart
+from penstock.assured.wire._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.wire.control import Begin, Commit, Ended, Message, Refused, Rollback
+from penstock.base.errors import LocalProtocolError
+
+LOST = "the link to the router was lost before it was committed"
+UNKNOWN = "another router took over before it answered"
+
+
+class Transactions:
+    def __init__(self, out: Callable[[Instruction], None], next_number: Callable[[], int]) -> None:
+        self._out = out
+        self._next_number = next_number
+        self._beginning: dict[int, PublisherPart] = {}  # by number of the request
+        self._failed: dict[PublisherPart, str] = {}  # rolled back already, and why
+        self._ending: dict[PublisherPart, EndTransaction] = {}
+        self._ends: dict[int, EndTransaction] = {}  # by number of the request
+        self._epochs: dict[PublisherPart, int] = {}  # in which the end was asked for first
+        self._last = 0  # numbers are a link's: settlements name nothing else
+
+    def begin(self, event: BeginTransaction, link: int) -> None:
+        part = event.part
+        if part.transaction:
+            raise LocalProtocolError("the publisher has a transaction already", hint="one at a time")
+        self._last = max(self._last, part.transaction_last) + 1
+        part.transaction = part.transaction_last = self._last
+        if not part.handle:
+            self._failed[part] = LOST
+            return
+        number = self._next_number()
+        self._beginning[number] = part
+        self._out(Say(link, Begin(number, part.handle, part.transaction)))
+
+    def end(self, event: EndTransaction, link: int, epoch: int) -> None:
+        part = event.part
+        self._ending[part] = event
+        if part in self._failed:
+            self._ended(part, 0, self._failed[part])
+        elif part.handle:
+            number = self._next_number()
+            self._ends[number] = event
+            self._epochs.setdefault(part, epoch)
+            request = Commit if event.is_commit else Rollback
+            self._out(Say(link, request(number, part.handle, part.transaction)))
+
+    def lose(self, part: PublisherPart) -> None:
+        """Its link is gone. One whose end was not asked for is rolled back."""
+        self._beginning = {number: each for number, each in self._beginning.items() if each is not part}
+        self._ends = {number: each for number, each in self._ends.items() if each.part is not part}
+        if part.transaction and part not in self._ending:
+            self._failed[part] = LOST
+
+    def reopened(self, part: PublisherPart, committed: int, link: int, epoch: int) -> None:
+        """The router says which transaction of the publisher was the last that it took the commit of."""
+        event = self._ending.get(part)
+        if event is not None and event.is_commit and committed == part.transaction:
+            part.outbox.pass_over(part.transaction)
+            self.end(event, link, epoch)
+        elif event is not None and event.is_commit and self._epochs.get(part, epoch) != epoch:
+            self._end(part, 0, Refused("unknown", UNKNOWN))
+        elif event is not None:
+            self._ended(part, 0, LOST)
+        elif part.transaction:  # its messages are not sent again
+            part.outbox.end_transaction(part.transaction, OUTCOME_TRANSACTION)
+
+    def answered(self, number: int, message: Message) -> bool:
+        """Whether that was the answer to something here."""
+        if (part := self._beginning.pop(number, None)) is not None:
+            if isinstance(message, Refused):
+                self._failed[part] = message.reason
+            return True
+        event = self._ends.pop(number, None)
+        if event is None:
+            return False
+        if isinstance(message, Ended) and message.outcome == "committed":
+            self._ended(event.part, message.treatment or OUTCOME_STORED, "")
+        else:
+            why = message.reason if isinstance(message, Refused) else getattr(message, "why", "")
+            self._ended(event.part, 0, why)
+        return True
+
+    def _ended(self, part: PublisherPart, treatment: int, why: str) -> None:
+        self._end(part, treatment, Ended(0, "committed" if treatment else "rolled_back", treatment, why))
+
+    def _end(self, part: PublisherPart, treatment: int, answer: Ended | Refused) -> None:
+        event = self._ending.pop(part)
+        self._failed.pop(part, None)
+        self._epochs.pop(part, None)
+        part.end_transaction(treatment)
+        self._out(Answered(event.token, answer))

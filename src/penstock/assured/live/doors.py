@@ -1,0 +1,316 @@
+"""The links of a live message router: bytes between sockets and its core, in the loop's thread.
+
+The first message of a client that connects, its login, is looked at here: so nobody gets further who may not. After
+that, data frames go to the core as they come, many at a time, and control messages one by one.
+"""
+
+import asyncio
+import select
+import ssl
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.assured.live.desk import Desk, Rights, refusal_of
+from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.wire._frames import FrameSplitter
+from penstock.assured.wire.control import (
+    ASSURED,
+    MESSAGE_SIZE_MAX,
+    Login,
+    Message,
+    Refused,
+)
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.net._tcp import Receiver
+from penstock.net.config import ControlConfig
+from penstock.net.control import (
+    ErrorMessage,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    UnknownMessageError,
+    encode_session,
+)
+from penstock.net.framing import encode_frame
+from penstock.net.link import Link, LinkServer, end_links
+from penstock.net.secret import Secret
+from penstock.net.session import Peer
+
+LOGIN_SIZE_MAX = 131_072
+LOGIN_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+LOOK_OUT_NS = 100_000
+"""For the next message of a client that waited for the last one, and comes again at once."""
+
+log = logger("assured.links")
+
+
+class Switchboard(Protocol):
+    """What becomes of what clients say."""
+
+    def arrived(self, link: int, login: Login, rights: Rights) -> None: ...
+
+    def said(self, link: int, message: Message) -> None: ...
+
+    def brought(self, link: int, data: bytes) -> None: ...
+
+    def left(self, link: int) -> None: ...
+
+
+class _Client:
+    """Somebody who has connected. Without a number, it has not logged in."""
+
+    def __init__(self, peer: Peer, now: float) -> None:
+        self.peer = peer
+        self.splitter = FrameSplitter(LOGIN_SIZE_MAX)
+        self.heard = now
+        self.patience: asyncio.TimerHandle | None = None
+
+
+class RouterLinks:
+    """From start() to close()."""
+
+    def __init__(
+        self,
+        config: RouterNodeConfig,
+        desk: Desk,
+        switchboard: Switchboard,
+        *,
+        secret: Secret | None,
+        tls: ssl.SSLContext | None,
+        counters: Counters,
+        is_crowded: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._desk = desk
+        self._switchboard = switchboard
+        self.counters = counters
+        self._is_crowded = is_crowded
+        self._limits = ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max)
+        self._clients: dict[Link, _Client] = {}
+        self._links: dict[int, Link] = {}
+        self._held: set[Link] = set()
+        self._answered: Link | None = None
+        self._is_prompt = False  # the client that was answered last has come again at once
+        self._answered_ns = 0
+        self.receiver = Receiver(LOOK_OUT_NS)
+        self.ears = select.epoll()
+        """Has something when a client speaks."""
+
+        self._last = 0
+        self._looking: asyncio.TimerHandle | None = None
+        self._server = LinkServer(
+            ASSURED,
+            self,
+            node=config.name,
+            host=config.control.host,
+            port=config.control.port,
+            secret=secret,
+            tls=tls,
+            config=self._limits,
+            counters=counters,
+        )
+
+    async def bind(self) -> None:
+        """Before start(): the port is ours, and nobody gets in yet."""
+        await self._server.bind()
+
+    async def start(self) -> None:
+        await self._server.start()
+        self._look()
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        await end_links(set(self._clients), self._limits.linger_ms)
+        await self._server.close()
+        self.ears.close()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def count(self) -> int:
+        return len(self._links)
+
+    # For the router
+
+    def say(self, number: int, message: Message) -> None:
+        if (link := self._links.get(number)) is not None:
+            self._write(link, encode_frame(ASSURED.encode(message, MESSAGE_SIZE_MAX)))
+
+    def send(self, number: int, data: bytes) -> None:
+        if (link := self._links.get(number)) is not None:
+            self._answered, self._answered_ns = link, time.monotonic_ns()
+            link.write_now(data)
+            self._check_pace(link)
+
+    @property
+    def prompt(self) -> Link | None:
+        """Of the client that was answered last, if it waits for each of its messages and comes again at once."""
+        return self._answered if self._is_prompt else None
+
+    def is_between(self, link: Link) -> bool:
+        """Whether nothing is half said or half answered there."""
+        return link.is_clear and link not in self._held and self._clients[link].splitter.is_between
+
+    def look_out(self) -> None:
+        """Its next message is expected."""
+        if self._is_prompt and self._answered is not None:
+            self._is_prompt = self._answered.look_out(self.receiver)
+
+    def attended(self, link: Link, rest: bytes, *, is_prompt: bool) -> None:
+        """It was served without us; `rest` is what it said at last."""
+        if (client := self._clients.get(link)) is None:
+            return
+        self._answered_ns = time.monotonic_ns()
+        client.heard = self._answered_ns / NS_PER_SECOND
+        self._is_prompt = is_prompt
+        if rest:
+            link.data_received(rest)
+
+    def _write(self, link: Link, data: bytes) -> None:
+        link.write(data)
+        self._check_pace(link)
+
+    def _check_pace(self, link: Link) -> None:
+        """Whoever asks and does not read what is answered is not waited for, either."""
+        if not link.is_writable and link.transport.get_write_buffer_size() > self._config.sends_bytes_max:
+            self.counters.add("connections_closed", cause=Cause.SLOW)
+            log.warning("client_is_slow", client=self._desk.name_of(link.number), address=link.address)
+            link.abort()
+
+    def refuse(self, number: int, refusal: Refused) -> None:
+        """End a link with these last words."""
+        if (link := self._links.get(number)) is not None:
+            self._refuse(link, refusal)
+
+    def dismiss(self, number: int, farewell: Message) -> None:
+        """End a link, with what has not left yet: then without a word."""
+        if (link := self._links.get(number)) is None:
+            return
+        if link.transport.get_write_buffer_size():
+            link.abort()
+        else:
+            self.say(number, farewell)
+            link.close()
+
+    def numbers(self) -> list[int]:
+        return list(self._links)
+
+    def release(self) -> None:
+        """Take from all clients again."""
+        for link in self._held:
+            link.resume()
+        self._held.clear()
+
+    # What links tell
+
+    def opened(self, link: Link, peer: Peer) -> None:
+        self.ears.register(link.socket_fd, select.EPOLLIN)
+        client = self._clients[link] = _Client(peer, time.monotonic())
+        client.patience = asyncio.get_running_loop().call_later(LOGIN_SECONDS, self._lose_patience, link)
+
+    def received(self, link: Link, data: bytes) -> None:
+        client = self._clients.get(link)
+        if client is None:
+            return
+        now_ns = time.monotonic_ns()
+        client.heard = now_ns / NS_PER_SECOND
+        if link is self._answered:
+            self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
+        try:
+            for is_data, piece in client.splitter.feed(data):
+                if link not in self._clients:  # it was refused meanwhile
+                    return
+                if is_data:
+                    self._take_data(link, piece)
+                else:
+                    self._take_message(link, client, piece)
+            if client.splitter.failure:
+                raise FrameError(client.splitter.failure)
+        except PenstockError as error:
+            self._refuse(link, refusal_of(error))
+
+    def _take_data(self, link: Link, data: bytes) -> None:
+        if not link.number:
+            raise RemoteProtocolError("the first message is a login")
+        self._switchboard.brought(link.number, data)
+        if self._is_crowded() and link not in self._held:
+            self._held.add(link)
+            link.pause()
+
+    def _take_message(self, link: Link, client: _Client, payload: bytes) -> None:
+        try:
+            message = ASSURED.decode(payload)
+        except UnknownMessageError:
+            self.counters.add("messages_skipped", cause=Cause.MESSAGE)
+            return
+        match message:
+            case Login() if not link.number:
+                self._log_in(link, client, message)
+            case Ping(t1):
+                now_ns = time.time_ns()
+                self._write(link, encode_frame(encode_session(Pong(t1, now_ns, now_ns))))
+            case Pong():
+                pass
+            case ErrorMessage() | Goodbye():
+                link.close()
+            case Login() | Hello() | Proof():
+                raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+            case _ if not link.number:
+                raise RemoteProtocolError("the first message is a login")
+            case _:
+                self._switchboard.said(link.number, message)
+
+    def _log_in(self, link: Link, client: _Client, login: Login) -> None:
+        self._last += 1
+        rights = self._desk.admit(self._last, login, client.peer, time.time_ns())
+        if client.patience is not None:
+            client.patience.cancel()
+        link.number = self._last
+        self._links[link.number] = link
+        client.splitter.allow_more()
+        self._switchboard.arrived(link.number, login, rights)
+
+    def writable(self, link: Link) -> None:
+        """What may wait for a client is bounded by its flows, and by sends_bytes_max."""
+
+    def lost(self, link: Link, error: PenstockError) -> None:
+        client = self._clients.pop(link, None)
+        if client is not None and client.patience is not None:
+            client.patience.cancel()
+        self._held.discard(link)
+        if link is self._answered:
+            self._answered = None
+        if self._links.pop(link.number, None) is not None:
+            say = log.debug if link.is_closing else log.info  # else it was turned away, as clients are in a switch
+            say("client_left", client=self._desk.name_of(link.number), address=link.address, why=str(error))
+            self._desk.leave(link.number)
+            self._switchboard.left(link.number)
+
+    def _refuse(self, link: Link, refusal: Refused) -> None:
+        log.warning("client_refused", address=link.address, code=refusal.code, reason=refusal.reason)
+        self.counters.add("requests_refused", cause=refusal.code)
+        link.write(encode_frame(ASSURED.encode(refusal, MESSAGE_SIZE_MAX)))
+        link.close()
+
+    def _lose_patience(self, link: Link) -> None:
+        self._refuse(link, Refused("protocol", f"there was no login within {LOGIN_SECONDS:g} s"))
+
+    def _look(self) -> None:
+        """End the links of those who are silent for too long; they would say so if they lived."""
+        before = time.monotonic() - self._config.silence_ms / 1_000
+        for link, client in list(self._clients.items()):
+            if link.number and client.heard < before and link not in self._held:
+                log.warning("client_is_silent", client=client.peer.node, address=link.address)
+                self.counters.add("connections_closed", cause=Cause.SILENT)
+                link.abort()
+        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)

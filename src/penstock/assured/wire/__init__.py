@@ -1,0 +1,2 @@
+"""The wire format between clients and message routers: data frames (frames.py, _layout.pxd), control messages
+(control.py). docs/protocol/assured.md describes it."""

@@ -1,0 +1,140 @@
+"""Data frames of assured messaging with names for their parts (docs/protocol/assured.md).
+
+The compiled parts of routers and clients read and write them in place; this is for whoever looks at them in Python.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from typing_extensions import Buffer
+
+from penstock.assured.wire._frames import (
+    FrameSplitter,
+    check_frames,
+    encode_acknowledge,
+    encode_credit,
+    encode_deliver,
+    encode_publish,
+    encode_settle,
+    take_apart,
+)
+from penstock.assured.wire._layout import (
+    KIND_ACKNOWLEDGE,
+    KIND_CREDIT,
+    KIND_DELIVER,
+    KIND_PUBLISH,
+    KIND_SETTLE,
+    PRIORITY_DEFAULT,
+)
+
+__all__ = [
+    "Acknowledge",
+    "Credit",
+    "Deliver",
+    "Delivered",
+    "Frame",
+    "FrameSplitter",
+    "Publish",
+    "Published",
+    "Run",
+    "Settle",
+    "check_frames",
+    "decode_frames",
+    "encode_acknowledge",
+    "encode_credit",
+    "encode_deliver",
+    "encode_publish",
+    "encode_settle",
+]
+
+
+class Published(NamedTuple):
+    """A message on its way to the router."""
+
+    topic: bytes
+    payload: bytes
+    priority: int = PRIORITY_DEFAULT
+    flags: int = 0
+    model_id: int = 0
+    model_version: int = 0
+    ttl_ms: int = 0
+
+
+class Delivered(NamedTuple):
+    """A message on its way to a consumer."""
+
+    id: int
+    topic: bytes
+    payload: bytes
+    priority: int = PRIORITY_DEFAULT
+    flags: int = 0
+    model_id: int = 0
+    model_version: int = 0
+    deliveries: int = 0
+    published_ns: int = 0
+    publisher: int = 0
+    number: int = 0
+    given_up_by: int = 0
+    """The endpoint's number; `flags` say why."""
+
+
+class Run(NamedTuple):
+    """From the first to the last, both counted: of a publisher's numbers with their outcome, of ids with what becomes
+    of them."""
+
+    first: int
+    last: int
+    what: int
+    limit: int = 0
+    endpoint: int = 0
+    """Of an outcome: the endpoint that is full, and which of its limits."""
+
+
+class Publish(NamedTuple):
+    publisher: int
+    transaction: int
+    first_number: int
+    messages: list[Published]
+
+
+class Acknowledge(NamedTuple):
+    publisher: int
+    runs: list[Run]
+
+
+class Deliver(NamedTuple):
+    flow: int
+    messages: list[Delivered]
+
+
+class Settle(NamedTuple):
+    flow: int
+    transaction: int
+    runs: list[Run]
+
+
+class Credit(NamedTuple):
+    flow: int
+    total: int
+
+
+Frame: TypeAlias = Publish | Acknowledge | Deliver | Settle | Credit
+
+
+def decode_frames(frames: Buffer) -> list[Frame]:
+    """What data frames say, one after another, each with its length; RemoteProtocolError if they are not good."""
+    return [_named(each) for each in take_apart(frames)]
+
+
+def _named(parts: tuple[Any, ...]) -> Frame:
+    kind, *_, last = parts
+    head: Any = parts[1:-1]
+    if kind == KIND_PUBLISH:
+        return Publish._make((*head, [Published(*each) for each in last]))
+    if kind == KIND_DELIVER:
+        return Deliver._make((*head, [Delivered(*each) for each in last]))
+    if kind == KIND_ACKNOWLEDGE:
+        return Acknowledge._make((*head, [Run(*each) for each in last]))
+    if kind == KIND_SETTLE:
+        return Settle._make((*head, [Run(*each) for each in last]))
+    assert kind == KIND_CREDIT
+    return Credit._make((*head, last))
