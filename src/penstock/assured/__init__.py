@@ -3,8 +3,12 @@
 A publisher's message is matched, stored in the journal, queued to every endpoint that wants it, and only then
 acknowledged; consumers settle what they got, and a message that all endpoints have settled is deleted. A second router
 mirrors the first and can take over. It is not a distribution tree (penstock.tree): nothing is conflated or expires
-unless somebody says so. Read events.py first, then core.py; _layout.pxd for what is on the wire, _tables.pxd for what
-is in memory, _records.pxd for what is on the disk.
+unless somebody says so.
+
+core/      state machines and compiled kernels, no I/O
+live/      routers and witnesses on sockets and disks
+client/    what applications import
+wire/      data frames and control messages
 """
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
