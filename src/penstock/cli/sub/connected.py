@@ -1,43 +1,61 @@
-"""`penstock sub --connect`: what a subscription through an administration server brings."""
+"""`penstock sub --connect`: a subscription through an administration server."""
 
 import sys
-from pathlib import Path
+from typing import cast, get_args
 
 import msgspec
 
+from penstock.base.errors import ConfigurationError
+from penstock.cli.channel import INTERFACE
 from penstock.cli.interrupt import interruptible
 from penstock.cli.readable import printable
-from penstock.cli.showing import EVERYTHING, Shown, show_session, write_told
+from penstock.cli.sub.options import SubOptions
+from penstock.cli.sub.output import show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
+from penstock.filter.application.finding import AUTO
+from penstock.filter.control import Wish
 from penstock.middleware import Discontinuity, LossReceipt
 
 
-def show_subscription(
-    url: str,
-    credentials: Path,
-    topics: list[str],
-    *,
-    where: str | None,
-    image: bool,
-    transport: Transport,
-    interface: str | None,
-    config: ClientConfig,
-    shown: Shown,
-) -> None:
+def show_subscription(options: SubOptions) -> None:
+    assert options.connect is not None
+    credentials = options.needed_credentials()
+    _refuse_channel_options(options)
+    if options.transport not in get_args(Transport):
+        raise ConfigurationError(f"{options.transport!r} is no transport", hint="use auto, multicast or tcp")
+    transport = cast(Transport, options.transport)
+    interface = None if options.interface == INTERFACE else options.interface
+    config = ClientConfig(filter=options.filter_place or AUTO, filter_delivery=cast(Wish, options.delivery))
     with (
         interruptible() as interrupt,
-        connect(url, credentials=credentials, interface=interface, config=config) as client,
-        client.subscribe(*(topics or [EVERYTHING]), where=where, image=image, transport=transport) as subscription,
+        connect(options.connect, credentials=credentials, interface=interface, config=config) as client,
+        client.subscribe(
+            *options.topics, where=options.where, image=options.image, transport=transport
+        ) as subscription,
     ):
-        subscription.on_session = lambda event: show_session(event, shown.is_json)
-        shown.follow(
+        subscription.on_session = lambda event: show_session(event, options.json)
+        options.output.follow(
             subscription.next,
             interrupt,
             losing=subscription,
             tell=_write_receipt,
             summary=lambda seconds: _summary(subscription, seconds),
+        )
+
+
+def _refuse_channel_options(options: SubOptions) -> None:
+    if (
+        options.latency
+        or options.loss
+        or options.spin
+        or options.from_start
+        or options.group_map
+        or options.accept != "live"
+    ):
+        raise ConfigurationError(
+            "--latency, --loss, --spin, --from-start, --map and --accept are for channels, not for --connect"
         )
 
 

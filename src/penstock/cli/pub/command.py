@@ -14,10 +14,10 @@ from penstock.base.errors import ConfigurationError, ModelError, PenstockError
 from penstock.base.limits import MESSAGE_SIZE_MAX
 from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
 from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.cli.lines import numbered_lines
 from penstock.cli.model import find_model
-from penstock.cli.publishing import publishing
-from penstock.cli.treed import TreeOutput, opened_publisher
+from penstock.cli.pub.lines import numbered_lines
+from penstock.cli.pub.publisher import publishing
+from penstock.cli.pub.tree import TreeOutput, opened_publisher
 from penstock.demo.generator import TickGenerator
 from penstock.demo.schedule import Schedule
 from penstock.middleware import OutgoingBatch

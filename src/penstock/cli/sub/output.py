@@ -11,7 +11,7 @@ import msgspec
 from penstock.capture.reading import Readable
 from penstock.cli.interrupt import Interrupt
 from penstock.cli.readable import harmless_json, printable
-from penstock.cli.show import PAYLOAD_SHOWN_MAX, shown_value
+from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage
 from penstock.engine._event import Event, EventKind
 from penstock.engine.application import UnreadRecord, Withdrawn
@@ -34,7 +34,7 @@ class Losing(Protocol):
     def losses(self) -> Sequence[Any]: ...
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True):
     """How a subscription is shown, and how much of it."""
 
     is_json: bool
