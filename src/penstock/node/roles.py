@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
 from penstock.base.log import configure, logger

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig

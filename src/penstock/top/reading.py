@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.assured.core.lease.voting import VOTERS
+from penstock.assured.core.lease.protocol import VOTERS
 from penstock.assured.live.status import Replication, RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
