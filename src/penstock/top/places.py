@@ -100,6 +100,8 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     if isinstance(config, AdminConfig | ConsoleConfig):
         if config.certificate:
             certificate = str(directory / config.certificate)
+        if config.metrics_access.token_file:
+            token_file = str(directory / config.metrics_access.token_file)
     elif not isinstance(config, PlayerConfig) and config.metrics_access.certificate:
         certificate = str(directory / config.metrics_access.certificate)
         token_file = str(directory / config.metrics_access.token_file)
