@@ -35,7 +35,7 @@ from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 if TYPE_CHECKING:
     from penstock.admin.driver import AdminServer

@@ -45,7 +45,7 @@ from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 START_SECONDS = 180.0
 """How long a node may take to come up."""

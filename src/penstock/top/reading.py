@@ -16,7 +16,7 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.places import Place
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"

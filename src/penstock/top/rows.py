@@ -16,7 +16,7 @@ from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
 from penstock.top.reading import Reading, Status
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 LOST = ("messages_lost", "source_messages_lost")
 """Counters whose sum a node's row shows."""

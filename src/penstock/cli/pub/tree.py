@@ -8,7 +8,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.client import connect
 from penstock.middleware import OutgoingBatch
 from penstock.model import Message
-from penstock.tree.application import StreamPublisher, open_publisher
+from penstock.tree.client import StreamPublisher, open_publisher
 
 FLUSH_SECONDS = 10.0
 

@@ -14,11 +14,11 @@ from penstock.cli.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import write_told
 from penstock.client import connect
-from penstock.tree.application import Receipt, StreamSubscription, open_stream
-from penstock.tree.application.subscription import Since
+from penstock.tree.client import Receipt, StreamSubscription, open_stream
+from penstock.tree.client.subscription import Since
 from penstock.tree.config import duration_s
-from penstock.tree.control import Class
-from penstock.tree.infostream import Info
+from penstock.tree.core.control import Class
+from penstock.tree.core.infostream import Info
 
 
 def parse_since(text: str) -> Since:
