@@ -215,11 +215,11 @@ async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) ->
     from penstock.plant.live import live_node
 
     node = live_node(config)
-    await node.start()
+    await node.node.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
-    tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
+    tell(Ready(f"{config.control.host}:{node.control_port}", node.node.url))
     with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
-        await node.run(stop)
+        await node.node.run(stop)
 
 
 async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: asyncio.Event) -> None:
