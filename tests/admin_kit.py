@@ -12,8 +12,18 @@ from penstock.admin import AdminConfig, AdminLimits
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant, PrivateKey, Token, TokenSigner
-from penstock.security.brokering import AdapterRegistration, ModelReference, SourceStreamName
+from penstock.security.brokering import (
+    AdapterHeartbeat,
+    AdapterRegistration,
+    Brokered,
+    KeysChanged,
+    ModelReference,
+    SourceStreamName,
+)
+from penstock.security.client import AdminClient
 from penstock.security.proof import SecretVerifier
+from penstock.security.sealing import StreamKey
+from waiting import wait_until
 
 SECRETS = {name: f"the secret of {name}".encode() for name in ("alice", "bob", "dora", "old")}
 _HAVE_KEYS = ("carol", "root", "feed", "pair", "filter", "quill")
@@ -84,6 +94,30 @@ def config(directory: Path, **values: Any) -> AdminConfig:
         policy.write_text(policy_text())
     values = {"limits": AdminLimits(key_grace_s=0.0), "port": 0, **values}
     return AdminConfig(directory=str(directory / "state"), policy=str(policy), **values)
+
+
+def confirm_keys(feed: AdminClient, *adapters: str) -> list[StreamKey]:
+    """What adapters do: hold the stream keys that events brought, and confirm them and all events. The keys."""
+    events = feed.events(0, wait_s=0).events
+    keys = [key for each in events if isinstance(each.body, KeysChanged) for key in each.body.keys]
+    for adapter in adapters or ("a",):
+        key_ids = [key.key_id for key in keys]
+        feed.heartbeat(AdapterHeartbeat(feed="itch", adapter=adapter, term=0, key_ids=key_ids))
+    feed.events(events[-1].number if events else 0, wait_s=0)
+    return keys
+
+
+def begun(client: AdminClient, topics: list[str]) -> Brokered:
+    """A subscription to a sealed feed whose adapters run, as soon as the client has its keys."""
+    held = client.subscribe(topics)
+
+    def has_keys() -> bool:
+        nonlocal held
+        held = client.renew(held.subscription_id)
+        return bool(held.streams and held.streams[0].keys)
+
+    wait_until(has_keys, "the keys of the subscription")
+    return held
 
 
 def registration(**values: Any) -> AdapterRegistration:

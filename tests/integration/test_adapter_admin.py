@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from admin_kit import config, credentials, credentials_file
+from admin_kit import begun, config, credentials, credentials_file
 from integration.feed_kit import Feed, running_feed
 from integration.relay import Relay
 from integration.test_adapter import contents, until
@@ -221,8 +221,8 @@ def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut
         ):
             (adapter,) = feed.adapters
             wait_for(lambda: adapter.status().is_registered, "the adapter is registered")
-            revoked = Listener(receiver, alice.subscribe(["md.us.eq.>"]).streams[0].keys)
             bob.subscribe(["md.us.eq.>"])
+            revoked = Listener(receiver, begun(alice, ["md.us.eq.>"]).streams[0].keys)
             wait_for(lambda: revoked.listen(1) and revoked.opened > 100, "messages that alice can read")
             relay.cut()
             root.revoke("alice", "left the firm")
@@ -241,7 +241,7 @@ def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut
 
             relay.heal()
             wait_for(lambda: adapter.status().sealing_trouble == "", "another lease")
-            entitled = Listener(receiver, bob.subscribe(["md.us.eq.>"]).streams[0].keys)
+            entitled = Listener(receiver, begun(bob, ["md.us.eq.>"]).streams[0].keys)
             wait_for(lambda: entitled.listen(1) and entitled.opened > 100, "messages that bob can read")
             wait_for(lambda: revoked.listen(1) and revoked.unopened > 100, "messages that alice cannot read")
             assert revoked.opened == opened
@@ -251,7 +251,7 @@ def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut
 def test_a_sealed_feed_is_open_only_to_who_holds_the_key(tmp_path: Path) -> None:
     with plant(tmp_path, sealed=True) as (feed, url, _):
         with AdminClient.connect(url, credentials("alice")) as alice:
-            brokered = alice.subscribe(["md.us.eq.>"])
+            brokered = begun(alice, ["md.us.eq.>"])
         with MulticastReceiver(feed.channels) as receiver:
             alice_hears = Listener(receiver, brokered.streams[0].keys)
             wait_for(lambda: alice_hears.listen(10) and alice_hears.opened >= 100, "messages that alice can read")

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin_kit import KEYS, RULES, SECRETS, config, credentials, policy_text, registration
+from admin_kit import KEYS, RULES, SECRETS, config, confirm_keys, credentials, policy_text, registration
 from certificates import make_certificate
 from penstock.admin import AdminLimits
 from penstock.admin.driver import AdminServer
@@ -34,8 +34,6 @@ from penstock.base.errors import (
     RevokedError,
     UnreachableError,
 )
-from penstock.net.page_access import PageTokenConfig
-from penstock.net.secret import write_private
 from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
 from penstock.security import brokering as b
 from penstock.security.brokering import AdapterHeartbeat, AuthenticationChanged, KeysChanged, Revoked
@@ -110,10 +108,10 @@ def test_a_subscription_from_login_to_cancellation(own: AdminServer) -> None:
 @pytest.mark.spec("ADM-5", "ADM-7")
 def test_a_waiting_client_hears_of_its_revocation_at_once(own: AdminServer) -> None:
     with client(own, "feed") as adapter, client(own, "alice") as alice, client(own, "root") as root:
-        registered = adapter.register(registration(sealed=True))
-        brokered = alice.subscribe(["md.us.eq.>"])
         bob = client(own, "bob")
-        entitled = bob.subscribe(["md.us.eq.>"])
+        held = [each.subscribe(["md.us.eq.>"]).subscription_id for each in (alice, bob)]
+        registered = adapter.register(registration(sealed=True))
+        brokered, entitled = alice.renew(held[0]), bob.renew(held[1])
         found: dict[str, Any] = {}
 
         def wait() -> None:
@@ -143,7 +141,15 @@ def test_a_waiting_client_hears_of_its_revocation_at_once(own: AdminServer) -> N
         with pytest.raises(RevokedError, match="left the firm"):
             alice.subscribe(["md.us.eq.>"])
         root.restore("alice")
-        assert alice.subscribe(["md.us.eq.>"]).streams[0].keys
+        again = alice.subscribe(["md.us.eq.>"])
+        assert again.streams[0].keys == []
+
+        def given() -> list[int]:
+            confirm_keys(adapter)
+            return [each.key_id for each in alice.renew(again.subscription_id).streams[0].keys]
+
+        wait_until(lambda: bool(given()), "a key for alice")
+        assert given() == [1, new.key_id + 1], "not the key that was in use while alice had no right"
         bob.close()
 
 
@@ -377,8 +383,10 @@ def test_the_policy_is_exchanged_while_running(own: AdminServer) -> None:
 def test_no_secret_is_ever_logged(tmp_path: Path, lines: io.StringIO) -> None:
     log.configure(style="json", level="DEBUG", stream=lines)
     with AdminServer(config(tmp_path)) as server, client(server, "feed") as adapter, client(server, "alice") as alice:
+        subscription_id = alice.subscribe(["md.us.eq.>"]).subscription_id
         registered = adapter.register(registration(sealed=True))
-        brokered = alice.subscribe(["md.us.eq.>"])
+        brokered = alice.renew(subscription_id)
+        assert brokered.streams[0].keys == registered.keys
         session = alice.login()
         with pytest.raises(NotEntitledError):
             alice.subscribe(["fx.>"])
@@ -461,9 +469,7 @@ def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     with pytest.raises(ConfigurationError, match="no TLS"):
         config(tmp_path, host="0.0.0.0")
-    write_private(tmp_path / "page.token", b"a-token-of-the-operator")
-    access = PageTokenConfig(token_file=str(tmp_path / "page.token"))
-    tls = config(tmp_path, host="0.0.0.0", certificate=str(certificate), private_key=str(key), metrics_access=access)
+    tls = config(tmp_path, host="0.0.0.0", certificate=str(certificate), private_key=str(key))
     with AdminServer(tls) as server:
         url = f"penstocks://localhost:{server.port}"
         trusting = Credentials("alice", secret=SECRETS["alice"], ca_file=certificate)

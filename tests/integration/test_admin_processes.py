@@ -51,9 +51,10 @@ def test_a_server_that_was_killed_forgets_nothing(tmp_path: Path) -> None:
     path = document(tmp_path / "admin.toml", config(tmp_path))
     with serving(path) as (first, url):
         adapter = AdminClient.connect(url, credentials("feed"))
-        registered = adapter.register(registration(sealed=True))
         alice, bob = (AdminClient.connect(url, credentials(name)) for name in ("alice", "bob"))
-        lost, kept = alice.subscribe(["md.us.eq.>"]), bob.subscribe(["md.us.eq.>"])
+        held = [each.subscribe(["md.us.eq.>"]).subscription_id for each in (alice, bob)]
+        registered = adapter.register(registration(sealed=True))
+        lost, kept = alice.renew(held[0]), bob.renew(held[1])
         root = AdminClient.connect(url, credentials("root"))
         root.revoke("alice", "left the firm")
         before = root.status()
@@ -135,8 +136,10 @@ def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> 
         alice = AdminClient.connect(pair.url, credentials("alice"))
         adapter = AdminClient.connect(pair.url, credentials("feed"))
         root = AdminClient.connect(pair.url, credentials("root"))
+        subscription_id = alice.subscribe(["md.us.eq.>"]).subscription_id
         registered = adapter.register(registration(sealed=True))
-        brokered = alice.subscribe(["md.us.eq.>"])
+        brokered = alice.renew(subscription_id)
+        assert brokered.streams[0].keys == registered.keys
         root.revoke("bob", "was never here")
         number = root.status().change_number
         wait_until(lambda: getattr(status_of(pair.urls[1]), "change_number", 0) >= number, "the standby to follow")

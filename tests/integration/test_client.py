@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import penstock
-from admin_kit import config, credentials, credentials_file
+from admin_kit import config, confirm_keys, credentials, credentials_file
 from client_kit import (
     QUOTE,
     STREAM_ID,
@@ -50,7 +50,7 @@ from penstock.middleware.unicast import (
 )
 from penstock.model import MessageModel
 from penstock.net.udp import free_channel
-from penstock.security import Sealer
+from penstock.security import Sealer, StreamKey
 from penstock.security.brokering import BrokeredStream
 from penstock.security.client import AdminClient
 from penstock.wire import OriginFlag
@@ -65,6 +65,18 @@ A_ID, B_ID = 11, 12
 def alice(server: AdminServer) -> Iterator[Client]:
     with penstock.connect(server.url, credentials=credentials("alice")) as client:
         yield client
+
+
+def key_in_use(feed: AdminClient, subscription: Subscription, *adapters: str) -> StreamKey:
+    """Play the adapters of a sealed feed until a new subscription has begun; the stream key that it begins with."""
+
+    def has_begun() -> bool:
+        confirm_keys(feed, *(adapters or ("adapter-0",)))
+        assert subscription.next(0.01) is None
+        return bool(subscription._lines)
+
+    wait_until(has_begun, "the begin of the subscription")
+    return confirm_keys(feed, *(adapters or ("adapter-0",)))[-1]
 
 
 def take(subscription: Subscription, count: int, seconds: float = 120) -> list[Any]:
@@ -283,9 +295,9 @@ def test_after_a_takeover_a_client_asks_for_everything_anew(server: AdminServer,
 def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: AdminServer, feed: AdminClient) -> None:
     channel = free_channel()
     registered = feed.register(registered_on(channel, A_ID, sealed=True))
-    sealer = Sealer(registered.keys[-1], A_ID, 1)
     with penstock.connect(server.url, credentials=credentials("alice")) as alice:
         subscription = alice.subscribe("md.us.eq.>", where="bid_size <> 2")
+        sealer = Sealer(key_in_use(feed, subscription), A_ID, 1)
         with adapter_on(channel, A_ID, feed) as publisher:
             publisher.publish_batch(Originated(AAPL, [1, 2, 3], sealer=sealer))
             assert [each.bid_size for each in take(subscription, 2)] == [1, 3]
@@ -295,16 +307,20 @@ def test_sealed_messages_are_opened_with_the_keys_that_were_granted(server: Admi
             publisher.publish_batch(forged)
             assert [each.bid_size for each in take(subscription, 1)] == [5]
             assert subscription.statistics().unreadable == 1
+            publisher.publish_batch(Originated(AAPL, [6], sealer=Sealer(registered.keys[-1], A_ID, 1)))
+            publisher.publish_batch(Originated(AAPL, [7], sealer=sealer))
+            assert [each.bid_size for each in take(subscription, 1)] == [7]
+            assert subscription.statistics().unreadable == 2, "an adapter seals with a key from before the subscription"
 
 
 @pytest.mark.spec("ADM-7", "SUB-4")
 def test_who_sends_into_a_sealed_stream_without_its_key_is_not_heard(server: AdminServer, feed: AdminClient) -> None:
     channel = free_channel()
-    registered = feed.register(registered_on(channel, A_ID, sealed=True))
+    feed.register(registered_on(channel, A_ID, sealed=True))
     feed.register(registered_on(channel, B_ID, index=1, sealed=True))
-    sealer = Sealer(registered.keys[-1], A_ID, 1)
     with penstock.connect(server.url, credentials=credentials("alice")) as alice:
         subscription = alice.subscribe("md.us.eq.>")
+        sealer = Sealer(key_in_use(feed, subscription, "adapter-0", "adapter-1"), A_ID, 1)
         with adapter_on(channel, A_ID, feed) as publisher, adapter_on(channel, B_ID, feed) as stranger:
             publisher.publish_batch(Originated(AAPL, [1], sealer=sealer))
             assert [each.seq for each in take(subscription, 1)] == [1]
@@ -326,11 +342,13 @@ def test_a_message_waits_for_its_key_and_what_follows_waits_with_it(server: Admi
     ):
         subscription = alice.subscribe("md.us.eq.>")
         bob.subscribe("md.us.eq.>")
+        used = key_in_use(feed, subscription)
         root.revoke("bob", "of no more use")
         events = feed.events(registered.events_after).events
-        (new,) = [key for each in events if hasattr(each.body, "keys") for key in each.body.keys]
+        *_, new = [key for each in events if hasattr(each.body, "keys") for key in each.body.keys]
         publisher.publish_batch(Originated(AAPL, [1], sealer=Sealer(new, A_ID, 1)))
-        publisher.publish_batch(Originated(AAPL, [2], sealer=Sealer(registered.keys[-1], A_ID, 1)))
+        publisher.publish_batch(Originated(AAPL, [2], sealer=Sealer(used, A_ID, 1)))
+        assert new.key_id > used.key_id
         assert [each.bid_size for each in take(subscription, 2)] == [1, 2]
 
 

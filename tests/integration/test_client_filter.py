@@ -11,7 +11,7 @@ from admin_kit import credentials, credentials_file
 from client_kit import QUOTE, STREAM_ID, TERM, Originated, adapter_on, packets, registered_on
 from integration.filter_kit import FilterHere, filter_here
 from integration.test_client import *  # noqa: F403
-from integration.test_client import A_ID, AAPL, IBM, drained, serving, take
+from integration.test_client import A_ID, AAPL, IBM, drained, key_in_use, serving, take
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
@@ -148,12 +148,12 @@ def test_a_filter_that_asks_for_tokens_gives_what_they_grant(
 ) -> None:
     channel = free_channel()
     admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
-    registered = feed.register(registered_on(channel, A_ID, sealed=True))
-    sealer = Sealer(registered.keys[0], A_ID, 1)
+    feed.register(registered_on(channel, A_ID, sealed=True))
     with filter_here(admin=admin) as entitled:
         config = ClientConfig(filter=f"127.0.0.1:{entitled.port}", filter_delivery="shared")
         with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
             subscription = alice.subscribe("md.us.eq.AAPL.>", where="bid_size > 1")
+            sealer = Sealer(key_in_use(feed, subscription), A_ID, 1)
             with adapter_on(channel, A_ID, feed) as publisher:
                 publisher.publish_batch(Originated(AAPL, [1, 2, 3], sealer=sealer))
                 assert [each.bid_size for each in take(subscription, 2)] == [2, 3]

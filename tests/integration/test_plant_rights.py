@@ -69,6 +69,7 @@ def test_a_sealed_feed_is_read_by_the_entitled_and_goes_on_when_one_of_them_is_n
         plant.start(players=False)
         alice, bob = plant.connect("alice"), plant.connect("bob")
         staying, leaving = (plant.read(each.subscribe(MARKET, transport="multicast")) for each in (alice, bob))
+        plant.until(lambda: staying.subscription._lines and leaving.subscription._lines, "keys for both")
         kept = bob.admin.subscribe([MARKET]).streams[0].keys
         outside: list[Any] = []
         with MulticastReceiver(plant.channels) as outsider:

@@ -232,8 +232,10 @@ def test_publishers_of_clients_are_waited_for_after_a_restart() -> None:
 @pytest.mark.spec("AUTH-1")
 def test_a_holder_that_may_not_see_all_of_a_grown_sealed_feed_has_its_tag_key_replaced() -> None:
     plant = Plant()
+    plant.subscribe("alice", "md.us.eq.>")
     plant.register(sealed=True)
-    assert plant.subscribe("alice", "md.us.eq.>").streams[0].authentication is not None
+    (stream,) = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams
+    assert stream.authentication is not None
     plant.register(sealed=True, topics=["md.us.eq.>", "derived.>"])
     plant.confirm("feed")
     plant.wait(plant.limits.key_grace_s)

@@ -464,8 +464,9 @@ def roles(event: EventBody) -> dict[str, str]:
 @pytest.mark.spec("ADM-7")
 def test_keys_go_only_to_who_may_see_the_whole_feed() -> None:
     plant = Plant()
+    plant.subscribe("alice", "md.us.eq.AAPL.>")
     plant.register(sealed=True)
-    (whole,) = plant.subscribe("alice", "md.us.eq.AAPL.>").streams
+    (whole,) = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams
     assert [each.key_id for each in whole.keys] == [1]
     assert whole.addresses[0].group == "239.255.1.1"
     (part,) = plant.subscribe("carol", "md.us.eq.AAPL.quote", name="s2").streams
@@ -477,12 +478,12 @@ def test_keys_go_only_to_who_may_see_the_whole_feed() -> None:
 @pytest.mark.spec("ADM-7", "ADM-5")
 def test_a_revocation_changes_the_keys_for_everybody_else() -> None:
     plant = Plant()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
     plant.register(sealed=True)
     plant.register(sealed=True, adapter="b", index=1)
     plant.beat("a")
     plant.beat("b")
-    plant.subscribe("alice", "md.us.eq.>")
-    plant.subscribe("bob", "md.us.eq.>", name="s2")
     plant.revoke("alice")
     (change,) = [each for each in plant.events("bob") if isinstance(each, KeysChanged)]
     assert ([each.key_id for each in change.keys], change.active_key_id) == ([2], 1)
@@ -501,24 +502,29 @@ def test_a_revocation_changes_the_keys_for_everybody_else() -> None:
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_a_newcomer_gets_no_keys_of_the_past() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
+    plant.register(sealed=True)
     plant.core.feeds.rotate("itch", ["alice"], plant.now_ns)
     plant.beat("a", key_ids=(1, 2))
     plant.wait(2)
     assert [each.state for each in plant.core.feeds.keys("itch")] == ["old", "active"]
-    (newcomer,) = plant.subscribe("bob", "md.us.eq.>", name="s2").streams
-    assert [each.key_id for each in newcomer.keys] == [2]
+    assert plant.subscribe("bob", "md.us.eq.>", name="s2").streams[0].keys == []
+    plant.beat("a", key_ids=(1, 2, 3))
+    plant.wait(plant.limits.key_grace_s)
+    plant.confirm("feed")
+    plant.wait(0.1)
+    (newcomer,) = plant.core.renew(plant.caller("bob"), "s2", plant.now_ns).streams
+    assert [each.key_id for each in newcomer.keys] == [3]
     (holder,) = plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams
-    assert [each.key_id for each in holder.keys] == [1, 2], "whoever held a key still opens what is on its way"
-    assert [each.key_id for each in plant.register(sealed=True).keys] == [1, 2]
+    assert [each.key_id for each in holder.keys] == [1, 2, 3], "a holder still opens packets that are on their way"
+    assert [each.key_id for each in plant.register(sealed=True).keys] == [1, 2, 3]
 
 
 @pytest.mark.spec("ADM-7", "AUTH-6")
-def test_a_newcomer_reads_at_most_the_lifetime_of_a_key_of_the_past() -> None:
+def test_a_stream_key_is_replaced_at_the_end_of_its_lifetime() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
+    plant.register(sealed=True)
     recorded = plant.core.feeds.active_key("itch")
     assert recorded is not None
     plant.wait(plant.limits.key_lifetime_s - 1)
@@ -528,16 +534,14 @@ def test_a_newcomer_reads_at_most_the_lifetime_of_a_key_of_the_past() -> None:
     assert ([each.key_id for each in change.keys], change.active_key_id) == ([2], 1)
     plant.beat("a", key_ids=(1, 2))
     plant.wait(plant.limits.key_grace_s)
-    (newcomer,) = plant.subscribe("bob", "md.us.eq.>", name="s2").streams
-    assert recorded not in newcomer.keys
-    assert [each.key_id for each in newcomer.keys] == [2]
+    assert plant.core.feeds.active_key("itch").key_id == 2  # type: ignore[union-attr]
     for _ in range(20):  # the replacement of a key is not replaced before its own time
         plant.wait(plant.limits.key_lifetime_s / 25)
     assert [each.key.key_id for each in plant.core.feeds.keys("itch")] == [1, 2]
 
 
-def strict_plant() -> Plant:
-    plant = Plant(msgspec.structs.replace(LIMITS, strict_keys=True))
+def sealed_plant() -> Plant:
+    plant = Plant()
     plant.register(sealed=True)
     return plant
 
@@ -556,7 +560,7 @@ def keys_given(plant: Plant, client: str, *answers: Brokered) -> list[StreamKey]
 
 @pytest.mark.spec("ADM-7", "AUTH-5", "AUTH-6")
 def test_a_newcomer_cannot_open_what_was_recorded_before_its_subscription() -> None:
-    plant = strict_plant()
+    plant = sealed_plant()
     first = plant.core.feeds.active_key("itch")
     assert first is not None
     recorded = Sealer(first, 11, 1).seal(b"a quote of the past", topic=b"md.us.eq.AAPL.quote")
@@ -593,7 +597,7 @@ def test_a_newcomer_cannot_open_what_was_recorded_before_its_subscription() -> N
 
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_stream_keys_are_replaced_after_the_clock_was_set_back() -> None:
-    plant = strict_plant()
+    plant = sealed_plant()
 
     def set_back_and_wait(seconds: float) -> int:
         plant.now_ns -= 3_600 * NS_PER_SECOND
@@ -614,7 +618,7 @@ def test_stream_keys_are_replaced_after_the_clock_was_set_back() -> None:
 
 @pytest.mark.spec("ADM-7")
 def test_newcomers_share_the_next_key_and_holders_do_not_wait() -> None:
-    plant = strict_plant()
+    plant = sealed_plant()
     plant.subscribe("alice", "md.us.eq.>")
     plant.wait(10)
     plant.confirm("feed")
@@ -638,7 +642,7 @@ def test_newcomers_share_the_next_key_and_holders_do_not_wait() -> None:
 
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_a_newcomer_waits_on_when_its_key_is_replaced_before_it_is_used() -> None:
-    plant = strict_plant()
+    plant = sealed_plant()
     plant.subscribe("alice", "md.us.eq.>")
     plant.subscribe("bob", "md.us.eq.>", name="s2")
     plant.revoke("alice")
@@ -653,7 +657,7 @@ def test_a_newcomer_waits_on_when_its_key_is_replaced_before_it_is_used() -> Non
 
 @pytest.mark.spec("ADM-7")
 def test_an_admitted_newcomer_keeps_its_topics_when_the_next_key_becomes_active() -> None:
-    plant = strict_plant()
+    plant = sealed_plant()
 
     def topics() -> list[list[str]]:
         return [each.topics for each in plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).streams]
@@ -672,12 +676,116 @@ def test_an_admitted_newcomer_keeps_its_topics_when_the_next_key_becomes_active(
     assert plant.core.renew(plant.caller("bob"), "s2", plant.now_ns).streams[0].topics == []
 
 
+def plant_with_holder() -> Plant:
+    """Alice holds the key and polls for events, as the adapter does; the server has run for some time."""
+    plant = Plant()
+    plant.subscribe("alice", "md.us.eq.>")
+    plant.register(sealed=True)
+    for _ in range(4):
+        plant.wait(4)
+        plant.beat()
+        plant.confirm("alice")
+        plant.confirm("feed")
+    return plant
+
+
+def active_key_id(plant: Plant) -> int:
+    plant.core.advance_keys(plant.now_ns)
+    key = plant.core.feeds.active_key("itch")
+    assert key is not None
+    return key.key_id
+
+
+def has_begun(plant: Plant, client: str, name: str) -> bool:
+    plant.core.advance_keys(plant.now_ns)
+    return bool(plant.core.renew(plant.caller(client), name, plant.now_ns).streams[0].topics)
+
+
+@pytest.mark.spec("ADM-7")
+def test_a_newcomer_begins_as_soon_as_everybody_has_confirmed_its_key() -> None:
+    plant = plant_with_holder()
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    assert active_key_id(plant) == 1
+    plant.beat(key_ids=(1, 2))
+    assert active_key_id(plant) == 1, "alice has not confirmed it"
+    plant.confirm("alice")
+    assert active_key_id(plant) == 2
+    assert not has_begun(plant, "bob", "s2"), "the adapter may still seal with key 1"
+    plant.confirm("feed")
+    assert has_begun(plant, "bob", "s2")
+
+
+@pytest.mark.spec("ADM-7")
+def test_newcomers_in_quick_succession_share_one_replacement() -> None:
+    plant = plant_with_holder()
+    text = plant.core.policy.text.replace(
+        'who = ["carol"]', 'who = ["carol"]\nreceive = ["md.us.eq.>"]\n[[rule]]\nwho = ["carol"]'
+    )
+    plant.set_policy(Policy.parse(text))
+    plant.core.feeds.rotate("itch", ["alice"], plant.now_ns)
+    plant.beat(key_ids=(1, 2))
+    plant.confirm("alice")
+    assert active_key_id(plant) == 2
+    for name in ("bob", "carol"):
+        plant.subscribe(name, "md.us.eq.>", name=name)
+        plant.beat(key_ids=(1, 2, 3))
+        plant.confirm("alice")
+        plant.confirm("feed")
+        assert active_key_id(plant) == 2, "key 2 was activated less than key_grace_s ago"
+    plant.wait(plant.limits.key_grace_s)
+    assert active_key_id(plant) == 3
+    plant.confirm("feed")
+    assert has_begun(plant, "bob", "bob")
+    assert has_begun(plant, "carol", "carol")
+    assert [each.key.key_id for each in plant.core.feeds.keys("itch")] == [1, 2, 3]
+
+
+@pytest.mark.spec("ADM-7")
+def test_a_newcomer_does_not_wait_for_a_holder_that_does_not_answer() -> None:
+    plant = plant_with_holder()
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.beat(key_ids=(1, 2))
+    plant.wait(plant.limits.key_grace_s - 0.1)
+    assert active_key_id(plant) == 1
+    plant.wait(0.1)
+    assert active_key_id(plant) == 2
+    plant.confirm("feed")
+    assert has_begun(plant, "bob", "s2")
+
+
+@pytest.mark.spec("ADM-7")
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_newcomer_waits_a_bounded_time_for_an_adapter_that_does_not_answer(is_given: bool) -> None:
+    plant = plant_with_holder()
+    limits, began_ns = plant.limits, plant.now_ns
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    while not has_begun(plant, "bob", "s2"):
+        plant.wait(0.5)
+        plant.beat(key_ids=(1, 2) if is_given else (1,))  # alive; it never confirms that it seals with key 2
+        assert plant.now_ns - began_ns <= (limits.key_rotation_s + limits.key_grace_s) * NS_PER_SECOND
+    assert plant.now_ns - began_ns >= limits.key_rotation_s * NS_PER_SECOND
+    assert {each.key_id for each in keys_given(plant, "bob")} == {2}
+
+
+@pytest.mark.spec("ADM-7", "ADM-8")
+def test_after_a_restart_holders_that_were_not_heard_get_time_to_fetch_the_key() -> None:
+    plant = plant_with_holder()
+    plant.subscribe("bob", "md.us.eq.>", name="s2")
+    again = plant.again(plant.now_ns)
+    again.beat(key_ids=(1, 2))
+    assert active_key_id(again) == 1, "alice may hold key 1 only"
+    again.wait(again.limits.key_grace_s)
+    assert active_key_id(again) == 2
+    again.confirm("feed")
+    assert has_begun(again, "bob", "s2")
+
+
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_a_client_without_a_subscription_gets_no_further_keys() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
     plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.register(sealed=True)
     plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
     plant.wait(plant.limits.key_lifetime_s)
     assert plant.core.feeds.keys("itch")[-1].holders == ("bob", "feed")
@@ -692,8 +800,8 @@ def test_a_key_lifetime_that_is_shorter_than_a_rotation_is_refused() -> None:
 @pytest.mark.spec("ADM-7")
 def test_who_cancelled_and_is_revoked_later_still_costs_a_key() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
+    plant.register(sealed=True)
     plant.core.cancel(plant.caller("alice"), "s1", plant.now_ns)
     plant.revoke("alice")
     assert [each.state for each in plant.core.feeds.keys("itch")] == ["active", "pending"]
@@ -702,8 +810,8 @@ def test_who_cancelled_and_is_revoked_later_still_costs_a_key() -> None:
 @pytest.mark.spec("ADM-7")
 def test_a_silent_adapter_does_not_keep_a_key_from_being_used() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
+    plant.register(sealed=True)
     plant.revoke("alice")
     plant.wait(9.9)
     assert plant.core.feeds.active_key("itch").key_id == 1  # type: ignore[union-attr]
@@ -731,9 +839,9 @@ def test_revocations_that_follow_each_other_do_not_put_off_the_new_key() -> None
 @pytest.mark.spec("ADM-7")
 def test_a_key_that_a_revoked_client_may_have_is_never_used() -> None:
     plant = Plant()
-    plant.register(sealed=True)
     plant.subscribe("alice", "md.us.eq.>")
     plant.subscribe("bob", "md.us.eq.>", name="s2")
+    plant.register(sealed=True)
     plant.revoke("alice")
     plant.revoke("bob")  # who got key 2 meanwhile
     plant.wait(11)

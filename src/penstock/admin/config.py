@@ -7,7 +7,6 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.stream import is_loopback
 from penstock.security.http import parse_addresses
 
@@ -65,7 +64,8 @@ class AdminLimits(Config, frozen=True):
     """An adapter that was silent for so long is left out of brokered addresses."""
 
     key_grace_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
-    """Time that clients get to fetch a new stream or authentication key before adapters use it."""
+    """Time that clients get to fetch a new stream or authentication key before adapters use it. A stream key is used
+    earlier if all adapters and holders have confirmed it, at most one per such time."""
 
     key_rotation_s: Seconds = 10.0
     """A new stream or authentication key is used after this time even if an adapter or another holder has not
@@ -76,13 +76,8 @@ class AdminLimits(Config, frozen=True):
     lifetime of tokens. Longer than two heartbeats."""
 
     key_lifetime_s: Seconds = 300.0
-    """Age at which a stream key is replaced. A new subscriber gets the active key, and can decrypt recorded packets
-    back to the activation of that key. Longer than key_grace_s and key_rotation_s together."""
-
-    strict_keys: bool = False
-    """Whether a client that does not hold the active stream key gets the next one only, so that it cannot decrypt
-    packets that were recorded before its subscription. The next key is created at once; the subscription begins when
-    the adapters use it, usually `key_grace_s` and at most twice `key_rotation_s` later."""
+    """Age at which a stream key is replaced, so that a key that leaked opens no more than was sealed with it. Longer
+    than key_grace_s and key_rotation_s together."""
 
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
     """Stream keys of a feed that are handed out, old ones included."""
@@ -149,9 +144,6 @@ class AdminConfig(Config, frozen=True):
     private_key: str = ""
     """PEM files for TLS, without which the server listens on this machine only."""
 
-    metrics_access: PageTokenConfig = PageTokenConfig()
-    """The token of /health and /metrics, required for a `host` that other machines reach."""
-
     models: str = ""
     """A directory of message models (TOML) besides those that come with Penstock."""
 
@@ -171,13 +163,6 @@ class AdminConfig(Config, frozen=True):
                 where="AdminConfig: host",
                 hint="give certificate and private_key, or listen on 127.0.0.1",
             )
-        check_page_token(
-            self.metrics_access,
-            self.host,
-            certificate=self.certificate,
-            private_key=self.private_key,
-            where="AdminConfig: host",
-        )
         if self.role == "standby" and self.peer is None:
             raise ConfigurationError("a standby has nobody to follow", where="AdminConfig: peer")
         if self.peer is not None:
@@ -196,7 +181,4 @@ class AdminConfig(Config, frozen=True):
         peer = self.peer
         if peer is not None:
             peer = msgspec.structs.replace(peer, credentials=str(directory / peer.credentials))
-        access = self.metrics_access
-        if access.token_file:
-            access = PageTokenConfig(token_file=str(directory / access.token_file))
-        return msgspec.structs.replace(self, **paths, peer=peer, metrics_access=access)
+        return msgspec.structs.replace(self, **paths, peer=peer)

@@ -376,13 +376,7 @@ class StreamAdministration:
         self.readers.forget_lost(now_ns)
         self.feeds.adjust_times(now_ns)
         self.feeds.rotate_aged(now_ns)
-        for key in self.feeds.activate_due(now_ns):
-            self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
-        for feed, clients in self.feeds.admit_newcomers(now_ns):
-            self.state.advance_events()
-            concerned = self.subscriptions.concerned([feed])
-            begun = [each for each in concerned if self.state.subscriptions[each].client in clients]
-            self.subscriptions.tell_moved(begun, now_ns)
+        self.advance_keys(now_ns)
         for key in self.authentication.tick(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is authenticated with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):
@@ -392,6 +386,17 @@ class StreamAdministration:
             self.recheck("the credentials have expired", now_ns)
         self.state.forget_events(now_ns - EVENT_NS_MAX)
         self._ticked_ns = now_ns
+
+    def advance_keys(self, now_ns: int) -> None:
+        """Have adapters use the stream keys that everybody has confirmed, and begin subscriptions that waited for
+        them. To be called soon after a heartbeat, or a request for events."""
+        for key in self.feeds.activate_due(now_ns):
+            self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
+        for feed, clients in self.feeds.admit_newcomers(now_ns):
+            self.state.advance_events()
+            concerned = self.subscriptions.concerned([feed])
+            begun = [each for each in concerned if self.state.subscriptions[each].client in clients]
+            self.subscriptions.tell_moved(begun, now_ns)
 
 
 def _is_back_in_epochs(request: b.AdapterRegistration, before: b.AdapterRegistration) -> bool:

@@ -27,8 +27,6 @@ from penstock.security.sealing import KEY_SIZE, StreamKey
 from penstock.security.token import Grant
 from penstock.wire.term import Term
 
-"""The part of a term that is the active adapter's index."""
-
 
 class Feeds:
     """Changes are made in `state`; `grants_of` tells what a client may now, revocations counted in."""
@@ -68,7 +66,8 @@ class Feeds:
         self._heard_ns[name] = now_ns
         self._live.add(name)
         if registration.sealed and self.active_key(registration.feed) is None:
-            self._make_key(registration.feed, "active", (), now_ns)
+            # nothing was sealed with this key yet: clients that have subscribed already may hold it
+            self._make_key(registration.feed, "active", tuple(self._subscribers(registration.feed, now_ns)), now_ns)
         return is_new or self.active(registration.feed) != was_active
 
     def heartbeat(self, heartbeat: AdapterHeartbeat, now_ns: int) -> bool:
@@ -207,19 +206,33 @@ class Feeds:
         return sorted(found, key=lambda each: each.key.key_id)
 
     def active_key(self, feed: str) -> StreamKey | None:
-        return next((each.key for each in self.keys(feed) if each.state == "active"), None)
+        active = self._key_in(feed, "active")
+        return None if active is None else active.key
+
+    def _key_in(self, feed: str, state: KeyState) -> FeedKey | None:
+        return next((each for each in self.keys(feed) if each.state == state), None)
+
+    def _subscribers(self, feed: str, now_ns: int, among: Iterable[str] | None = None) -> list[str]:
+        """The clients, of these or of all, with a subscription to the feed and the right to its keys."""
+        topics, wanted = self._topics(feed), None if among is None else set(among)
+        found = {
+            each.client
+            for each in self._state.subscriptions.values()
+            if (wanted is None or each.client in wanted) and _common(each.grants, topics, "receive")
+        }
+        return sorted(client for client in found if self.may_hold(client, feed, now_ns))
 
     def _waits_for_key(self, client: str, feed: str, now_ns: int) -> bool:
-        """Whether a client that may hold the keys gets no topics yet, because the active key opens what was sealed
-        before its subscription (`strict_keys`). The client becomes a holder of the next key."""
-        active = next((each for each in self.keys(feed) if each.state == "active"), None)
-        if not self._limits.strict_keys or active is None:
+        """Whether a client that may hold the keys gets no topics yet, because the active key opens packets that were
+        sealed before its subscription. The client becomes a holder of the next key."""
+        active = self._key_in(feed, "active")
+        if active is None:
             return False
         if client in active.holders:
             return client in active.newcomers
-        pending = next((each for each in self.keys(feed) if each.state == "pending"), None)
+        pending = self._key_in(feed, "pending")
         if pending is None:
-            self.rotate(feed, [*active.holders, client], now_ns)
+            self.rotate(feed, [*self._subscribers(feed, now_ns, active.holders), client], now_ns)
             pending = self._next_key(feed)
         if client not in pending.newcomers:
             holders = tuple(sorted({*pending.holders, client}))
@@ -227,13 +240,20 @@ class Feeds:
             self._put_key(msgspec.structs.replace(pending, holders=holders, newcomers=newcomers))
         return True
 
+    @property
+    def is_replacing_keys(self) -> bool:
+        """Whether a key waits for confirmations of adapters or holders."""
+        return any(each.state == "pending" or each.newcomers for each in self._state.keys.values())
+
     def admit_newcomers(self, now_ns: int) -> list[tuple[str, tuple[str, ...]]]:
-        """The feeds whose adapters seal with a new key, and the clients whose subscriptions begin with it."""
+        """The feeds whose adapters seal with a new key, and the clients whose subscriptions begin with it. Adapters
+        that do not confirm the key are waited for until `key_rotation_s` after its creation."""
+        grace_ns, rotation_ns = self._times_ns
         admitted = []
         for key in [each for each in self._state.keys.values() if each.state == "active" and each.newcomers]:
             feed = key.key.feed
             sealing = {each.client for each in self.adapters(feed)}
-            is_over = now_ns - key.active_ns >= self._limits.key_rotation_s * NS_PER_SECOND
+            is_over = now_ns - key.created_ns >= rotation_ns and now_ns - key.active_ns >= grace_ns
             if is_over or not self.readers.behind(sealing, key.told, now_ns, publishing=sealing):
                 self._put_key(msgspec.structs.replace(key, newcomers=()))
                 for other in self.keys(feed):
@@ -265,19 +285,16 @@ class Feeds:
         return rotated
 
     def rotate_aged(self, now_ns: int) -> list[str]:
-        """Create new keys for feeds whose key is older than `key_lifetime_s`; returns the feeds. A later subscriber
-        gets the active key, so the lifetime bounds how far back that subscriber can read. Holders without a
-        subscription get no new key."""
+        """Create new keys for feeds whose key is older than `key_lifetime_s`; returns the feeds. Holders
+        without a subscription get no new key."""
         lifetime_ns = self._limits.key_lifetime_s * NS_PER_SECOND
-        subscribed = {each.client for each in self._state.subscriptions.values()}
         rotated = []
         for feed in self.names():
             if not self.keys(feed) or not self.is_sealed(feed):
                 continue
             newest = self._next_key(feed)
             if newest.state == "active" and now_ns - newest.created_ns >= lifetime_ns:
-                kept = [each for each in newest.holders if each in subscribed and self.may_hold(each, feed, now_ns)]
-                self.rotate(feed, kept, now_ns)
+                self.rotate(feed, self._subscribers(feed, now_ns, newest.holders), now_ns)
                 rotated.append(feed)
         return rotated
 
@@ -297,12 +314,12 @@ class Feeds:
                 self._put_key(msgspec.structs.replace(each, state="old"))
         given = sorted({*self.clients(feed), *holders})
         made = self._make_key(feed, "pending", tuple(given), since_ns)
-        if newcomers := tuple(sorted(waiting.intersection(given))):
-            self._put_key(msgspec.structs.replace(made, newcomers=newcomers))
+        self._put_key(msgspec.structs.replace(made, newcomers=tuple(sorted(waiting.intersection(given)))))
         active = self.active_key(feed)
         event = KeysChanged(feed=feed, keys=[made.key], active_key_id=active.key_id if active else 0)
         for client in given:
             self._state.notify(client, event, now_ns)
+        self._note_told(made.key.key_id)
 
     def adjust_times(self, now_ns: int) -> None:
         """After the clock was set back, the waiting times and lifetimes of keys begin anew."""
@@ -312,7 +329,7 @@ class Feeds:
                 self._put_key(msgspec.structs.replace(each, created_ns=created_ns, active_ns=active_ns))
 
     def activate_due(self, now_ns: int) -> list[StreamKey]:
-        """Have the adapters seal with new keys that all of them hold; returns those keys."""
+        """Have the adapters seal with new keys that all adapters and holders have; returns those keys."""
         due = [each for each in self._state.keys.values() if each.state == "pending" and self._is_due(each, now_ns)]
         for each in due:
             feed = each.key.feed
@@ -324,16 +341,42 @@ class Feeds:
                 self._state.remove("key", str(stale.key.key_id))
             for client in self.clients(feed):
                 self._state.notify(client, KeysChanged(feed=feed, keys=[], active_key_id=each.key.key_id), now_ns)
-            active = self._state.keys[str(each.key.key_id)]
-            self._put_key(msgspec.structs.replace(active, told=self._state.meta.event_number))
+            self._note_told(each.key.key_id)
         return [each.key for each in due]
 
     def _is_due(self, key: FeedKey, now_ns: int) -> bool:
-        age_ns = now_ns - key.created_ns
-        if age_ns >= self._limits.key_rotation_s * NS_PER_SECOND:
+        """Whether adapters use the key from now on. Holders that do not confirm the key are waited for until
+        `key_grace_s`, adapters until `key_rotation_s` after its creation. A replacement also comes at least
+        `key_grace_s` after the previous one, so that many new subscribers share it."""
+        grace_ns, rotation_ns = self._times_ns
+        age_ns, feed = now_ns - key.created_ns, key.key.feed
+        if age_ns >= rotation_ns:
             return True
-        have_all = all(key.key.key_id in each.key_ids for each in self.adapters(key.key.feed))
-        return have_all and age_ns >= self._limits.key_grace_s * NS_PER_SECOND
+        if not all(key.key.key_id in each.key_ids for each in self.adapters(feed)):
+            return False
+        active = self._key_in(feed, "active")
+        if active is not None and now_ns - active.active_ns < grace_ns:
+            return False
+        return age_ns >= grace_ns or self._is_confirmed(key, now_ns)
+
+    def _is_confirmed(self, key: FeedKey, now_ns: int) -> bool:
+        """Whether all present holders have the key; after a start of this server they first have to be heard again."""
+        if not self.adapters(key.key.feed):
+            return False  # nobody seals, and nobody can have confirmed the key
+        holders = {*key.holders}.difference(self.clients(key.key.feed), key.newcomers)
+        if not holders:
+            return True
+        return not self.readers.is_settling(now_ns) and not self.readers.behind(holders, key.told, now_ns)
+
+    @property
+    def _times_ns(self) -> tuple[float, float]:
+        """`key_grace_s` and `key_rotation_s`."""
+        return self._limits.key_grace_s * NS_PER_SECOND, self._limits.key_rotation_s * NS_PER_SECOND
+
+    def _note_told(self, key_id: int) -> None:
+        """The events up to now have told of the key's state."""
+        key = self._state.keys[str(key_id)]
+        self._put_key(msgspec.structs.replace(key, told=self._state.meta.event_number))
 
     def _make_key(self, feed: str, state: KeyState, holders: tuple[str, ...], now_ns: int) -> FeedKey:
         key_id = self._state.meta.key_number + 1

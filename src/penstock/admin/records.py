@@ -86,11 +86,11 @@ class FeedKey(msgspec.Struct, frozen=True):
     holders: tuple[str, ...]
     """Clients that were given it."""
     newcomers: tuple[str, ...] = ()
-    """With `strict_keys`: holders without earlier keys, whose subscriptions begin when all adapters seal with it."""
+    """Holders without earlier keys, whose subscriptions begin when all adapters seal with it."""
     active_ns: int = 0
     """Time of its activation."""
     told: int = 0
-    """Number of the event that told the adapters of its activation."""
+    """Number of the last event that told adapters and holders of its state."""
 
 
 class AuthenticationKeyRecord(msgspec.Struct, frozen=True):

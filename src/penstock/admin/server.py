@@ -5,6 +5,7 @@ disk. When the disk fails the service stops for good (`failed`): what is in memo
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import sqlite3
@@ -34,6 +35,8 @@ from penstock.security.proof import UNBOUND
 SIGNING_KEY_NAME = "signing.pem"
 HISTORY_SIZE = 16
 CHANGES_PAGE = 2_000
+ADVANCE_S = 0.01
+"""From the first confirmation of a stream key until the core looks at all that came."""
 ROLE, HISTORY, POLICY_FILE = "role", "history_id", "policy_file_sha256"
 
 ServerRole: TypeAlias = Literal["primary", "standby"]
@@ -51,6 +54,7 @@ class AdminService:
         self.failed: sqlite3.Error | None = None
         self._changed = asyncio.Event()
         self._refusals = Refusals()
+        self._advancing: asyncio.TimerHandle | None = None
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
             self._key = signing_key(config, self.role)
@@ -149,6 +153,18 @@ class AdminService:
         if self.role == "primary" and self.failed is None:
             self.core.tick(self.now_ns)
             self._commit()
+
+    def advance_keys_soon(self) -> None:
+        """An adapter or a holder may have confirmed a stream key. The confirmations of many share one look."""
+        if self._advancing is None and self.core.feeds.is_replacing_keys:
+            self._advancing = asyncio.get_running_loop().call_later(ADVANCE_S, self._advance_keys)
+
+    def _advance_keys(self) -> None:
+        self._advancing = None
+        if self.role == "primary" and self.failed is None:
+            self.core.advance_keys(self.now_ns)
+            with contextlib.suppress(LocalProtocolError):  # logged, and the server ends
+                self._commit()
 
     async def wait_for_change(self, timeout_s: float) -> None:
         """Until something was committed, or the time is over."""

@@ -19,7 +19,8 @@ from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.net.session import Peer
-from penstock.tree.core.control import (
+from penstock.tree._frame import BLOCK_HEADER_SIZE, FRAME_LENGTH_SIZE, FRAME_SIZE_MAX, KIND_CONTROL
+from penstock.tree.control import (
     MESSAGE_SIZE_MAX,
     TREE,
     Fetch,
@@ -35,8 +36,7 @@ from penstock.tree.core.control import (
     Want,
     Welcome,
 )
-from penstock.tree.core.infostream import id_of
-from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, FRAME_LENGTH_SIZE, FRAME_SIZE_MAX, KIND_CONTROL
+from penstock.tree.infostream import id_of
 
 TREE_NAME = "bench"
 STREAM = "md"

@@ -19,15 +19,15 @@ from penstock.client.subscription import Statistics, Subscription
 from penstock.middleware.events import SessionEvent
 
 __all__ = [
-    "Batch",
+    "connect",
     "Client",
     "ClientConfig",
-    "Contributor",
-    "NodeRecords",
-    "NodeSubscription",
-    "SessionEvent",
-    "Statistics",
     "Subscription",
+    "Statistics",
+    "Batch",
     "UnreadMessage",
-    "connect",
+    "Contributor",
+    "NodeSubscription",
+    "NodeRecords",
+    "SessionEvent",
 ]

@@ -83,6 +83,7 @@ class Subscription:
         self._receipt_count = 0
         self._given = 0
         self._commands: deque[Callable[[], None]] = deque()
+        self._is_told = threading.Event()  # that there are commands, while there is no line to wait for
         self._lock = threading.RLock()  # what receives and what changes the lines
         self._error: PenstockError | None = None
         self._is_closed = False
@@ -188,7 +189,6 @@ class Subscription:
         counters = self._around.counters
         dropped = counters.by_cause("messages_dropped")
         refused = dropped.pop(Cause.REFUSED, 0)
-        dropped.pop(Cause.BEFORE_JOIN, 0)  # sealed before the subscription: never granted
         return Statistics(
             messages=self._given,
             duplicates=counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
@@ -204,10 +204,10 @@ class Subscription:
 
     def renewed(self, brokered: Brokered) -> None:
         """The administration server's newest answer."""
-        self._commands.append(lambda: self._take_over(brokered))
+        self._tell(lambda: self._take_over(brokered))
 
     def moved(self, streams: list[BrokeredStream]) -> None:
-        self._commands.append(lambda: self._update_lines(streams))
+        self._tell(lambda: self._update_lines(streams))
 
     def keyed(self, feed: str, keys: list[StreamKey]) -> None:
         def hold() -> None:
@@ -215,7 +215,7 @@ class Subscription:
                 if name == feed:
                     line.gate.hold_keys(keys)
 
-        self._commands.append(hold)
+        self._tell(hold)
 
     def authenticated(self, told: Authentication) -> None:
         def use() -> None:
@@ -223,7 +223,7 @@ class Subscription:
                 if name == told.scope:
                     line.authenticate(told)
 
-        self._commands.append(use)
+        self._tell(use)
 
     def fail(self, error: PenstockError) -> None:
         """End it with this error, before the application sees anything more."""
@@ -264,10 +264,17 @@ class Subscription:
                 wait = (timeout if len(lines) == 1 else TURN_SECONDS) if number == 0 else 0.0
                 received += ((feed, each) for each in self._sorted(line.receive(wait)))
         if not lines:
-            time.sleep(timeout)  # no adapter of such a feed is there yet
+            # no adapter of such a feed is there yet, or the key that the subscription begins with is not active yet
+            self._is_told.wait(timeout)
         return received
 
+    def _tell(self, command: Callable[[], None]) -> None:
+        """Have the reader carry this out before it receives more."""
+        self._commands.append(command)
+        self._is_told.set()
+
     def _carry_out(self) -> None:
+        self._is_told.clear()
         while self._commands:
             self._commands.popleft()()
 
@@ -306,7 +313,9 @@ class Subscription:
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
-        for key in [each for each in self._lines if each not in now]:
+        # a stream without topics waits for a key; a line that has a part of it, by unicast, goes on until then
+        present = {(each.feed, each.delay_s) for each in streams}
+        for key in [each for each in self._lines if each not in present]:
             self._lines.pop(key).close()
         for key, stream in now.items():
             known = self._lines.get(key)
@@ -328,7 +337,7 @@ class Subscription:
                 line.want(topics)
             self._take_over(brokered)
 
-        self._commands.append(change)
+        self._tell(change)
         with self._lock:  # so that it holds when the application goes on
             self._carry_out()
 

@@ -285,7 +285,6 @@ __all__ = [
     "Overrun",
     "Ready",
     "Reconcile",
-    "RecordWithdrawn",
     "RegionOpened",
     "RegionTooLarge",
     "Removed",
@@ -300,4 +299,5 @@ __all__ = [
     "Updates",
     "UpstreamLive",
     "Wanted",
+    "RecordWithdrawn",
 ]

@@ -153,6 +153,8 @@ class Administration:
                     self._loop.call_soon_threadsafe(self._revoke, event)
                 case KeysChanged():
                     self._hold(event.keys, event.active_key_id)
+                    if event.keys:
+                        self._registration.tell_soon()  # the server waits for the confirmation of every adapter
                 case AuthenticationChanged():
                     if event.authentication.scope == self._config.feed:
                         self._authentication.note(event.authentication)

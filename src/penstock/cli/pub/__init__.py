@@ -1,1 +1,0 @@
-"""`penstock pub`: one command, on a channel or on a distribution tree."""

@@ -1,1 +1,0 @@
-"""`penstock sub`: one command, and a module for each kind of source: channel, tree, node, administration server."""

@@ -1,1 +1,0 @@
-"""The root of a tree and its standby: sequencing, replication, and acknowledgements to publishers."""

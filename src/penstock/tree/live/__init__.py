@@ -1,1 +1,0 @@
-"""What runs an agent: sockets, threads, disks. driver.py is the way in."""
