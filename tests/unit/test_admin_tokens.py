@@ -206,3 +206,17 @@ def test_an_older_revocation_event_does_not_shorten_a_newer_one() -> None:
         gate.note(Revoked(subscription_id="s1", client="alice", reason="left", until_ns=until_ns))
     assert gate.state is not None
     assert [each.until_ns for each in gate.state.revoked] == [5]
+
+
+@pytest.mark.spec("AUTH-6")
+def test_an_older_answer_shortens_no_revocation_and_accepts_no_dropped_one() -> None:
+    known = Plant().core.verification()
+    gate = TokenGate(None)
+    for until_ns in (5, 3):
+        revoked = Revoked(subscription_id="s1", client="alice", reason="left", until_ns=until_ns)
+        gate.renew(msgspec.structs.replace(known, revoked=[revoked]))
+    assert gate.state is not None
+    assert [each.until_ns for each in gate.state.revoked] == [5]
+    gate.learn(msgspec.structs.replace(gate.state, refused_through_ns=7), 0)
+    gate.renew(known)
+    assert gate.state.refused_through_ns == 7
