@@ -6,7 +6,6 @@ from collections import defaultdict
 import numpy
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.router.core import MessageRouter
 from penstock.assured.core.router.events import (
     Answer,
     Append,
@@ -31,6 +30,7 @@ from penstock.assured.core.router.events import (
     Start,
     Stored,
 )
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire.frames import (
     Acknowledge,
     Deliver,

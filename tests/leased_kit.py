@@ -4,9 +4,9 @@ from typing import Any
 
 from paired_kit import QUEUE, Router, exchange
 from penstock.assured.config import EndpointConfig
-from penstock.assured.core.lease.voting import Heard, Keep, Kept, LeaseConfig, Memory, Message, Tell
-from penstock.assured.core.lease.witness import Voter
-from penstock.assured.core.pair.pairing import PeerClosed, PeerOpened
+from penstock.assured.core.lease.protocol import Heard, Keep, Kept, LeaseConfig, Memory, Message, Tell
+from penstock.assured.core.lease.voter import LeaseVoter
+from penstock.assured.core.pair.protocol import PeerClosed, PeerOpened
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 
@@ -48,7 +48,7 @@ class LeasedPair:
         self.now_ns = 0
         self.one = Leased("a", QUEUE, *first, pair=pair)
         self.other = Leased("b", QUEUE, *second, pair=pair)
-        self.witness = Voter(LEASE, Memory(), 0)
+        self.witness = LeaseVoter(LEASE, Memory(), 0)
         self.down: set[str] = set()
         """Who says and hears nothing."""
         self._link = 0

@@ -4,9 +4,9 @@ from typing import Any
 
 from assured_kit import MemoryJournal
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.lease.voting import Memory
+from penstock.assured.core.lease.protocol import Memory
 from penstock.assured.core.pair.pair import Pair
-from penstock.assured.core.pair.pairing import (
+from penstock.assured.core.pair.protocol import (
     PairConfig,
     PeerClosed,
     PeerEnd,
@@ -15,7 +15,6 @@ from penstock.assured.core.pair.pairing import (
     PeerSend,
     SwitchHere,
 )
-from penstock.assured.core.router.core import MessageRouter
 from penstock.assured.core.router.endpoints import Models
 from penstock.assured.core.router.events import (
     Answer,
@@ -33,6 +32,7 @@ from penstock.assured.core.router.events import (
     Start,
     Stored,
 )
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.base.core import Tick
 from penstock.net.framing import FrameDecoder

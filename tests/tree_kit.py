@@ -1,6 +1,6 @@
 """Packets of a tree's streams, for tests of its kernel."""
 
-from penstock.tree._frame import encode_block
+from penstock.tree.core.kernel._frame import encode_block
 from penstock.wire import Packer, encode_extensions
 
 TREE_ID = 0x7E57_0123_4567_89AB

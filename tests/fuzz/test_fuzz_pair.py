@@ -7,7 +7,7 @@ import pytest
 from assured_kit import MemoryJournal
 from paired_kit import Router, connect, exchange
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router._records import is_record
 from penstock.assured.core.router.events import (
     Begin,

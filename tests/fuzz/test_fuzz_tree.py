@@ -3,10 +3,10 @@
 import random
 
 from penstock.topics import InterestTable
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree._frame import encode_block
-from penstock.tree._history import HISTORY_SIZE_MIN
-from penstock.tree._number import Numbering, encode_published
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel._frame import encode_block
+from penstock.tree.core.kernel._history import HISTORY_SIZE_MIN
+from penstock.tree.core.kernel._number import Numbering, encode_published
 from tree_kit import TREE_ID, block, packet
 
 PARENT, CHILD = 1, 2

@@ -11,12 +11,10 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.net.control import ErrorMessage, Goodbye, Ping, Pong, encode_session
 from penstock.net.framing import encode_frame
-from penstock.tree._frame import BLOCK_HEADER_SIZE, FRAME_LENGTH_SIZE, KIND_CONTROL, KIND_PUBLISHED, encode_block
-from penstock.tree._number import encode_published
 from penstock.tree.config import BackoffConfig, StreamConfig, TreeConfig
-from penstock.tree.control import AGENT_ROLES, TREE, Held, Message, StreamInfo, Subscribe, Want, Welcome
-from penstock.tree.core import DistributionAgent
-from penstock.tree.events import (
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.control import AGENT_ROLES, TREE, Held, Message, StreamInfo, Subscribe, Want, Welcome
+from penstock.tree.core.events import (
     Append,
     Appended,
     Arrived,
@@ -35,7 +33,15 @@ from penstock.tree.events import (
     Renewed,
     Start,
 )
-from penstock.tree.infostream import KINDS, Infostream, Neighbour, id_of
+from penstock.tree.core.infostream import KINDS, Infostream, Neighbour, id_of
+from penstock.tree.core.kernel._frame import (
+    BLOCK_HEADER_SIZE,
+    FRAME_LENGTH_SIZE,
+    KIND_CONTROL,
+    KIND_PUBLISHED,
+    encode_block,
+)
+from penstock.tree.core.kernel._number import encode_published
 from tree_kit import packet
 
 HEALTHY = 1

@@ -11,8 +11,8 @@ import msgspec
 from integration.live_kit import Entered, NodeHere, NodeProcess
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import Assured, open_assured
+from penstock.assured.live.config import RouterAccess, RouterNodeConfig
 from penstock.assured.live.driver import LiveRouter
-from penstock.assured.live.node import RouterAccess, RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
 from waiting import PATIENCE_SECONDS
 

@@ -49,12 +49,12 @@ class NodeHere:
         except BaseException:
             self.loop.close()
             raise
-        self._ended = asyncio.run_coroutine_threadsafe(self.node.run(self._stop), self.loop.loop)
+        self._ended = asyncio.run_coroutine_threadsafe(self.node.node.run(self._stop), self.loop.loop)
 
     async def _start(self, config: AnyNodeConfig) -> LiveNode:
         self._stop = asyncio.Event()
         node = live_node(config)
-        await node.start()
+        await node.node.start()
         return node
 
     @property

@@ -4,7 +4,7 @@ import hashlib
 import random
 import sys
 
-from penstock.journal import JournalConfig, JournalWriter, LoneWriter
+from penstock.journal import InlineWriter, JournalConfig, JournalWriter
 
 
 def payload_of(sequence: int) -> bytes:
@@ -20,14 +20,14 @@ def say(*words: object) -> None:
 def append_alone(journal: JournalWriter, choice: random.Random) -> None:
     """Some records one by one, each said as soon as it is on the disk; the journal itself hears of them at last."""
 
-    def work(writer: LoneWriter) -> None:
+    def work(writer: InlineWriter) -> None:
         for _ in range(choice.randrange(1, 30)):
             sequence = writer.next_sequence
             if not writer.append(payload_of(sequence), sequence * 1_000):
                 return  # there is no room
             say("alone", sequence)
 
-    journal.alone(work)
+    journal.inline_commit(work)
 
 
 def main(path: str, seed: int, records_max: int) -> None:

@@ -4,12 +4,12 @@ How quick they are decides whether a router serves a client without its loop; te
 
 from typing import Any
 
-from penstock.assured.live import doors, storing
+from penstock.assured.live import disk, doors
 from penstock.base.clock import NS_PER_MS
 
 PATIENT: tuple[tuple[Any, str, Any], ...] = (
     (doors, "LOOK_OUT_NS", 50 * NS_PER_MS),
-    (storing, "QUICK_SECONDS", 60.0),
+    (disk, "QUICK_SECONDS", 60.0),
 )
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ from penstock.base.errors import (
     RevokedError,
     UnreachableError,
 )
+from penstock.net.page_access import PageTokenConfig
+from penstock.net.secret import write_private
 from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
 from penstock.security import brokering as b
 from penstock.security.brokering import AdapterHeartbeat, AuthenticationChanged, KeysChanged, Revoked
@@ -469,7 +471,9 @@ def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     with pytest.raises(ConfigurationError, match="no TLS"):
         config(tmp_path, host="0.0.0.0")
-    tls = config(tmp_path, host="0.0.0.0", certificate=str(certificate), private_key=str(key))
+    write_private(tmp_path / "page.token", b"a-token-of-the-operator")
+    access = PageTokenConfig(token_file=str(tmp_path / "page.token"))
+    tls = config(tmp_path, host="0.0.0.0", certificate=str(certificate), private_key=str(key), metrics_access=access)
     with AdminServer(tls) as server:
         url = f"penstocks://localhost:{server.port}"
         trusting = Credentials("alice", secret=SECRETS["alice"], ca_file=certificate)

@@ -10,9 +10,9 @@ import pytest
 
 from certificates import make_certificate
 from integration.relay import Relay
-from penstock.assured.core.pair.pairing import PeerClosed, PeerFrame, PeerOpened
-from penstock.assured.live.node import LivePairConfig, PairAccess
-from penstock.assured.live.peering import LIMITS, Peering
+from penstock.assured.core.pair.protocol import PeerClosed, PeerFrame, PeerOpened
+from penstock.assured.live.config import LivePairConfig, PairAccess
+from penstock.assured.live.peer_connection import LIMITS, PeerConnection
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
@@ -32,7 +32,7 @@ class End:
         self.told: list[Any] = []
         self.counters = Counters("peering")
         config = LivePairConfig(routers=("one", "two"), link=access, **values)
-        self.peering = Peering(config, name, self._tell, self.counters)
+        self.peering = PeerConnection(config, name, self._tell, self.counters)
         self.link = 0
         self._changed = asyncio.Event()
 

@@ -64,7 +64,7 @@ def test_every_critical_update_comes_by_udp(plant: NodeHere) -> None:
 @pytest.mark.spec("MUX-3", "ADPT-9")
 @pytest.mark.parametrize("cls", ["critical", "adaptive"])
 def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cls: ClassWish) -> None:
-    is_resent = cls == "critical" or plant.node._node.datagrams.missed == "resend"
+    is_resent = cls == "critical" or plant.node._config.datagrams.missed == "resend"
     with mux_of(plant, cls) as mux, Consumer(mux.port) as consumer:
         wait_until(lambda: mux.node.status().is_fed, "the plant")
         plant.publish(packed("md.A.quote", quote("A", 1)))

@@ -51,7 +51,7 @@ class Below:
 
     @property
     def missed(self) -> int:
-        return sum(each["upstream_missed"] for each in self.mux.node._counters)
+        return self.mux.node.node.total("upstream_missed")
 
     def close(self) -> None:
         self.consumer.close()
@@ -131,7 +131,7 @@ def test_what_may_not_be_lost_never_goes_by_the_group(plant: NodeHere, below: tu
 def test_what_one_node_missed_is_sent_again_to_it_or_to_all_or_waited_for(
     plant: NodeHere, below: tuple[Below, Below]
 ) -> None:
-    missed = plant.node._node.datagrams.missed
+    missed = plant.node._config.datagrams.missed
     one, two = below
     own, by_group = own_messages(plant), group_messages(plant)
     before = one.missed, two.missed  # signs of life from before they joined

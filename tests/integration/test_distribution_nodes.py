@@ -139,7 +139,7 @@ def test_the_operator_sees_each_consumer(mux: NodeHere, plant: NodeHere) -> None
         assert (record.name, record.destination) == ("one", "local.127.0.0.1")
         assert (record.subscriptions, record.topics, record.items) == (1, 1, 2)
         assert record.classes["critical"].sent >= 1
-        text = mux.node._metrics.render().decode()
+        text = mux.node.node.metrics.render().decode()
         assert 'penstock_consumer_items{consumer="one",node="mux",number="0"} 2.0' in text
         assert 'penstock_consumer_sent{class="critical",consumer="one",node="mux",number="0"}' in text
     wait_until(lambda: not mux.node.status().consumers, "the consumer to be forgotten")

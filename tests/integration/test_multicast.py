@@ -39,7 +39,7 @@ from penstock.net.udp import Channel, free_channel
 from penstock.topics import GroupMap
 from penstock.wire import encode_gone, encode_nack
 from unit.merge_kit import numbers_of
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
 FROM_START = ReceiverConfig(join="start")
@@ -386,7 +386,8 @@ def test_a_batch_that_was_kept_too_long_is_refused(channel: Channel) -> None:
 
 
 LISTEN_FOREVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell ignores SIGINT
 from penstock.middleware.driver import MulticastReceiver
 from penstock.net.udp import Channel
 with MulticastReceiver([Channel(group=sys.argv[1], port=int(sys.argv[2]))], spin=sys.argv[3] == "spin") as receiver:
@@ -402,10 +403,13 @@ def test_ctrl_c_interrupts_a_waiting_receiver(channel: Channel, mode: str) -> No
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"listening\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) != 0
-        assert b"KeyboardInterrupt" in process.stderr.read()
+        try:
+            assert process.stdout.readline() == b"listening\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_SECONDS) != 0
+            assert b"KeyboardInterrupt" in process.stderr.read()
+        finally:
+            process.kill()
 
 
 def test_what_cannot_be_published_is_refused_and_the_rest_goes_on(channel: Channel) -> None:

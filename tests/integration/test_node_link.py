@@ -204,9 +204,9 @@ def test_a_consumer_is_served_again_when_the_node_above_was_lost_while_it_was_as
         above.cuts = 2
         async with ControlServer(control.PROTOCOL, above.serve, node="above", config=control.CONNECTION) as server:
             mux = live_node(mux_config(server.port))
-            await mux.start()
+            await mux.node.start()
             stop = asyncio.Event()
-            running = asyncio.create_task(mux.run(stop))
+            running = asyncio.create_task(mux.node.run(stop))
             link = NodeLink(("127.0.0.1", mux.control_port), control.Login("app", "session", token="t"), hearing)
             consuming = asyncio.create_task(link.run())
             try:

@@ -28,7 +28,7 @@ from penstock.plant import upstream
 from penstock.plant.config import PlantAccess
 from penstock.plant.flavours import JSON
 from penstock.security.access import AdminAccess
-from penstock.tree.application import open_publisher, open_stream
+from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.config import StreamConfig
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag

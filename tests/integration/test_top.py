@@ -328,7 +328,7 @@ def test_keys_choose_the_view_and_its_rates_are_live() -> None:
         await until(pilot, lambda: float(cells(app)[fast][at].replace(",", "").replace("-", "0")) > 0, "its rate")
 
     with busy_plant() as node:
-        on_terminal(test, node.node.endpoint_url)
+        on_terminal(test, node.node.node.url)
 
 
 def test_rows_are_sorted_reversed_and_filtered_by_keys() -> None:
@@ -348,7 +348,7 @@ def test_rows_are_sorted_reversed_and_filtered_by_keys() -> None:
         assert len(cells(app)) == 2
 
     with busy_plant() as node:
-        on_terminal(test, node.node.endpoint_url)
+        on_terminal(test, node.node.node.url)
 
 
 def test_what_is_paused_says_how_old_it_is_and_asks_nobody() -> None:
@@ -372,7 +372,7 @@ def test_what_is_paused_says_how_old_it_is_and_asks_nobody() -> None:
             assert "PAUSED" not in heading(app)
 
     with busy_plant() as node:
-        asyncio.run(main(node.node.endpoint_url))
+        asyncio.run(main(node.node.node.url))
 
 
 def test_an_answer_that_comes_while_the_application_ends_is_drawn_nowhere() -> None:

@@ -18,8 +18,8 @@ from integration.tree_kit import (
     trade,
 )
 from penstock.base.errors import FilterExpressionError, PenstockError, RefusedError, UnreachableError
-from penstock.tree.application import open_publisher, open_stream
-from penstock.tree.application.operating import give_order
+from penstock.tree.client import open_publisher, open_stream
+from penstock.tree.client.operator import give_order
 from waiting import wait_until
 
 
@@ -72,7 +72,7 @@ def test_a_subscription_begins_in_the_past_and_runs_into_live(root: AgentHere) -
         middle_ns = time.time_ns()
         publish(source, range(501, 601))
         assert source.flush(10)
-        from penstock.tree.application import Position
+        from penstock.tree.client import Position
 
         with (
             Reader(leaf.place, since="oldest") as oldest,
@@ -130,8 +130,8 @@ def test_a_condition_with_a_mistake_is_refused_with_a_reason(root: AgentHere, wh
 
 @pytest.mark.spec("TREE-3")
 def test_a_subscriber_or_publisher_on_the_infostream_is_put_out(root: AgentHere) -> None:
-    from penstock.tree._frame import encode_block
-    from penstock.tree.infostream import Infostream, MoveTo
+    from penstock.tree.core.infostream import Infostream, MoveTo
+    from penstock.tree.core.kernel._frame import encode_block
 
     with Reader(root.place) as good, Reader(root.place, name="liar") as liar:
         good.wait_live(), liar.wait_live()

@@ -7,7 +7,7 @@ import pytest
 
 from integration.tree_kit import AgentHere, Reader, agent_here, agent_process, publish, publisher, root_config
 from penstock.journal import JournalConfig, JournalReader
-from penstock.tree.application.operating import give_order
+from penstock.tree.client.operator import give_order
 from penstock.tree.config import StreamConfig
 from waiting import wait_until
 

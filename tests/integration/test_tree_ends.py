@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
-from penstock.tree.control import Refused
+from penstock.tree.core.control import Refused
 from waiting import wait_until
 
 COUNT = 3_000

@@ -19,7 +19,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.net.udp import free_ports
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant
-from penstock.tree.application.operating import give_order
+from penstock.tree.client.operator import give_order
 from penstock.tree.config import AgentAccess, ReactionConfig
 from waiting import wait_until
 

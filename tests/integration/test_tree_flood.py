@@ -17,7 +17,7 @@ from penstock.net.framing import encode_frame
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.net.session import Peer
-from penstock.tree.control import TREE, Login, Unsubscribe
+from penstock.tree.core.control import TREE, Login, Unsubscribe
 from waiting import wait_until
 
 SIZE_MAX = 1024

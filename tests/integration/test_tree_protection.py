@@ -14,7 +14,7 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
 from penstock.node.agents import own_door
-from penstock.tree.application.operating import give_order
+from penstock.tree.client.operator import give_order
 from penstock.tree.config import AgentAccess
 from waiting import wait_until
 

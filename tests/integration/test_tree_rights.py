@@ -18,11 +18,11 @@ from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
-from penstock.tree import control
-from penstock.tree.application.operating import _Ordering
-from penstock.tree.application.running import LINK
+from penstock.tree.client.core_runner import LINK
+from penstock.tree.client.operator import _Ordering
 from penstock.tree.config import StreamConfig
-from penstock.tree.control import TREE
+from penstock.tree.core import control
+from penstock.tree.core.control import TREE
 from waiting import PATIENCE_SECONDS, wait_until
 
 TOPIC = "app.notes.desk"

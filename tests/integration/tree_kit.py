@@ -10,10 +10,10 @@ from typing import Any
 from integration.live_kit import NodeHere, NodeProcess
 from penstock.base.errors import PenstockError
 from penstock.model import Message, shipped
-from penstock.tree.application import StreamPublisher, StreamSubscription, open_publisher, open_stream
+from penstock.tree.client import StreamPublisher, StreamSubscription, open_publisher, open_stream
 from penstock.tree.config import AgentAccess, AgentConfig, BackoffConfig, ReactionConfig, StreamConfig
-from penstock.tree.driver import LiveAgent
-from penstock.tree.infostream import Info
+from penstock.tree.core.infostream import Info
+from penstock.tree.live.driver import LiveAgent
 from waiting import PATIENCE_SECONDS, wait_until
 
 TRADE = shipped("trade")

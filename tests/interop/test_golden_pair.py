@@ -4,10 +4,10 @@ docs/protocol/assured.md and docs/protocol/lease.md alone."""
 from pathlib import Path
 
 from interop.golden_messages import check_golden
-from penstock.assured.core.lease import voting
-from penstock.assured.core.lease.voting import LEASE, Ask, Denied, Granted, Released, Terms
-from penstock.assured.core.pair import pairing
-from penstock.assured.core.pair.pairing import (
+from penstock.assured.core.lease import protocol as lease_protocol
+from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, Released, Terms
+from penstock.assured.core.pair import protocol as pair_protocol
+from penstock.assured.core.pair.protocol import (
     PAIR,
     Defined,
     Lacking,
@@ -65,8 +65,8 @@ LEASE_MESSAGES = {
 
 
 def test_messages_of_a_pair_are_the_golden_ones() -> None:
-    check_golden(PAIR, pairing.Message, PAIR_MESSAGES, GOLDEN / "pair.txt", pairing.MESSAGE_SIZE_MAX)
+    check_golden(PAIR, pair_protocol.Message, PAIR_MESSAGES, GOLDEN / "pair.txt", pair_protocol.MESSAGE_SIZE_MAX)
 
 
 def test_messages_of_voters_are_the_golden_ones() -> None:
-    check_golden(LEASE, voting.Message | Terms, LEASE_MESSAGES, GOLDEN / "lease.txt", 1_024)
+    check_golden(LEASE, lease_protocol.Message | Terms, LEASE_MESSAGES, GOLDEN / "lease.txt", 1_024)

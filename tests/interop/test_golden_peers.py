@@ -8,8 +8,8 @@ import pytest
 
 from interop import assured_decoder, peer_decoder
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange
-from penstock.assured.core.pair.holding import Held
-from penstock.assured.core.pair.pairing import PeerFrame
+from penstock.assured.core.pair.protocol import PeerFrame
+from penstock.assured.core.pair.transaction_stream import HeldTransactions
 from penstock.assured.core.router.events import Begin, Commit, Data
 from penstock.assured.wire.frames import Published, encode_publish
 
@@ -100,7 +100,7 @@ def test_what_is_to_be_matched_has_the_mark_of_its_endpoint() -> None:
 
 
 def test_golden_frames_of_a_transaction_are_understood() -> None:
-    held = Held()
+    held = HeldTransactions()
     held.together(GOLDEN["together"])
     together = peer_decoder.decode(GOLDEN["together"])
     assert held.joined(GOLDEN["spliced"]) == peer_decoder.join(

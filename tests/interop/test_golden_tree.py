@@ -10,10 +10,7 @@ import pytest
 from interop import packet_decoder
 from interop.golden_messages import check_golden
 from penstock.topics import InterestTable
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree._frame import encode_block
-from penstock.tree._number import Numbering, encode_published
-from penstock.tree.control import (
+from penstock.tree.core.control import (
     MESSAGE_SIZE_MAX,
     TREE,
     Bearers,
@@ -35,7 +32,10 @@ from penstock.tree.control import (
     Want,
     Welcome,
 )
-from penstock.tree.notices import LegBlock, PublishedBlock
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel._frame import encode_block
+from penstock.tree.core.kernel._number import Numbering, encode_published
+from penstock.tree.core.kernel.notices import LegBlock, PublishedBlock
 
 GOLDEN = Path(__file__).parent / "golden" / "tree"
 TREE_ID, PUBLISHER_ID, TIME_NS = 0x1122334455667788, 0x0123456789ABCDEF, 1_700_000_000_000_000_000

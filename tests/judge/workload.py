@@ -20,7 +20,7 @@ import msgspec
 from integration.assured_kit import client_of
 from judge.history import Acknowledged, Delivered, Ended, Ending, History, Published, Settled, Wanted, What
 from penstock.assured.client import Assured, AssuredEndpoint, AssuredPublisher, Delivery
-from penstock.assured.client.transacting import Transaction
+from penstock.assured.client.transaction import Transaction
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard

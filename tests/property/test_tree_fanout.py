@@ -5,9 +5,9 @@ import random
 import pytest
 
 from oracles.fanout import Child, FanoutOracle, Leg, Message
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, split_packets
-from penstock.tree.notices import LeftLive
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, split_packets
+from penstock.tree.core.kernel.notices import LeftLive
 from tree_kit import TREE_ID, block, packet
 
 TOPICS = ("md.a", "md.b", "md.c.x", "md.c.y", "news.a")

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tree.control import Want
-from penstock.tree.joined import Joined, covers
-from penstock.tree.legs import aggregated, since
+from penstock.tree.core.control import Want
+from penstock.tree.core.legs import aggregated, since
+from penstock.tree.core.wants import Joined, covers
 
 LEVELS = st.sampled_from(["a", "b", "a*", "*", "[1..9]", "3"])
 PATTERNS = st.builds(

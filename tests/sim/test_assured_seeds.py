@@ -7,13 +7,13 @@ from typing import Any
 import numpy
 import pytest
 
-import penstock.assured.core.router.core as core
+import penstock.assured.core.router.router as core
 import penstock.assured.core.router.transactions as transactions
-from penstock.assured.core.router.core import MessageRouter
 from penstock.assured.core.router.endpoints import Endpoints
 from penstock.assured.core.router.events import Append, Event, Instruction, RemoveBefore, SendData
 from penstock.assured.core.router.links import Links
-from penstock.assured.core.router.store import Log
+from penstock.assured.core.router.log import Log
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.core.router.transactions import Transactions
 from penstock.assured.wire._layout import DELIVERY_REDELIVERED
 from penstock.assured.wire.frames import Deliver, Delivered, decode_frames, encode_deliver

@@ -8,7 +8,7 @@ import penstock.sim.journalnode as journalnode
 from penstock.base.errors import JournalError, SimulationError
 from penstock.journal import recovery
 from penstock.journal.core import Journal, _Phase
-from penstock.journal.events import DiskFailed, JournalEvent, JournalInstruction, LoneDone, Sync, SyncDone, WriteDone
+from penstock.journal.events import DiskFailed, InlineDone, JournalEvent, JournalInstruction, Sync, SyncDone, WriteDone
 from penstock.journal.format import SEQUENCE_MAX, SegmentHeader
 from penstock.journal.reader import JournalReader
 from penstock.sim.journal import run_journal_seed
@@ -74,8 +74,8 @@ def count_a_lone_record_that_was_not_synced(monkeypatch: pytest.MonkeyPatch) -> 
     original = Journal.handle
 
     def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
-        if isinstance(event, LoneDone) and event.is_written:
-            event = LoneDone(event.count + 1, event.size + self._batch.size)
+        if isinstance(event, InlineDone) and event.is_written:
+            event = InlineDone(event.count + 1, event.size + self._batch.size)
         return original(self, event, now_ns)
 
     monkeypatch.setattr(Journal, "handle", broken)
@@ -86,20 +86,20 @@ def go_on_where_a_lone_record_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Journal.handle
 
     def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
-        return original(self, LoneDone(event.count, event.size) if isinstance(event, LoneDone) else event, now_ns)
+        return original(self, InlineDone(event.count, event.size) if isinstance(event, InlineDone) else event, now_ns)
 
     monkeypatch.setattr(Journal, "handle", broken)
 
 
 def forget_the_place_of_lone_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Journal._lone_done
+    original = Journal._inline_done
 
-    def broken(self: Journal, done: LoneDone, now_ns: int) -> list[JournalInstruction]:
+    def broken(self: Journal, done: InlineDone, now_ns: int) -> list[JournalInstruction]:
         said = original(self, done, now_ns)
         self._segments[-1].size -= done.size if not done.errno else 0
         return said
 
-    monkeypatch.setattr(Journal, "_lone_done", broken)
+    monkeypatch.setattr(Journal, "_inline_done", broken)
 
 
 def cut_off_a_good_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import penstock.sim.leasenodes as leasenodes
-from penstock.assured.core.lease.lease import LeaseKeeper
-from penstock.assured.core.lease.voting import Ask, Granted, LeaseConfig, Memory
-from penstock.assured.core.lease.witness import Voter
+from penstock.assured.core.lease.keeper import LeaseKeeper
+from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, Memory
+from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.errors import SimulationError
 from penstock.sim.lease import run_lease_seed
 
@@ -48,13 +48,13 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
 
 
 def grant_at_once_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Voter.__init__
+    original = LeaseVoter.__init__
 
-    def broken(self: Voter, config: LeaseConfig, memory: Memory, now_ns: int) -> None:
+    def broken(self: LeaseVoter, config: LeaseConfig, memory: Memory, now_ns: int) -> None:
         original(self, config, memory, now_ns)
         self._bound_until_ns = now_ns
 
-    monkeypatch.setattr(Voter, "__init__", broken)
+    monkeypatch.setattr(LeaseVoter, "__init__", broken)
 
 
 def forget_everything_in_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def hold_as_long_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def vote_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Voter, "bound_until_ns", lambda self, candidate: 0)
+    monkeypatch.setattr(LeaseVoter, "bound_until_ns", lambda self, candidate: 0)
 
 
 def be_content_with_one_vote(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def be_content_with_one_vote(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disregard_who_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Voter, "is_barred", lambda self, candidate: False)
+    monkeypatch.setattr(LeaseVoter, "is_barred", lambda self, candidate: False)
 
 
 def note_alone_at_this_router_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,13 +105,13 @@ def note_alone_at_this_router_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_an_epoch_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Voter._objection
+    original = LeaseVoter._objection
 
-    def broken(self: Voter, candidate: str, ask: Ask, now_ns: int) -> Any:
+    def broken(self: LeaseVoter, candidate: str, ask: Ask, now_ns: int) -> Any:
         reason = original(self, candidate, ask, now_ns)
         return None if reason == "epoch" and now_ns >= self.bound_until_ns(candidate) else reason
 
-    monkeypatch.setattr(Voter, "_objection", broken)
+    monkeypatch.setattr(LeaseVoter, "_objection", broken)
 
 
 SABOTAGE = [

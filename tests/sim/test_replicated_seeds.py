@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.core.pair import receiving
+from penstock.assured.core.pair import replication_receiver
 from penstock.assured.core.pair._receiving import resolve
-from penstock.assured.core.pair.degrading import Degrading
-from penstock.assured.core.pair.holding import Held
+from penstock.assured.core.pair.degradation import Degradation
 from penstock.assured.core.pair.pair import Pair
-from penstock.assured.core.pair.receiving import Receiving
-from penstock.assured.core.pair.sending import Sending
+from penstock.assured.core.pair.replication_receiver import ReplicationReceiver
+from penstock.assured.core.pair.replication_sender import ReplicationSender
+from penstock.assured.core.pair.transaction_stream import HeldTransactions
 from penstock.assured.core.router import transactions
 from penstock.assured.core.router._settling import settle
 from penstock.assured.core.router._tables import Tables
-from penstock.assured.core.router.core import EVERY_ID
+from penstock.assured.core.router.router import EVERY_ID
 from penstock.base.errors import SimulationError
 from penstock.sim.replicated import run_replicated_seed
 
@@ -52,36 +52,36 @@ def go_on_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_before_the_other_router_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pump = Sending.pump
+    pump = ReplicationSender.pump
 
-    def hasty(self: Sending, now_ns: int, *, is_hurried: bool) -> Any:
+    def hasty(self: ReplicationSender, now_ns: int, *, is_hurried: bool) -> Any:
         told = pump(self, now_ns, is_hurried=is_hurried)
         self.through_id = EVERY_ID
         return told
 
-    monkeypatch.setattr(Sending, "pump", hasty)
+    monkeypatch.setattr(ReplicationSender, "pump", hasty)
 
 
 def say_stored_on_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = Receiving.records
+    records = ReplicationReceiver.records
 
-    def hasty(self: Receiving, data: bytes) -> None:
+    def hasty(self: ReplicationReceiver, data: bytes) -> None:
         records(self, data)
         self.stored(EVERY_ID)
 
-    monkeypatch.setattr(Receiving, "records", hasty)
+    monkeypatch.setattr(ReplicationReceiver, "records", hasty)
 
 
 def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Degrading.look
+    look = Degradation.look
 
-    def hasty(self: Degrading, sending: Sending | None, now_ns: int, *, is_switching: bool) -> bool | None:
+    def hasty(self: Degradation, sending: ReplicationSender | None, now_ns: int, *, is_switching: bool) -> bool | None:
         is_alone = look(self, sending, now_ns, is_switching=is_switching)
         if self.mode == "degrading":
             self.mode = "degraded"
         return None if is_alone else is_alone
 
-    monkeypatch.setattr(Degrading, "look", hasty)
+    monkeypatch.setattr(Degradation, "look", hasty)
 
 
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,16 +94,16 @@ def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def undo_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "resolve", lambda tables, _: resolve(tables, EVERY_ID))
+    monkeypatch.setattr(replication_receiver, "resolve", lambda tables, _: resolve(tables, EVERY_ID))
 
 
 def mix_up_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = Held.together
+    together = HeldTransactions.together
 
-    def careless(self: Held, frame: bytes) -> None:
+    def careless(self: HeldTransactions, frame: bytes) -> None:
         together(self, frame[:8] + frame[9:] + b"!")
 
-    monkeypatch.setattr(Held, "together", careless)
+    monkeypatch.setattr(HeldTransactions, "together", careless)
 
 
 SABOTAGE = [

@@ -9,13 +9,13 @@ import pytest
 from penstock.base.errors import SimulationError
 from penstock.sim import TreePlant, TreePlantOptions, World, estimate_tree, run_tree_seed
 from penstock.sim.treeapps import Subscriber
-from penstock.tree._frame import encode_block
-from penstock.tree.board import Board
-from penstock.tree.catchup import CatchUp
-from penstock.tree.hearing import Hearing
-from penstock.tree.parents import Parents
-from penstock.tree.published import PublisherMarks
-from penstock.tree.rights import Rights
+from penstock.tree.core.board import Board
+from penstock.tree.core.catch_up import CatchUp
+from penstock.tree.core.entitlements import Rights
+from penstock.tree.core.hearing import Hearing
+from penstock.tree.core.kernel._frame import encode_block
+from penstock.tree.core.parents import Parents
+from penstock.tree.core.root.publisher_positions import PublisherMarks
 
 SEEDS = 40
 SEEDS_PER_TEST = 10

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.assured.core.lease.lease import LeaseKeeper
-from penstock.assured.core.lease.voting import (
+from penstock.assured.core.lease.keeper import LeaseKeeper
+from penstock.assured.core.lease.protocol import (
     Fit,
     Heard,
     Held,
@@ -20,10 +20,10 @@ from penstock.assured.core.lease.voting import (
     Reached,
     Tell,
 )
-from penstock.assured.live.leasing import LeaseLinks
-from penstock.assured.live.node import LeaseAccess
-from penstock.assured.live.remembering import LeaseMemory
-from penstock.assured.live.witnessing import LiveWitness, WitnessConfig
+from penstock.assured.live.config import LeaseAccess
+from penstock.assured.live.lease_links import LeaseLinks
+from penstock.assured.live.lease_memory import LeaseMemory
+from penstock.assured.live.witness import LiveWitness, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.net.agent import CoreRunner

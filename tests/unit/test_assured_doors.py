@@ -10,11 +10,11 @@ import pytest
 from assured_kit import Router, message, queue
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead, Refused
-from penstock.assured.live import storing as storing_module
+from penstock.assured.live import disk as storing_module
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.desk import Desk
+from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.doors import RouterLinks
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.storing import Storing
 from penstock.assured.wire.control import Done, Login
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
@@ -137,7 +137,7 @@ def test_records_that_are_gone_while_they_are_read_are_read_again(
 
     async def read() -> Event:
         told: asyncio.Queue[Event] = asyncio.Queue()
-        storing = Storing(tmp_path / "journal", JournalConfig(), Counters("test"), told.put_nowait)
+        storing = LiveDisk(tmp_path / "journal", JournalConfig(), Counters("test"), told.put_nowait)
         try:
             storing.read(ReadRecords(1, numpy.zeros(0, numpy.uint64)))
             return await asyncio.wait_for(told.get(), 20)

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.assured.core.lease.voting import LEASE as PROTOCOL
-from penstock.assured.core.lease.voting import Ask, Granted, LeaseConfig, Memory, Message, Terms
-from penstock.assured.live.leasing import LeaseLinks, apart_ms
-from penstock.assured.live.node import LeaseAccess
-from penstock.assured.live.remembering import LeaseMemory
+from penstock.assured.core.lease.protocol import LEASE as PROTOCOL
+from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, Memory, Message, Terms
+from penstock.assured.live.config import LeaseAccess
+from penstock.assured.live.lease_links import LeaseLinks, apart_ms
+from penstock.assured.live.lease_memory import LeaseMemory
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
 from penstock.net.clock import ClockEstimate

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.assured.core.lease.voting import LeaseConfig, Memory
-from penstock.assured.live import remembering
-from penstock.assured.live.remembering import LOCK_NAME, MEMORY_NAME, LeaseMemory
+from penstock.assured.core.lease.protocol import LeaseConfig, Memory
+from penstock.assured.live import lease_memory
+from penstock.assured.live.lease_memory import LOCK_NAME, MEMORY_NAME, LeaseMemory
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, LeaseMemoryError
 from unit.net_kit import run
@@ -92,9 +92,9 @@ def test_two_processes_do_not_vote_with_one_memory(tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembering, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(lease_memory, "RETRY_SECONDS", 0.001)
     failures: list[Exception] = [ConfigurationError("cannot be written: no space"), OSError(5, "input/output error")]
-    replace = remembering.replace_private
+    replace = lease_memory.replace_private
 
     def failing(path: Path, data: bytes) -> None:
         if failures:
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
     async def keep_on_it() -> None:
         disk = memory_of(tmp_path)
         disk.open()
-        monkeypatch.setattr(remembering, "replace_private", failing)
+        monkeypatch.setattr(lease_memory, "replace_private", failing)
         is_kept = asyncio.Event()
         disk.keep(PROMISED, is_kept.set)
         while disk.is_storing:

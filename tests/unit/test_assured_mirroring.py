@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from penstock.assured.live.mirroring import HEAD, REVOKED_PER_FRAME, SECRET, Mirroring, configured
-from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.peer_settings import HEAD, REVOKED_PER_FRAME, SECRET, PeerSettings, configured
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
 from penstock.net.framing import FrameDecoder
@@ -43,7 +43,7 @@ def frames(told: list[bytes]) -> list[bytes]:
 
 def test_what_tokens_are_checked_with_reaches_the_other_router_whole() -> None:
     learned: list[TokenState] = []
-    here, there = (Mirroring(configured(router(), {}, None), learned.append) for _ in range(2))
+    here, there = (PeerSettings(configured(router(), {}, None), learned.append) for _ in range(2))
     many = state(*range(REVOKED_PER_FRAME + 1))
     for told in (here.tokens(many), here.opening()):
         learned.clear()
@@ -59,16 +59,16 @@ def test_what_tokens_are_checked_with_reaches_the_other_router_whole() -> None:
 
 
 def test_who_does_not_mirror_tokens_neither_tells_nor_learns() -> None:
-    here = Mirroring(configured(router(), {}, None), None)
+    here = PeerSettings(configured(router(), {}, None), None)
     assert here.tokens(state(1)) == []
-    for frame in frames(Mirroring(configured(router(), {}, None), lambda _: None).tokens(state(1))):
+    for frame in frames(PeerSettings(configured(router(), {}, None), lambda _: None).tokens(state(1))):
         here.frame(frame, "two")
 
 
 def test_what_differs_is_named_and_secrets_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     one, two = Secret(b"the secret of clients here"), Secret(b"the secret of clients there")
-    here = Mirroring(configured(router(synchronous_topics=("a.>",), replicate_by="topic"), {}, one), None)
-    there = Mirroring(configured(router(operators=tuple(f"operator-{n}" for n in range(100))), {}, two), None)
+    here = PeerSettings(configured(router(synchronous_topics=("a.>",), replicate_by="topic"), {}, one), None)
+    there = PeerSettings(configured(router(operators=tuple(f"operator-{n}" for n in range(100))), {}, two), None)
     for frame in frames(there.opening()):
         here.frame(frame, "two")
     assert here.differences == ("operators", "replicate_by", SECRET, "synchronous_topics")
@@ -83,12 +83,12 @@ def test_what_differs_is_named_and_secrets_are_not_shown(caplog: pytest.LogCaptu
 )
 def test_rubbish_is_refused(rubbish: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        Mirroring(configured(router(), {}, None), None).frame(rubbish, "two")
+        PeerSettings(configured(router(), {}, None), None).frame(rubbish, "two")
 
 
 def test_keys_that_are_none_are_refused() -> None:
     wrong = TokenState(["no key"], 1, 0, [])
-    here = Mirroring(configured(router(), {}, None), lambda _: None)
+    here = PeerSettings(configured(router(), {}, None), lambda _: None)
     for frame in frames(here.tokens(wrong)):
         with pytest.raises(PenstockError):
             here.frame(frame, "two")

@@ -7,7 +7,7 @@ import pytest
 from assured_kit import MemoryJournal, Router, queue
 from paired_kit import Router as PairedRouter
 from paired_kit import connect
-from penstock.assured.core.pair.pairing import Defined, PeerFrame, encode
+from penstock.assured.core.pair.protocol import Defined, PeerFrame, encode
 from penstock.assured.core.router import _records as records
 from penstock.assured.core.router._records import is_record
 from penstock.base.errors import JournalCorruptError

@@ -10,8 +10,8 @@ import pytest
 from typing_extensions import Buffer
 
 from penstock.assured.core.router.events import DiskRecovered, DiskTroubled, Event, Stored
+from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.reserve import Reserve, reserve_of
-from penstock.assured.live.storing import Storing
 from penstock.base.counters import Counters
 from penstock.journal.files import WritableDirectory
 from unit.test_assured_storing import CONFIG, lone
@@ -81,7 +81,7 @@ def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_ag
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)
-        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
+        storing = LiveDisk(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
         try:
             storing.append(lone(1))
             await _until(told, Stored)
@@ -106,14 +106,14 @@ def test_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)
-        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
+        storing = LiveDisk(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
         storing.append(lone(1))
         await _until(told, Stored)
         await storing.close()
         disk.has_room = False
         disk.reserve.give_back()
         gone = Reserve(tmp_path / "reserve", SIZE)
-        storing = Storing(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=gone)
+        storing = LiveDisk(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=gone)
         troubled = await _until(told, DiskTroubled)
         assert getattr(troubled, "is_relieved", False)
         disk.has_room = True

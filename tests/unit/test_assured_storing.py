@@ -25,12 +25,12 @@ from penstock.assured.core.router.events import (
     RecordsRead,
     Stored,
 )
-from penstock.assured.live import storing as storing_module
-from penstock.assured.live.storing import Storing
+from penstock.assured.live import disk as storing_module
+from penstock.assured.live.disk import LiveDisk
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError
-from penstock.journal import JournalConfig, JournalWriter, LoneWriter
-from penstock.journal.events import LoneDone
+from penstock.journal import InlineWriter, JournalConfig, JournalWriter
+from penstock.journal.events import InlineDone
 from penstock.journal.files import WritableDirectory
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -43,7 +43,7 @@ def test_what_a_journal_does_not_take_is_a_failed_disk() -> None:
 
     async def append(path: Path) -> list[Event]:
         told: list[Event] = []
-        storing = Storing(path, CONFIG, Counters("test"), told.append)
+        storing = LiveDisk(path, CONFIG, Counters("test"), told.append)
         sizes = numpy.array([17 << 20], numpy.uint32)
         storing.append(Append(bytes(17 << 20), numpy.zeros(1, numpy.uint32), sizes, numpy.zeros(1, numpy.int64), 1, 1))
         assert not storing.is_storing
@@ -67,17 +67,17 @@ async def store(
     disk that is `failing` is another device, until that is noticed."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
-    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
-    storing.after_lone = lambda: None
-    sync, lone_done = WritableDirectory.sync, WritableDirectory.lone_done
+    storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait)
+    storing.after_inline_commit = lambda: None
+    sync, inline_done = WritableDirectory.sync, WritableDirectory.inline_done
 
     def synced(self: WritableDirectory, first_sequence: int) -> None:
         found.append(threading.current_thread().name)
         sync(self, first_sequence)
 
-    def stored_alone(self: WritableDirectory, written: LoneWriter) -> LoneDone:
+    def stored_alone(self: WritableDirectory, written: InlineWriter) -> InlineDone:
         found.append(LOOP)
-        return lone_done(self, written)
+        return inline_done(self, written)
 
     def refused(self: WritableDirectory, first_sequence: int, header: bytes, data: Buffer) -> None:
         raise OSError(errno.EIO, failing)
@@ -86,7 +86,7 @@ async def store(
         storing.append(lone(1))  # makes the segment, which takes longer
         assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
         patch.setattr(WritableDirectory, "sync", synced)
-        patch.setattr(WritableDirectory, "lone_done", stored_alone)
+        patch.setattr(WritableDirectory, "inline_done", stored_alone)
         with ExitStack() as broken:
             if failing:
                 broken.enter_context(broken_disk(storing._writer, failing))
@@ -165,15 +165,15 @@ def test_a_journal_that_cannot_be_lent_is_a_failed_disk(
     async def append() -> list[Event]:
         told: asyncio.Queue[Event] = asyncio.Queue()
         asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
-        storing = Storing(tmp_path, CONFIG, Counters("test"), told.put_nowait)
-        storing.after_lone = lambda: None
-        monkeypatch.setattr(storing._writer, "alone", Mock(side_effect=error))
+        storing = LiveDisk(tmp_path, CONFIG, Counters("test"), told.put_nowait)
+        storing.after_inline_commit = lambda: None
+        monkeypatch.setattr(storing._writer, "inline_commit", Mock(side_effect=error))
         try:
             storing.append(lone(1))
             found = [await asyncio.wait_for(told.get(), PATIENCE_SECONDS)]
             storing.append(lone(2))
             assert not storing.is_storing
-            assert not storing.attend(lambda _: True)
+            assert not storing.commit_inline(lambda _: True)
         finally:
             await storing.close()
         return found
@@ -216,7 +216,7 @@ def oldest(path: Path) -> int:
 async def read(path: Path, *portions: list[int], removed_before: int = 1) -> list[RecordsRead]:
     """One after the other; after the first some records go."""
     told: asyncio.Queue[Event] = asyncio.Queue()
-    storing = Storing(path, CONFIG, Counters("test"), told.put_nowait)
+    storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait)
     found = []
     try:
         for number, portion in enumerate(portions):

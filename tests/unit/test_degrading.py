@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.core.lease.voting import LeaseConfig
-from penstock.assured.core.pair.degrading import Degrading
-from penstock.assured.core.pair.pairing import PairConfig
+from penstock.assured.core.lease.protocol import LeaseConfig
+from penstock.assured.core.pair.degradation import Degradation
+from penstock.assured.core.pair.protocol import PairConfig
 from penstock.assured.core.pair.uncopied import Uncopied
 from penstock.assured.core.router._tables import Tables
 from penstock.base.clock import NS_PER_MS
@@ -35,9 +35,9 @@ class Whole:
     newest_id = through_id = 7
 
 
-def degraded(lease: LeaseConfig | None) -> Degrading:
+def degraded(lease: LeaseConfig | None) -> Degradation:
     config = PairConfig(routers=ROUTERS, lease=lease)
-    made = Degrading(config, Disk(), Uncopied(config, Tables(1, 2**20)))  # type: ignore[arg-type]
+    made = Degradation(config, Disk(), Uncopied(config, Tables(1, 2**20)))  # type: ignore[arg-type]
     made.activate(0)
     assert made.look(None, LATE_NS) is True
     if lease is not None:

@@ -5,18 +5,21 @@ import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from certificates import make_certificate
+from penstock.admin.config import AdminConfig
 from penstock.base.endpoint import CONNECTIONS_MAX, Endpoint, Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
-from penstock.net.page_access import PageAccessConfig, page_access
+from penstock.net.page_access import PageAccessConfig, PageTokenConfig, page_access, page_token
 from penstock.net.secret import write_private
+from penstock.node.console_config import ConsoleConfig
 from penstock.top.fetching import fetch
 from penstock.top.places import Place, place_given
 
@@ -81,6 +84,42 @@ def test_all_keys_that_are_missing_are_named() -> None:
     names = r"metrics_access\.certificate, metrics_access\.private_key, metrics_access\.token_file"
     with pytest.raises(ConfigurationError, match=names):
         page_access(PageAccessConfig(), "0.0.0.0")
+
+
+def admin_config(**values: Any) -> AdminConfig:
+    return AdminConfig(directory="state", policy="policy.toml", **values)
+
+
+@pytest.mark.parametrize("configure", [admin_config, ConsoleConfig])
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_a_server_beyond_this_machine_needs_a_token_besides_tls(configure: Callable[..., Any], host: str) -> None:
+    tls = {"certificate": "x.pem", "private_key": "x.key"}
+    said = r"needs TLS and a token; not configured: metrics_access\.token_file \("
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        configure(host=host, **tls)
+    assert caught.value.where.endswith("host")
+    assert configure(host=host, **tls, metrics_access=PageTokenConfig(token_file="x")).host == host
+
+
+@pytest.mark.parametrize("configure", [admin_config, ConsoleConfig])
+def test_a_server_on_this_machine_has_no_token_or_tls_as_well(configure: Callable[..., Any]) -> None:
+    assert page_token(configure().metrics_access) is None
+    assert page_token(configure(certificate="x.pem", private_key="x.key").metrics_access) is None
+    with pytest.raises(ConfigurationError, match="not configured: certificate, private_key"):
+        configure(metrics_access=PageTokenConfig(token_file="x"))
+
+
+def test_the_token_file_of_an_administration_server_is_looked_for_beside_its_document(tmp_path: Path) -> None:
+    tls = {"certificate": "x.pem", "private_key": "x.key"}
+    config = admin_config(**tls, metrics_access=PageTokenConfig(token_file="page.token")).beside(tmp_path)
+    assert config.metrics_access.token_file == str(tmp_path / "page.token")
+    assert admin_config().beside(tmp_path).metrics_access.token_file == ""
+
+
+def test_a_token_is_not_shown(tmp_path: Path) -> None:
+    access = page_access(access_files(tmp_path), "0.0.0.0")
+    assert access is not None
+    assert TOKEN not in repr(access)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.errors import LimitError, ModelError, RequestError
 from penstock.capture.reading import UnreadMessage
 from penstock.model import Message, shipped
-from penstock.tree.infostream import Neighbour, Path, Siblings
+from penstock.tree.core.infostream import Neighbour, Path, Siblings
 from penstock.web.gateway import fields
 from penstock.web.gateway.outbox import BATCH_MAX, REPLIES_MAX, Outbox
 from penstock.web.gateway.replies import Pong, Receipt

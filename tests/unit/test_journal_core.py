@@ -20,8 +20,8 @@ from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     Failed,
-    LoneDone,
-    LonePlace,
+    InlineDone,
+    InlinePlace,
     Recovered,
     RemoveBefore,
     RemoveSegment,
@@ -274,13 +274,13 @@ def test_close_waits_for_what_was_appended() -> None:
 # Records that come one at a time
 
 
-def lend(driven: Driven) -> LonePlace:
-    place = driven.core.lone_place()
+def lend(driven: Driven) -> InlinePlace:
+    place = driven.core.inline_place()
     assert place is not None
     return place
 
 
-def fill(place: LonePlace, count: int) -> None:
+def fill(place: InlinePlace, count: int) -> None:
     """Do with the place's batch what a writer does with the record that fails after `count` others."""
     place.batch.clear(place.next_sequence + count)
     place.batch.append(b"x", 7)
@@ -289,12 +289,12 @@ def fill(place: LonePlace, count: int) -> None:
 
 def test_the_place_of_lone_records_is_behind_the_last_one() -> None:
     driven = Driven(segment_bytes=8_192)
-    assert driven.core.lone_place() is None, "there is no segment"
+    assert driven.core.inline_place() is None, "there is no segment"
     driven.begin()
     place = lend(driven)
     assert (place.first_sequence, place.next_sequence) == (1, 2)
     assert (place.offset, place.end) == (SEGMENT_HEADER_SIZE + RECORD, 8_192)
-    assert driven.tell(LoneDone(3, 3 * RECORD)) == [Acknowledged(4)]
+    assert driven.tell(InlineDone(3, 3 * RECORD)) == [Acknowledged(4)]
     assert driven.core.durable_sequence == 4
     assert driven.counters["records_written"] == driven.counters["syncs"] == 4
     place = lend(driven)
@@ -311,7 +311,7 @@ def test_nothing_changes_when_no_record_was_brought() -> None:
     driven = Driven()
     driven.begin()
     before = lend(driven)
-    assert driven.tell(LoneDone(0, 0)) == []
+    assert driven.tell(InlineDone(0, 0)) == []
     assert lend(driven) == before
     assert driven.counters["syncs"] == 1
 
@@ -320,25 +320,25 @@ def test_there_is_no_place_while_there_is_something_else_to_do() -> None:
     driven = Driven()
     driven.begin()
     driven.append()
-    assert driven.core.lone_place() is None, "something was appended before"
+    assert driven.core.inline_place() is None, "something was appended before"
     for event in (Commit(), WriteDone()):
         driven.tell(event)
-        assert driven.core.lone_place() is None
+        assert driven.core.inline_place() is None
     driven.tell(SyncDone())
-    assert driven.core.lone_place() is not None
+    assert driven.core.inline_place() is not None
     driven.append()
     driven.tell(Commit(), DiskFailed(errno.EIO))
-    assert driven.core.lone_place() is None, "the new segment is not there yet"
+    assert driven.core.inline_place() is None, "the new segment is not there yet"
     driven.tell(SegmentCreated())
-    assert driven.core.lone_place() is not None
+    assert driven.core.inline_place() is not None
     driven.append()
     driven.tell(Commit(), DiskFailed(errno.ENOSPC))
-    assert driven.core.lone_place() is None
+    assert driven.core.inline_place() is None
     driven.now_ns = NS_PER_SECOND
     driven.tell(Tick(), WriteDone(), SyncDone())
-    assert driven.core.lone_place() is not None
+    assert driven.core.inline_place() is not None
     driven.tell(Close())
-    assert driven.core.lone_place() is None
+    assert driven.core.inline_place() is None
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_lone_record_that_fails_goes_to_a_new_segment(count: int, number: int,
     driven = Driven()
     driven.begin()
     fill(lend(driven), count)
-    said = driven.tell(LoneDone(count, count * RECORD, number, is_written=is_written))
+    said = driven.tell(InlineDone(count, count * RECORD, number, is_written=is_written))
     if number == errno.EDQUOT:
         assert isinstance(said.pop(), Troubled)
         driven.now_ns = NS_PER_SECOND
@@ -371,7 +371,7 @@ def test_a_lone_record_that_finds_the_disk_full_is_tried_again_at_its_place() ->
     driven = Driven(retry_ms=50)
     driven.begin()
     fill(lend(driven), 1)
-    acknowledged, troubled = driven.tell(LoneDone(1, RECORD, errno.ENOSPC))
+    acknowledged, troubled = driven.tell(InlineDone(1, RECORD, errno.ENOSPC))
     assert acknowledged == Acknowledged(2)
     assert isinstance(troubled, Troubled)
     with pytest.raises(JournalFullError):
@@ -390,14 +390,14 @@ def test_lone_records_between_failures_begin_a_new_row_of_them() -> None:
     for _ in range(3):
         place = lend(driven)
         fill(place, 1)
-        said = driven.tell(LoneDone(1, RECORD, errno.EIO, is_written=True))
+        said = driven.tell(InlineDone(1, RECORD, errno.EIO, is_written=True))
         assert isinstance(said[-1], CreateSegment)
         driven.tell(SegmentCreated())
     fill(lend(driven), 0)
-    driven.tell(LoneDone(0, 0, errno.EIO))
+    driven.tell(InlineDone(0, 0, errno.EIO))
     (failed,) = driven.tell(DiskFailed(errno.EIO))
     assert isinstance(failed, Failed)
-    assert driven.core.lone_place() is None
+    assert driven.core.inline_place() is None
 
 
 def test_retention_sees_lone_records() -> None:
@@ -405,7 +405,7 @@ def test_retention_sees_lone_records() -> None:
     for _ in range(2):
         driven.append(60)
         driven.tell(Commit(), SegmentCreated())
-    assert driven.tell(LoneDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1, oldest=61)]
+    assert driven.tell(InlineDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1, oldest=61)]
 
 
 def test_another_cores_event_is_refused() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.core.lease.lease import LeaseKeeper
-from penstock.assured.core.lease.voting import (
+from penstock.assured.core.lease.keeper import LeaseKeeper
+from penstock.assured.core.lease.protocol import (
     Able,
     Alone,
     AloneNoted,
@@ -27,7 +27,7 @@ from penstock.assured.core.lease.voting import (
     Serving,
     Tell,
 )
-from penstock.assured.core.lease.witness import Voter
+from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
@@ -41,7 +41,7 @@ class Even:
         return limit // 2
 
 
-def granted(voter: Voter, name: str, ask: Ask, now_ns: int) -> bool:
+def granted(voter: LeaseVoter, name: str, ask: Ask, now_ns: int) -> bool:
     """Asks, and answers for the disk."""
     told = voter.handle(Heard(name, ask), now_ns)
     if isinstance(told[0], Keep):
@@ -51,7 +51,7 @@ def granted(voter: Voter, name: str, ask: Ask, now_ns: int) -> bool:
 
 
 def test_a_voter_grants_nothing_for_one_lease_after_it_started_except_to_the_last_holder() -> None:
-    voter = Voter(CONFIG, Memory(3, "a"), 0)
+    voter = LeaseVoter(CONFIG, Memory(3, "a"), 0)
     assert voter.handle(Heard("b", Ask(4, 1)), LEASE_NS - 1) == [Tell("b", Denied(3, 1, "held"))]
     assert granted(voter, "a", Ask(3, 9), LEASE_NS - 1)
     assert not granted(voter, "b", Ask(4, 2), 2 * LEASE_NS - 2)
@@ -60,7 +60,7 @@ def test_a_voter_grants_nothing_for_one_lease_after_it_started_except_to_the_las
 
 
 def test_a_voter_grants_when_its_memory_is_on_the_disk_and_not_before() -> None:
-    voter = Voter(CONFIG, Memory(), -LEASE_NS)
+    voter = LeaseVoter(CONFIG, Memory(), -LEASE_NS)
     assert voter.handle(Heard("a", Ask(1, 1)), 0) == [Keep(Memory(1, "a"))]
     assert voter.handle(Heard("a", Ask(1, 2)), 1) == [Tell("a", Denied(0, 2, "busy"))]
     assert voter.handle(Kept(), 5) == [Tell("a", Granted(1, 1, 0, False))]
@@ -68,14 +68,14 @@ def test_a_voter_grants_when_its_memory_is_on_the_disk_and_not_before() -> None:
 
 
 def test_only_the_first_router_begins_a_new_pair() -> None:
-    voter = Voter(CONFIG, Memory(), -LEASE_NS)
+    voter = LeaseVoter(CONFIG, Memory(), -LEASE_NS)
     assert voter.handle(Heard("b", Ask(1, 1)), 0) == [Tell("b", Denied(0, 1, "first"))]
     assert voter.handle(Heard("x", Ask(1, 1)), 0) == []
 
 
 def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
     """What it claims when it has heard of the first one is above what it would claim of a new pair."""
-    voter = Voter(CONFIG, Memory(1, "a"), 0)
+    voter = LeaseVoter(CONFIG, Memory(1, "a"), 0)
     keeper = LeaseKeeper(CONFIG, "b", Memory(), Even(), 0)
     keeper.handle(Fit(True), 0)
     now_ns, held = 0, list[Held]()
@@ -117,7 +117,7 @@ def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soo
 def test_a_holder_that_restarts_asks_as_soon_as_it_reaches_a_voter_and_gets_the_lease_back() -> None:
     """Its first question was dropped, because nobody was connected; the voters are still bound to it."""
     keeper = LeaseKeeper(CONFIG, "a", Memory(3, "a"), Even(), 0)
-    voter = Voter(CONFIG, Memory(3, "a"), 0)
+    voter = LeaseVoter(CONFIG, Memory(3, "a"), 0)
     assert Tell("w", Ask(5, 1)) in keeper.handle(Fit(True), 0)
     again = keeper.handle(Reached("w"), 1)
     assert Tell("w", Ask(5, 2)) in again
@@ -135,7 +135,7 @@ def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
 
 
 def test_a_note_that_comes_late_changes_nothing() -> None:
-    voter = Voter(CONFIG, Memory(2, "a"), 0)
+    voter = LeaseVoter(CONFIG, Memory(2, "a"), 0)
     assert granted(voter, "a", Ask(2, 3, note=3, is_alone=True), 1)
     assert granted(voter, "a", Ask(2, 2, note=2, is_alone=False), 2)
     assert voter.memory == Memory(2, "a", "a", 3)
@@ -284,7 +284,7 @@ class Trio:
     def __init__(self) -> None:
         self.now_ns = 0
         self.keepers = {name: LeaseKeeper(CONFIG, name, Memory(), Even(), 0) for name in CONFIG.routers}
-        self.witness: Voter | None = Voter(CONFIG, Memory(), 0)
+        self.witness: LeaseVoter | None = LeaseVoter(CONFIG, Memory(), 0)
         self.changes: list[tuple[str, str]] = []
         self._letters: list[tuple[int, str, str, Any]] = []
         for name in self.keepers:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.live.node import LivePairConfig, PairAccess, RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import LivePairConfig, PairAccess, RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions

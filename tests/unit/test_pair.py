@@ -1,7 +1,7 @@
 """A pair of routers by hand: copies, acknowledgements, settlements and a switch (REPL-3, REPL-5, REPL-7)."""
 
 from paired_kit import Router, exchange, pair_of_routers
-from penstock.assured.core.pair.pairing import (
+from penstock.assured.core.pair.protocol import (
     PAIR,
     Degrade,
     PeerClosed,
@@ -16,8 +16,8 @@ from penstock.assured.core.router.events import (
     DeleteEndpoint,
     LinkOpened,
 )
-from penstock.assured.core.router.store import Since
-from penstock.assured.live.observing import copying_of
+from penstock.assured.core.router.log import Since
+from penstock.assured.live.observation import copying_of
 from penstock.assured.wire._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.wire.frames import (
     Deliver,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from leased_kit import LeasedPair
 from paired_kit import exchange
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import SwitchHere
+from penstock.assured.core.pair.protocol import SwitchHere
 from penstock.assured.core.router.events import (
     Begin,
     Commit,
@@ -20,7 +20,7 @@ from penstock.assured.core.router.events import (
     Ended,
     LinkOpened,
 )
-from penstock.assured.live.observing import copying_of
+from penstock.assured.live.observation import copying_of
 from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from penstock.assured.config import RouterConfig
-from penstock.assured.core.lease.voting import Ask, Granted, Heard, Keep, Kept, LeaseConfig, Memory, Released, Tell
+from penstock.assured.core.lease.protocol import Ask, Granted, Heard, Keep, Kept, LeaseConfig, Memory, Released, Tell
 from penstock.assured.core.pair.pair import Pair
-from penstock.assured.core.pair.pairing import PairConfig, SwitchHere
-from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.pair.protocol import PairConfig, SwitchHere
 from penstock.assured.core.router.events import Append, DiskFailed, DiskRecovered, DiskTroubled, Start, Stored
+from penstock.assured.core.router.router import MessageRouter
 from penstock.base.core import Tick
 from penstock.sim import SeededRandomness
 

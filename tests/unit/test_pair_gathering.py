@@ -1,8 +1,8 @@
 """When the active router of a pair sends what is to be copied (REPL-2, REPL-3)."""
 
 from paired_kit import QUEUE, Router, connect, let_go
-from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
-from penstock.assured.core.pair.sending import GATHER_NS
+from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
+from penstock.assured.core.pair.replication_sender import GATHER_NS
 from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_ASYNC, OUTCOME_SYNC
 
 

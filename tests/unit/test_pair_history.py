@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router.events import (
     AlterEndpoint,
     Begin,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
+from penstock.assured.core.pair.protocol import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
 from penstock.assured.core.router._cleaning import log_publishers
 from penstock.assured.core.router._records import RECORD_TRANSACTION
 from penstock.assured.core.router.events import (
@@ -25,7 +25,7 @@ from penstock.assured.core.router.events import (
     OpenFlow,
     OpenPublisher,
 )
-from penstock.assured.live.observing import lacking_of
+from penstock.assured.live.observation import lacking_of
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 

@@ -8,7 +8,7 @@ from paired_kit import PUBLISHER, Router, connect, exchange
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair._matching import Unmatched
 from penstock.assured.core.pair._receiving import held_ids
-from penstock.assured.core.pair.pairing import PeerFrame
+from penstock.assured.core.pair.protocol import PeerFrame
 from penstock.assured.core.router.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
 from penstock.assured.wire._layout import KIND_RECORDS
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle

@@ -4,7 +4,7 @@ import pytest
 
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange, pair_of_routers, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import Degrade, PeerOpened, SwitchHere
+from penstock.assured.core.pair.protocol import Degrade, PeerOpened, SwitchHere
 from penstock.assured.core.router.events import (
     Begin,
     Beginning,

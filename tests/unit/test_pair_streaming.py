@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
-from penstock.assured.core.pair.holding import Held
-from penstock.assured.core.pair.pairing import SwitchHere
+from penstock.assured.core.pair.protocol import SwitchHere
+from penstock.assured.core.pair.transaction_stream import HeldTransactions
 from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
 from penstock.assured.wire._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC, PEER_FRAME_SIZE_MAX
 from penstock.assured.wire.frames import Published, encode_publish
@@ -123,7 +123,7 @@ def test_what_is_not_replicated_is_not_sent_and_what_there_is_no_room_for_goes_w
 
 
 def test_frames_that_lie_are_refused() -> None:
-    held = Held()
+    held = HeldTransactions()
     held.together(struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 1) + b"0123456789")
 
     def spliced(*pieces: tuple[int, int, int, int], said: bytes = b"", count: int = -1) -> bytes:

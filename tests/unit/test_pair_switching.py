@@ -5,9 +5,10 @@ import pytest
 
 from leased_kit import LeasedPair
 from paired_kit import QUEUE, Router, connect, exchange
-from penstock.assured.core.pair import pairing
-from penstock.assured.core.pair.listing import ids_frame
-from penstock.assured.core.pair.pairing import (
+from penstock.assured.core.pair import protocol as pair_protocol
+from penstock.assured.core.pair.id_lists import ids_frame
+from penstock.assured.core.pair.planned_switch import WANTED_NS, YIELDING_NS
+from penstock.assured.core.pair.protocol import (
     PAIR,
     Degrade,
     HandOver,
@@ -16,10 +17,9 @@ from penstock.assured.core.pair.pairing import (
     PeerOpened,
     SwitchHere,
 )
-from penstock.assured.core.pair.sending import RELIST_NS
-from penstock.assured.core.pair.switching import WANTED_NS, YIELDING_NS
+from penstock.assured.core.pair.replication_sender import RELIST_NS
 from penstock.assured.core.router.events import Data, DiskRecovered, DiskTroubled, Stored
-from penstock.assured.live.observing import copying_of, objection
+from penstock.assured.live.observation import copying_of, objection
 from penstock.assured.wire._layout import KIND_MISSING, SETTLE_ACKNOWLEDGED
 from penstock.assured.wire.frames import encode_publish, encode_settle
 from unit.test_pair import messages
@@ -35,7 +35,7 @@ def pair_with(count: int) -> tuple[Router, Router]:
     return one, other
 
 
-def said(message: pairing.Message) -> bytes:
+def said(message: pair_protocol.Message) -> bytes:
     return PAIR.encode(message, 2**20)
 
 
@@ -157,7 +157,7 @@ def test_what_the_other_router_says_it_misses_is_of_what_was_listed() -> None:
     for wanted in ([0], [1, 2, 3]):
         one, _ = pair_with(2)
         one.tell(PeerOpened(2))
-        one.tell(PeerFrame(2, said(pairing.Standing("b", "standby", 1))))
+        one.tell(PeerFrame(2, said(pair_protocol.Standing("b", "standby", 1))))
         assert one.pair.sending is not None
         ids = numpy.array(wanted, numpy.uint64)
         one.tell(PeerFrame(2, ids_frame(KIND_MISSING, one.pair.sending.stream, ids, is_last=True)[4:]))
@@ -169,22 +169,22 @@ def test_who_says_again_how_it_stands_is_not_sent_everything_again() -> None:
     one, _ = pair_with(2)
     one.frames.clear()
     for _ in range(10):
-        one.tell(PeerFrame(1, said(pairing.Standing("b", "standby", 1))))
+        one.tell(PeerFrame(1, said(pair_protocol.Standing("b", "standby", 1))))
     assert one.frames == []
 
 
 def test_repl_14_a_router_that_votes_and_one_that_does_not_are_no_pair() -> None:
     one, _ = pair_with(1)
     one.tell(PeerOpened(2))
-    one.tell(PeerFrame(2, said(pairing.Standing("b", "standby", 1, is_voting=True))))
+    one.tell(PeerFrame(2, said(pair_protocol.Standing("b", "standby", 1, is_voting=True))))
     assert one.ended == ["only one of the two routers has a lease"]
 
 
 def test_nobody_is_whole_before_everything_was_listed() -> None:
     one, other = pair_with(2)
     other.tell(PeerOpened(2))
-    other.tell(PeerFrame(2, said(pairing.Resync(9, 7, 7, 0))))
-    other.tell(PeerFrame(2, said(pairing.Whole(7))))
+    other.tell(PeerFrame(2, said(pair_protocol.Resync(9, 7, 7, 0))))
+    other.tell(PeerFrame(2, said(pair_protocol.Whole(7))))
     assert other.ended == ["it has not listed what it has"]
     assert other.pair.epoch == one.pair.epoch
 

@@ -9,7 +9,7 @@ import pytest
 from paired_kit import PUBLISHER, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair._receiving import apply_records
-from penstock.assured.core.pair.pairing import PeerFrame, SwitchHere
+from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router._records import DESTINATION_SIZE, MESSAGE_HEAD_SIZE, RECORD_MESSAGE
 from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
 from penstock.assured.wire._layout import (

@@ -5,9 +5,9 @@ import pytest
 
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, let_go, switch
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.pair.pairing import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
+from penstock.assured.core.pair.protocol import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
 from penstock.assured.core.router.events import Begin, Commit, Data, Ended
-from penstock.assured.core.router.store import EPOCH_BITS
+from penstock.assured.core.router.log import EPOCH_BITS
 from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")

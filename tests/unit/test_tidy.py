@@ -57,13 +57,8 @@ FILTER_DRIVERS = {
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
-TREE_DRIVERS = {
-    "carrying.py", "links.py", "loading.py", "persistence.py", "recorder.py", "storing.py", "tail.py",
-}  # fmt: skip
-"""And of penstock.tree, besides application/."""
-
 DRIVERS_BESIDES = {
-    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS, "tree": TREE_DRIVERS
+    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS
 }  # fmt: skip
 
 FORBIDDEN_IN_CORES = {
@@ -129,7 +124,7 @@ def is_driver(path: Path) -> bool:
         return False
     if {"live", "client"}.intersection(folders):
         return True
-    if "application" in folders and package in ("engine", "tree"):
+    if "application" in folders and package == "engine":
         return True
     return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
 

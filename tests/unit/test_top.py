@@ -10,7 +10,7 @@ import pytest
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.live.status import Replication, RouterStatus, Voting
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters

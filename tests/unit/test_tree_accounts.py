@@ -12,11 +12,11 @@ from penstock.runtime.accounts import AccountsConfig
 from penstock.sim.treenodes import AgentNode
 from penstock.spark.pipeline.audit.trees import TreeSection
 from penstock.tree.config import AgentConfig
-from penstock.tree.control import OLDEST
-from penstock.tree.infostream import Diverged, Gone, Lagging, Revoked
-from penstock.tree.ledger import Ledger
-from penstock.tree.notices import LinkState
-from penstock.tree.recorder import AgentRecorder, Given
+from penstock.tree.core.accounts import Ledger
+from penstock.tree.core.control import OLDEST
+from penstock.tree.core.infostream import Diverged, Gone, Lagging, Revoked
+from penstock.tree.core.kernel.notices import LinkState
+from penstock.tree.live.recorder import AgentRecorder, Given
 from unit.tree_stage import Stage
 
 

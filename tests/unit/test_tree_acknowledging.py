@@ -1,6 +1,6 @@
 """A publisher is told at once what is kept, and not for each message when it publishes many."""
 
-from penstock.tree.acknowledging import INTERVAL_NS, WAIT_NS
+from penstock.tree.core.root.acknowledgements import INTERVAL_NS, WAIT_NS
 from unit.tree_stage import Stage
 
 

@@ -5,9 +5,9 @@ import os
 import socket
 import threading
 
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree.carrying import Carrier
-from penstock.tree.notices import ControlFrame, Notice
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel.notices import ControlFrame, Notice
+from penstock.tree.live.data_thread import Carrier
 from tree_kit import TREE_ID, block, packet
 
 WORD = b"\x07\x00\x00\x00\x80a word"

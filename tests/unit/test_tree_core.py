@@ -6,11 +6,11 @@ import pytest
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.treeapps import Session
-from penstock.tree._frame import encode_block
 from penstock.tree.config import ReactionConfig
-from penstock.tree.control import OLDEST, Position, Published
-from penstock.tree.events import Busy, Move, Promote, Restore, Revoke, SendBack
-from penstock.tree.infostream import Infostream, Load
+from penstock.tree.core.control import OLDEST, Position, Published
+from penstock.tree.core.events import Busy, Move, Promote, Restore, Revoke, SendBack
+from penstock.tree.core.infostream import Infostream, Load
+from penstock.tree.core.kernel._frame import encode_block
 from unit.tree_stage import STREAM, Stage
 
 

@@ -9,9 +9,8 @@ from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, PacketError
 from penstock.journal import JournalConfig
 from penstock.security.token import Grant
-from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, FRAME_LENGTH_SIZE, split_packets
 from penstock.tree.config import StreamConfig
-from penstock.tree.control import (
+from penstock.tree.core.control import (
     OLDEST,
     Fetch,
     Held,
@@ -24,13 +23,14 @@ from penstock.tree.control import (
     Want,
     Welcome,
 )
-from penstock.tree.conversation import Conversation
-from penstock.tree.events import Append, Appended, Connected, LinkClosed, Noticed
-from penstock.tree.joined import Joined
-from penstock.tree.legs import aggregated
-from penstock.tree.persistence import StreamStore
-from penstock.tree.published import FORGOTTEN_AFTER_NS, PublisherMarks
-from penstock.tree.storing import parts_of
+from penstock.tree.core.conversation import Conversation
+from penstock.tree.core.events import Append, Appended, Connected, LinkClosed, Noticed
+from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, FRAME_LENGTH_SIZE, split_packets
+from penstock.tree.core.legs import aggregated
+from penstock.tree.core.root.publisher_positions import FORGOTTEN_AFTER_NS, PublisherMarks
+from penstock.tree.core.wants import Joined
+from penstock.tree.live.journal_queue import parts_of
+from penstock.tree.live.stream_store import StreamStore
 from penstock.wire import decode
 from tree_kit import packet
 from unit.tree_core_kit import RootCore

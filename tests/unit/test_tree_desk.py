@@ -7,9 +7,9 @@ from penstock.net.control import Version
 from penstock.net.session import Peer
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.tree.config import TreeConfig
-from penstock.tree.control import Login, Role
-from penstock.tree.desk import Desk
-from penstock.tree.events import Party
+from penstock.tree.core.control import Login, Role
+from penstock.tree.core.events import Party
+from penstock.tree.live.desk import Desk
 
 GRANTS = (Grant("md.>", "receive"),)
 OWN = "known to this process alone"

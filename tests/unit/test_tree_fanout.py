@@ -6,10 +6,16 @@ from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError, TopicError
 from penstock.filter._condition import Condition
 from penstock.middleware.own import SESSION_TOPIC
-from penstock.tree._fanout import Brings, Fanout, LinkClass
-from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_SIZE_MAX, encode_block, merge_packets, split_packets
-from penstock.tree._history import HISTORY_SIZE_MIN
-from penstock.tree.notices import (
+from penstock.tree.core.kernel._fanout import Brings, Fanout, LinkClass
+from penstock.tree.core.kernel._frame import (
+    BLOCK_HEADER_SIZE,
+    BLOCK_SIZE_MAX,
+    encode_block,
+    merge_packets,
+    split_packets,
+)
+from penstock.tree.core.kernel._history import HISTORY_SIZE_MIN
+from penstock.tree.core.kernel.notices import (
     ControlFrame,
     InfoPacket,
     LeftLive,

@@ -6,13 +6,13 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.net.control import Ping
 from penstock.net.framing import encode_frame
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree._history import HISTORY_SIZE_MIN
-from penstock.tree.control import TREE, Unsubscribe
-from penstock.tree.core import NOTICES_PER_TURN
-from penstock.tree.events import Noticed
-from penstock.tree.infostream import Infostream, Load
-from penstock.tree.notices import ControlFrame, InfoPacket, LinkEnded
+from penstock.tree.core.agent import NOTICES_PER_TURN
+from penstock.tree.core.control import TREE, Unsubscribe
+from penstock.tree.core.events import Noticed
+from penstock.tree.core.infostream import Infostream, Load
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel._history import HISTORY_SIZE_MIN
+from penstock.tree.core.kernel.notices import ControlFrame, InfoPacket, LinkEnded
 from tree_kit import TREE_ID, block
 from unit.test_tree_lane import rig
 from unit.tree_core_kit import RootCore

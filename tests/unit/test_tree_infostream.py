@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import PacketError
 from penstock.model import shipped
-from penstock.tree.infostream import (
+from penstock.tree.core.infostream import (
     KINDS,
     Alternates,
     Conflated,

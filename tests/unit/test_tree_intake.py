@@ -9,14 +9,14 @@ from penstock.middleware.own import SESSION_TOPIC
 from penstock.security.access import AdminAccess
 from penstock.security.token import Grant
 from penstock.topics import InterestTable
-from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
-from penstock.tree._number import Numbering, encode_published
-from penstock.tree._tail import TailMemory
 from penstock.tree.config import AgentConfig, StreamConfig
-from penstock.tree.control import Published, Refused
-from penstock.tree.events import Append, Appended, Instruction, Noticed, Revoke
-from penstock.tree.infostream import id_of
-from penstock.tree.tail import Tail
+from penstock.tree.core.control import Published, Refused
+from penstock.tree.core.events import Append, Appended, Instruction, Noticed, Revoke
+from penstock.tree.core.infostream import id_of
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._number import Numbering, encode_published
+from penstock.tree.core.kernel._tail import TailMemory
+from penstock.tree.live.tail import Tail
 from penstock.wire import decode
 from unit.tree_core_kit import RootCore
 

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError
-from penstock.tree._fanout import Brings, Fanout
-from penstock.tree._lane import Lane
-from penstock.tree.notices import ControlFrame, LeftLive, LinkEnded, NewerTerm, Notice
+from penstock.tree.core.kernel._fanout import Brings, Fanout
+from penstock.tree.core.kernel.notices import ControlFrame, LeftLive, LinkEnded, NewerTerm, Notice
+from penstock.tree.live._lane import Lane
 from tree_kit import TREE_ID, block, packet
 
 PARENT = 1

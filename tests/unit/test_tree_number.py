@@ -4,8 +4,8 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError
 from penstock.topics import InterestTable
-from penstock.tree._frame import EXTENSION_PUBLISHED, split_packets
-from penstock.tree._number import Numbering, encode_published, published_through
+from penstock.tree.core.kernel._frame import EXTENSION_PUBLISHED, split_packets
+from penstock.tree.core.kernel._number import Numbering, encode_published, published_through
 from penstock.wire import Extension, Hop, Packer, decode, decode_hops, encode_extensions, encode_hops
 from tree_kit import TREE_ID
 

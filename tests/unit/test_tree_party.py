@@ -6,11 +6,11 @@ from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.net.control import Ping, Pong
-from penstock.tree.application.events import Begin, BlockReceived, Over, Paused, Received, Resumed, Say
-from penstock.tree.application.subscriber import Subscriber, SubscriberConfig
-from penstock.tree.control import Held, StreamInfo, Welcome
-from penstock.tree.events import Close, Connected
-from penstock.tree.infostream import Infostream, MoveTo, Revoked
+from penstock.tree.client.core.events import Begin, BlockReceived, Over, Paused, Received, Resumed, Say
+from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
+from penstock.tree.core.control import Held, StreamInfo, Welcome
+from penstock.tree.core.events import Close, Connected
+from penstock.tree.core.infostream import Infostream, MoveTo, Revoked
 
 SILENCE_MS = 1_000
 LINK = 5

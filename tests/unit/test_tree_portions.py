@@ -5,13 +5,13 @@ import pytest
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
 from penstock.net.framing import encode_frame
-from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
-from penstock.tree._number import encode_published
-from penstock.tree.catchup import PORTIONS_SIZE_MAX, READS_MAX
 from penstock.tree.config import TreeConfig
-from penstock.tree.control import TREE, Fetch, Fetched, Position, Subscribe, Unsubscribe, Want
-from penstock.tree.events import Append, Instruction, JournalRead, Noticed, ReadJournal
-from penstock.tree.portions import LOOK_NS, PORTIONS_PER_TURN
+from penstock.tree.core.catch_up import PORTIONS_SIZE_MAX, READS_MAX
+from penstock.tree.core.control import TREE, Fetch, Fetched, Position, Subscribe, Unsubscribe, Want
+from penstock.tree.core.events import Append, Instruction, JournalRead, Noticed, ReadJournal
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._number import encode_published
+from penstock.tree.core.portion_scheduler import LOOK_NS, PORTIONS_PER_TURN
 from unit.tree_core_kit import RootCore
 
 MIB = 1024 * 1024

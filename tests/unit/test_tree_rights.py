@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.security.token import Grant
-from penstock.tree.events import Arrived, GotToken, Party, Restore, Revoke
+from penstock.tree.core.events import Arrived, GotToken, Party, Restore, Revoke
 from unit.tree_stage import Stage
 
 NEWCOMER = 1 << 20

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.middleware import SessionEvent
-from penstock.tree.application.sessions import EVENTS_MAX, SOURCES_MAX, SessionEvents
+from penstock.tree.client.core.session_events import EVENTS_MAX, SOURCES_MAX, SessionEvents
 from penstock.wire import Origin
 from penstock.wire.term import SESSION_TAG_SHIFT
 

@@ -16,12 +16,12 @@ from penstock.journal import JournalConfig
 from penstock.journal.driver import JournalWriter
 from penstock.journal.files import Directory
 from penstock.journal.format import segment_name
-from penstock.tree import persistence
 from penstock.tree.config import StreamConfig, TreeConfig
-from penstock.tree.control import OLDEST, StreamInfo
-from penstock.tree.events import Append, Appended, JournalRead, ReadJournal
-from penstock.tree.persistence import Portion, StreamStore
-from penstock.tree.storing import Storing
+from penstock.tree.core.control import OLDEST, StreamInfo
+from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal
+from penstock.tree.live import stream_store
+from penstock.tree.live.journal_queue import Storing
+from penstock.tree.live.stream_store import Portion, StreamStore
 from unit.tree_stage import STREAM, Stage
 
 RECORD = b"r" * 500
@@ -178,8 +178,8 @@ def test_a_journal_is_not_cut_while_it_is_read(store: StreamStore, monkeypatch: 
             found.append(error)
 
     reader = threading.Thread(target=read)
-    real_look = persistence._read
-    monkeypatch.setattr(persistence, "_read", look)
+    real_look = stream_store._read
+    monkeypatch.setattr(stream_store, "_read", look)
     monkeypatch.setattr(JournalWriter, "commit", commit)
     reader.start()
     assert is_reading.wait(60)

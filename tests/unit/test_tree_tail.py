@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import JournalError, LimitError
-from penstock.tree.tail import Tail
+from penstock.tree.live.tail import Tail
 from tree_kit import packet
 
 HALF = 4_096

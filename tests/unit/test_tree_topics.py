@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.tree.control import StreamInfo
-from penstock.tree.events import Define
+from penstock.tree.core.control import StreamInfo
+from penstock.tree.core.events import Define
 from penstock.wire import decode
 from unit.tree_stage import STREAM, Stage
 

@@ -6,13 +6,13 @@ from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.net.framing import encode_frame
-from penstock.tree._frame import FRAME_LENGTH_SIZE, KIND_CONTROL, KIND_PUBLISHED, encode_block
-from penstock.tree._number import encode_published
-from penstock.tree._tail import TailMemory
 from penstock.tree.config import StreamConfig, TreeConfig
-from penstock.tree.control import MESSAGE_SIZE_MAX, TREE, Message
-from penstock.tree.core import DistributionAgent
-from penstock.tree.events import Append, Appended, Arrived, Close, Event, Instruction, Noticed, Party, Start
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Message
+from penstock.tree.core.events import Append, Appended, Arrived, Close, Event, Instruction, Noticed, Party, Start
+from penstock.tree.core.kernel._frame import FRAME_LENGTH_SIZE, KIND_CONTROL, KIND_PUBLISHED, encode_block
+from penstock.tree.core.kernel._number import encode_published
+from penstock.tree.core.kernel._tail import TailMemory
 
 
 class RootCore:

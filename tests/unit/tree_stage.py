@@ -7,7 +7,7 @@ from penstock.sim import TreePlant, TreePlantOptions, World
 from penstock.sim.treeapps import Subscriber, Subscription
 from penstock.sim.treemarket import Taste
 from penstock.sim.treenodes import AgentNode
-from penstock.tree.control import LIVE, Class, Position
+from penstock.tree.core.control import LIVE, Class, Position
 
 STREAM = "s1"
 

@@ -15,10 +15,12 @@ from starlette.routing import Route
 
 from penstock.admin import openapi
 from penstock.admin.core import Caller
-from penstock.admin.http import read_document
+from penstock.admin.http import protected, read_document
 from penstock.admin.listing import entitlements
 from penstock.admin.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
 from penstock.admin.server import AdminService
+from penstock.base.counters import Cause, Counters
+from penstock.base.endpoint import BearerToken
 from penstock.base.errors import (
     ForbiddenError,
     NotFoundError,
@@ -70,20 +72,22 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class AdminApp:
-    """The routes of one service; `app` is for a web server."""
+    """The routes of one service; `app` is for a web server. `page_token` is that of its pages, if they have one."""
 
-    def __init__(self, service: AdminService) -> None:
+    def __init__(self, service: AdminService, page_token: BearerToken | None) -> None:
         self._service = service
         self._is_stopping = False
         self._applied = asyncio.Event()  # set, and replaced, when a reader of events polls or disconnects
         self._openapi = msgspec.json.encode(openapi.document())
         routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
+        self._counters = Counters("admin")
         self._metrics = Metrics()
+        self._metrics.register(self._counters)
         self._metrics.show_gauges(self._gauges)
         routes += [
             Route("/openapi.json", self._serve_openapi),
-            Route("/health", self._serve_health),
-            Route("/metrics", self._serve_metrics),
+            Route("/health", protected(self._serve_health, page_token, self._refuse_page)),
+            Route("/metrics", protected(self._serve_metrics, page_token, self._refuse_page)),
         ]
         handlers: Any = {HTTPException: self._on_http_error}
         self.app = Starlette(routes=routes, exception_handlers=handlers)
@@ -189,8 +193,12 @@ class AdminApp:
     async def _serve_metrics(self, request: Request) -> Response:
         return Response(self._metrics.render(), headers={"cache-control": "no-store"}, media_type=EXPOSITION)
 
+    def _refuse_page(self, error: TokenError) -> Response:
+        self._counters.add("requests_refused", cause=Cause.AUTHENTICATION)
+        return self._refusal(error)
+
     def _gauges(self) -> dict[str, float]:
-        """Numbers only: everybody may read them."""
+        """Numbers only: on this machine everybody may read them."""
         status = self._service.status()
         return {
             "admin_is_primary": status.role == "primary",

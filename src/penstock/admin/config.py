@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.stream import is_loopback
 from penstock.security.http import parse_addresses
 
@@ -144,6 +145,9 @@ class AdminConfig(Config, frozen=True):
     private_key: str = ""
     """PEM files for TLS, without which the server listens on this machine only."""
 
+    metrics_access: PageTokenConfig = PageTokenConfig()
+    """The token of /health and /metrics, required for a `host` that other machines reach."""
+
     models: str = ""
     """A directory of message models (TOML) besides those that come with Penstock."""
 
@@ -163,6 +167,13 @@ class AdminConfig(Config, frozen=True):
                 where="AdminConfig: host",
                 hint="give certificate and private_key, or listen on 127.0.0.1",
             )
+        check_page_token(
+            self.metrics_access,
+            self.host,
+            certificate=self.certificate,
+            private_key=self.private_key,
+            where="AdminConfig: host",
+        )
         if self.role == "standby" and self.peer is None:
             raise ConfigurationError("a standby has nobody to follow", where="AdminConfig: peer")
         if self.peer is not None:
@@ -181,4 +192,7 @@ class AdminConfig(Config, frozen=True):
         peer = self.peer
         if peer is not None:
             peer = msgspec.structs.replace(peer, credentials=str(directory / peer.credentials))
-        return msgspec.structs.replace(self, **paths, peer=peer)
+        access = self.metrics_access
+        if access.token_file:
+            access = PageTokenConfig(token_file=str(directory / access.token_file))
+        return msgspec.structs.replace(self, **paths, peer=peer, metrics_access=access)

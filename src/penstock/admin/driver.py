@@ -27,6 +27,7 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, ConnectionLostError, LocalProtocolError
 from penstock.base.log import logger
+from penstock.net.page_access import page_token
 from penstock.net.secret import read_private
 from penstock.security.http import PLAIN, TLS
 
@@ -75,6 +76,7 @@ class AdminServer:
         """Returns when requests are answered, or raises what is wrong."""
         config = self.config
         check_tls(config.certificate, config.private_key)
+        token = page_token(config.metrics_access)
         self._service = AdminService(config, self._clock)
         try:
             if config.peer is not None:
@@ -82,7 +84,7 @@ class AdminServer:
                 self._watcher.look_first()
             self._socket = listening(config.host, config.port)
             self.port = self._socket.getsockname()[1]
-            self._app = AdminApp(self._service)
+            self._app = AdminApp(self._service, token)
             self._server = self._web_server(self._app)
         except BaseException:
             self._close()

@@ -1,19 +1,38 @@
 """Web requests: bounded in size and time, and understood or refused."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.requests import Request
+from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.base.counters import Cause
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
-from penstock.base.errors import LimitError, RequestError
+from penstock.base.endpoint import TOKEN_NEEDED, BearerToken
+from penstock.base.errors import LimitError, RequestError, TokenError
 
 WAITING_FACTOR = 2
 """Connections that may be open, those without a request among them, for each that is served at once."""
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def protected(page: Page, token: BearerToken | None, refuse: Callable[[TokenError], Response]) -> Page:
+    """The page for requests that have the token; `refuse` answers the others. Without a token everybody may read it."""
+    if token is None:
+        return page
+
+    async def answer(request: Request) -> Response:
+        if token.allows(request.headers.get("authorization", "")):
+            return await page(request)
+        refusal = refuse(TokenError(TOKEN_NEEDED, where=request.url.path))
+        refusal.headers["www-authenticate"] = "Bearer"  # as RFC 9110 demands
+        return refusal
+
+    return answer
 
 
 async def read_document(request: Request, kind: Any, *, size_max: int, within_s: float, where: str, hint: str) -> Any:

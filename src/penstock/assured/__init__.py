@@ -12,7 +12,7 @@ wire/      data frames and control messages
 """
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire.frames import Delivered, Published
 
 __all__ = ["Delivered", "EndpointConfig", "MessageRouter", "Published", "RouterConfig", "Want"]

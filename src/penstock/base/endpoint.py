@@ -29,6 +29,8 @@ REQUEST_TIMEOUT_SECONDS = 5.0
 CONNECTIONS_MAX = 64
 """Connections that a page serves at a time; further ones are closed unanswered, and counted."""
 
+TOKEN_NEEDED = "this page needs its bearer token"
+
 log = logger("endpoint")
 
 
@@ -39,20 +41,25 @@ class Health(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class PageAccess(NamedTuple):
-    """What a page needs to be read from other machines."""
+class BearerToken(NamedTuple):
+    """The token that every request for a page has in `Authorization: Bearer TOKEN`."""
 
-    tls: ssl.SSLContext
-    token: bytes
-    """Every request has it in `Authorization: Bearer TOKEN`."""
+    value: bytes
 
     def __repr__(self) -> str:
-        return "PageAccess(hidden)"
+        return "BearerToken(hidden)"
 
     def allows(self, authorization: str) -> bool:
         """True if the header has the token. The comparison takes the same time wherever the two differ."""
         scheme, _, token = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token)
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.value)
+
+
+class PageAccess(NamedTuple):
+    """What a page needs to be read from other machines."""
+
+    tls: ssl.SSLContext
+    token: BearerToken
 
 
 class Endpoint:
@@ -197,9 +204,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # the standard library chose the name
         access = self.endpoint.access
-        if access is not None and not access.allows(self.headers.get("Authorization", "")):
+        if access is not None and not access.token.allows(self.headers.get("Authorization", "")):
             self.endpoint.count("requests_refused", Cause.AUTHENTICATION)
-            status, content_type, body = 401, "text/plain; charset=utf-8", b"this page needs its bearer token\n"
+            status, content_type, body = 401, "text/plain; charset=utf-8", f"{TOKEN_NEEDED}\n".encode()
         else:
             status, content_type, body = self.endpoint.answer(self.path)
         self.send_response(status)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.live.node import RouterAccess, RouterNodeConfig
+from penstock.assured.live.config import RouterAccess, RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
 from penstock.bench.adapters import NodeProcess
 from penstock.bench.brokers import HOST, free_port

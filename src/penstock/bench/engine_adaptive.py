@@ -191,7 +191,7 @@ def _publish_records(path: str, orders: Connection) -> None:
 async def _node(path: str, orders: Connection) -> None:
     engine = EngineConfig(classes=("critical", "adaptive", "metered"), history_bytes=HISTORY_BYTES)
     node = live_node(PlantConfig(name="bench", control=PlantAccess(port=0), engine=engine))
-    await node.start()
+    await node.node.start()
     try:
         records = [bytearray(bytes(QUOTE.new(symbol=f"S{item:02}"))) for item in range(ITEMS)]
         at = QUOTE.fields_by_name["source_seq"].offset
@@ -209,7 +209,7 @@ async def _node(path: str, orders: Connection) -> None:
         while thread.is_alive():
             await asyncio.sleep(0.05)
     finally:
-        await node.close()
+        await node.node.close()
 
 
 def _publish_zmq(path: str, endpoint: str, orders: Connection) -> None:

@@ -78,10 +78,10 @@ def _serve(config: AnyNodeConfig, orders: Connection) -> None:
 async def _run(config: AnyNodeConfig, orders: Connection) -> None:
     node = live_node(config)
     stop = asyncio.Event()
-    await node.start()
+    await node.node.start()
     asyncio.get_running_loop().add_reader(orders.fileno(), stop.set)
     orders.send((os.getpid(), node.control_port, node.websocket_port if isinstance(node, LiveEdge) else 0))
-    await node.run(stop)
+    await node.node.run(stop)
 
 
 def run() -> Iterator[Result]:

@@ -29,8 +29,8 @@ from penstock.net.udp import Channel
 from penstock.net.websocket_driver import connect_websocket
 from penstock.plant.flavours import BINARY
 from penstock.security.brokering import StreamAddress
-from penstock.tree.application.publication import open_publisher
-from penstock.tree.application.subscription import open_stream
+from penstock.tree.client.publication import open_publisher
+from penstock.tree.client.subscription import open_stream
 
 QUOTE = shipped("quote")
 UPDATES_PER_SECOND = 100

@@ -12,9 +12,9 @@ from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.bench.tree_rate import PUBLISHER, topic_of
 from penstock.model.library import shipped
-from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
-from penstock.tree._number import encode_published
-from penstock.tree.infostream import id_of
+from penstock.tree.core.infostream import id_of
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._number import encode_published
 
 MESSAGES = 20_000
 WANTED_EACH = 100

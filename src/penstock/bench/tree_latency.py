@@ -15,9 +15,9 @@ from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other
 from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
 from penstock.bench.tree_rate import PUBLISHER, SYMBOLS, topic_of
-from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
-from penstock.tree._number import encode_published
-from penstock.tree.infostream import id_of
+from penstock.tree.core.infostream import id_of
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._number import encode_published
 
 ROUNDS = 5
 RATE = 10_000

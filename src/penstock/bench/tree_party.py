@@ -19,8 +19,7 @@ from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.net.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.net.session import Peer
-from penstock.tree._frame import BLOCK_HEADER_SIZE, FRAME_LENGTH_SIZE, FRAME_SIZE_MAX, KIND_CONTROL
-from penstock.tree.control import (
+from penstock.tree.core.control import (
     MESSAGE_SIZE_MAX,
     TREE,
     Fetch,
@@ -36,7 +35,8 @@ from penstock.tree.control import (
     Want,
     Welcome,
 )
-from penstock.tree.infostream import id_of
+from penstock.tree.core.infostream import id_of
+from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, FRAME_LENGTH_SIZE, FRAME_SIZE_MAX, KIND_CONTROL
 
 TREE_NAME = "bench"
 STREAM = "md"

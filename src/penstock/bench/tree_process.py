@@ -16,7 +16,7 @@ from penstock.bench.harness import cpu_seconds
 from penstock.bench.transports import other_process
 from penstock.bench.tree_party import STREAM, TOPICS, TREE_NAME
 from penstock.tree.config import AgentAccess, AgentConfig, StreamConfig
-from penstock.tree.driver import LiveAgent
+from penstock.tree.live.driver import LiveAgent
 
 ENOUGH = "enough"
 ROOTED_SECONDS = 0.02

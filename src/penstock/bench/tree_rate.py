@@ -19,9 +19,9 @@ from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PATIENCE_SECONDS, PAYLOAD_SIZE, check, other_process
 from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import running_chain
-from penstock.tree._frame import KIND_PUBLISHED, encode_block, split_packets
-from penstock.tree._number import encode_published
-from penstock.tree.infostream import id_of
+from penstock.tree.core.infostream import id_of
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._number import encode_published
 
 ROUNDS = 3
 MESSAGES = 300_000

@@ -16,8 +16,8 @@ from penstock.bench.transports import ALL_CORES, check, now, other_process
 from penstock.bench.tree_latency import is_of_a_stream, publish_steadily, sent_ns
 from penstock.bench.tree_party import BareParty, run_party
 from penstock.bench.tree_process import RunningAgent, running_agent, running_root
-from penstock.tree._frame import split_packets
 from penstock.tree.config import BackoffConfig, ReactionConfig
+from penstock.tree.core.kernel._frame import split_packets
 
 KILLS = 20
 RATE = 1_000

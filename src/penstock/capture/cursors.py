@@ -30,7 +30,7 @@ from penstock.capture._cursors import (
 )
 from penstock.capture.rows import MessageRows
 
-__all__ = ["Cursors", "CursorImage", "KEPT", "REPEATED", "SKIPPED"]
+__all__ = ["KEPT", "REPEATED", "SKIPPED", "CursorImage", "Cursors"]
 
 STREAMS_MAX = 65_536
 """Source streams that are told apart."""

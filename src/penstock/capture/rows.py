@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from penstock.convert import Converted
 
 __all__ = [
+    "ORIGIN_DTYPE",
+    "PLACE_DTYPE",
+    "STREAM_DTYPE",
     "BadRecord",
     "Loss",
     "MessageRows",
-    "ORIGIN_DTYPE",
-    "PLACE_DTYPE",
     "PacketRows",
-    "STREAM_DTYPE",
     "rows_of_converted",
 ]
 

@@ -17,9 +17,9 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.agents import load_again, reload, running_agent
 from penstock.security.client import AdminClient
-from penstock.tree.application.operating import give_order
+from penstock.tree.client.operator import give_order
 from penstock.tree.config import PORT_DEFAULT, AgentAccess, AgentConfig, StreamConfig
-from penstock.tree.control import Action
+from penstock.tree.core.control import Action
 
 app = typer.Typer(
     help="Run an agent of a distribution tree (with --config, or for trials with a parent), or give one orders.",

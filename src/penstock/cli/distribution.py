@@ -146,12 +146,12 @@ def run_node(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
 
     async def main(stop: asyncio.Event) -> None:
         node = live_node(config)
-        await node.start()
+        await node.node.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
         facts: dict[str, object] = {node.kind: config.name, "control_port": node.control_port}
         if isinstance(node, LiveEdge):
             facts["websocket_port"] = node.websocket_port
-        announce(config.name, {**facts, "url": node.endpoint_url}, pages)
-        await node.run(stop)
+        announce(config.name, {**facts, "url": node.node.url}, pages)
+        await node.node.run(stop)
 
     run_in_foreground(main, name=config.name)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.assured.live.config import PORT_DEFAULT, RouterAccess, RouterNodeConfig
 from penstock.assured.live.driver import LiveRouter
-from penstock.assured.live.node import PORT_DEFAULT, RouterAccess, RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError

@@ -12,7 +12,7 @@ from penstock.cli.readable import harmless_json, printable
 from penstock.node.plant import Plant
 from penstock.top.fetching import fetch
 from penstock.top.places import Place, place_given, places_of_plant
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 
 def print_tree(plant: Path | None, nodes: list[str], *, is_json: bool) -> None:

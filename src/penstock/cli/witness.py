@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.assured.live.witnessing import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.cli.nodes import announce, described_node, run_in_foreground
 from penstock.cli.readable import printable
 from penstock.cli.statuses import show_statuses

@@ -19,15 +19,15 @@ from penstock.client.subscription import Statistics, Subscription
 from penstock.middleware.events import SessionEvent
 
 __all__ = [
-    "connect",
+    "Batch",
     "Client",
     "ClientConfig",
-    "Subscription",
-    "Statistics",
-    "Batch",
-    "UnreadMessage",
     "Contributor",
-    "NodeSubscription",
     "NodeRecords",
+    "NodeSubscription",
     "SessionEvent",
+    "Statistics",
+    "Subscription",
+    "UnreadMessage",
+    "connect",
 ]

@@ -53,7 +53,7 @@ from penstock.security.client import AdminClient
 from penstock.security.direct_address import NUMBERS, direct_address
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
-from penstock.tree.application.subscription import Since
+from penstock.tree.client.subscription import Since
 from penstock.wire import AuthenticationScope, Authenticator
 
 EVENTS_WAIT_SECONDS = 10.0

@@ -12,8 +12,8 @@ from penstock.client.service import Protection
 from penstock.net.guard import Guard
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
-from penstock.tree.application.publication import StreamPublisher, publisher_config
-from penstock.tree.application.subscription import Since, StreamSubscription, subscriber_config
+from penstock.tree.client.publication import StreamPublisher, publisher_config
+from penstock.tree.client.subscription import Since, StreamSubscription, subscriber_config
 
 Places: TypeAlias = str | Sequence[str]
 """An agent's host:port, or several in their order: the first that answers is used."""

@@ -48,7 +48,7 @@ from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
 from penstock.security.credentials import CredentialsDocument
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 START_SECONDS = 180.0
 DRAIN_SECONDS = 20.0

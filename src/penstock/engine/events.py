@@ -285,6 +285,7 @@ __all__ = [
     "Overrun",
     "Ready",
     "Reconcile",
+    "RecordWithdrawn",
     "RegionOpened",
     "RegionTooLarge",
     "Removed",
@@ -299,5 +300,4 @@ __all__ = [
     "Updates",
     "UpstreamLive",
     "Wanted",
-    "RecordWithdrawn",
 ]

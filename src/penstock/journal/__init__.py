@@ -8,7 +8,7 @@ Records are bytes; what is in them is the writer's business. Read events.py firs
 and recovery.py for what happens after a crash. docs/protocol/journal.md has the bytes.
 """
 
-from penstock.journal._lone import LoneWriter
+from penstock.journal._inline_commit import InlineWriter
 from penstock.journal.config import FollowConfig, JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.driver import JournalWriter
@@ -16,11 +16,11 @@ from penstock.journal.reader import JournalReader, Record, RecordBatch
 
 __all__ = [
     "FollowConfig",
+    "InlineWriter",
     "Journal",
     "JournalConfig",
     "JournalReader",
     "JournalWriter",
-    "LoneWriter",
     "Record",
     "RecordBatch",
 ]

@@ -29,10 +29,10 @@ from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     Failed,
+    InlineDone,
+    InlinePlace,
     JournalEvent,
     JournalInstruction,
-    LoneDone,
-    LonePlace,
     Recovered,
     RemoveBefore,
     RemoveSegment,
@@ -166,8 +166,8 @@ class Journal:
                 return self._acknowledge(now_ns)
             case DiskFailed(number):
                 return self._fail(number, now_ns)
-            case LoneDone():
-                return self._lone_done(event, now_ns)
+            case InlineDone():
+                return self._inline_done(event, now_ns)
             case Tick():
                 return self._tick(now_ns)
             case RemoveBefore(sequence):
@@ -252,15 +252,15 @@ class Journal:
 
     # Records that come one at a time
 
-    def lone_place(self) -> LonePlace | None:
+    def inline_place(self) -> InlinePlace | None:
         """Where somebody may bring records to the disk one by one, before anything else is given to this core but
-        LoneDone; None: there is something else to do."""
+        InlineDone; None: there is something else to do."""
         if self._phase is not _Phase.IDLE or not self._is_trusted or len(self._gathering):
             return None
         if self.error is not None or self._is_closing:
             return None
         segment = self._segments[-1]
-        return LonePlace(
+        return InlinePlace(
             first_sequence=segment.first_sequence,
             nonce=segment.header.nonce,
             offset=segment.size,
@@ -269,7 +269,7 @@ class Journal:
             batch=self._batch,
         )
 
-    def _lone_done(self, done: LoneDone, now_ns: int) -> list[JournalInstruction]:
+    def _inline_done(self, done: InlineDone, now_ns: int) -> list[JournalInstruction]:
         instructions: list[JournalInstruction] = []
         if done.count:
             self._count_written(done.count, done.size, syncs=done.count)

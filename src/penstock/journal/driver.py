@@ -25,7 +25,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
 from penstock.base.log import logger
-from penstock.journal._lone import LoneWriter
+from penstock.journal._inline_commit import InlineWriter
 from penstock.journal.config import JournalConfig
 from penstock.journal.core import Journal
 from penstock.journal.events import (
@@ -72,7 +72,7 @@ class JournalWriter:
         self._call = threading.Condition(self._lock)  # for the writer's own thread
         self._is_asleep = self._is_working = False
         self._todo: DiskInstruction | None = None
-        self._lone_count = 0  # records that nobody had to be called for
+        self._inline_count = 0  # records that nobody had to be called for
         self._removals: list[RemoveSegment] = []
         self._promises = Promises()
         self._is_closing = False  # close() has begun
@@ -167,22 +167,22 @@ class JournalWriter:
         self._work_while(lambda: self._is_pending(target))
         return self._core.durable_sequence
 
-    def alone(self, work: Callable[[LoneWriter], None]) -> int | None:
+    def inline_commit(self, work: Callable[[InlineWriter], None]) -> int | None:
         """Have `work` bring records to the disk one by one, if nothing else is under way; returns how far the disk is
         then. None: nothing was done. All others wait meanwhile, and readers see the records afterwards. If the disk
         fails, the last record is as one that was appended and is not committed yet."""
         with self._lock:
-            place = self._core.lone_place()
+            place = self._core.inline_place()
             if place is None or self._todo is not None or self._is_working or self._is_stopped:
                 return None
-            if (writer := self._directory.lone_writer(place)) is None:
+            if (writer := self._directory.inline_writer(place)) is None:
                 return None
             try:
                 work(writer)
             finally:
                 try:
-                    self._lone_count += writer.count
-                    self._tell(self._directory.lone_done(writer))
+                    self._inline_count += writer.count
+                    self._tell(self._directory.inline_done(writer))
                 except BaseException:  # the core would give numbers and places again that are taken
                     self._give_up()
                     raise
@@ -355,7 +355,7 @@ class JournalWriter:
                 if deadline_ns is not None and now_ns >= deadline_ns:
                     self._tell(Tick())
                 elif not (self._todo or self._removals or self._promises or self._is_stopped):
-                    appended = self._core.next_sequence - self._lone_count
+                    appended = self._core.next_sequence - self._inline_count
                     rounds = 0 if seen != appended else rounds + 1
                     seen = appended
                     self._sleep(deadline_ns, now_ns, is_quiet=rounds > IDLE_ROUNDS)

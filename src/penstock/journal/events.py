@@ -2,7 +2,7 @@
 
 Append, Commit, RemoveBefore, Tick, Close        from the application and the clock
 SegmentCreated, WriteDone, SyncDone, DiskFailed  from the disk, one for each instruction below that waits for it
-LoneDone                                         from the disk, which was lent to somebody
+InlineDone                                       from the disk, after an inline commit
 
 CreateSegment, Write, Sync       answered by an event; the core gives no further one of these before the answer
 RemoveSegment                    a segment is no longer kept; no answer
@@ -63,8 +63,8 @@ class DiskFailed(msgspec.Struct, frozen=True):
     errno: int
 
 
-class LoneDone(msgspec.Struct, frozen=True):
-    """To the place that the core has given (lone_place) records were brought one by one, as if each had been appended
+class InlineDone(msgspec.Struct, frozen=True):
+    """To the place that the core has given (inline_place) records were brought one by one, as if each had been appended
     and committed. If the disk failed at last, the record that it failed with is in the place's batch."""
 
     count: int
@@ -74,7 +74,7 @@ class LoneDone(msgspec.Struct, frozen=True):
     """That one was written, and could not be synced."""
 
 
-class LonePlace(msgspec.Struct, frozen=True, kw_only=True):
+class InlinePlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where records may be brought to the disk one by one."""
 
     first_sequence: int
@@ -147,7 +147,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 JournalEvent: TypeAlias = (
-    Append | Commit | RemoveBefore | Tick | Close | SegmentCreated | WriteDone | SyncDone | DiskFailed | LoneDone
+    Append | Commit | RemoveBefore | Tick | Close | SegmentCreated | WriteDone | SyncDone | DiskFailed | InlineDone
 )
 DiskInstruction: TypeAlias = CreateSegment | Write | Sync
 JournalInstruction: TypeAlias = DiskInstruction | RemoveSegment | Acknowledged | Troubled | Recovered | Failed | Closed

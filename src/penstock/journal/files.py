@@ -14,15 +14,15 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
 from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
+from penstock.journal._inline_commit import InlineWriter
 from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
-from penstock.journal._lone import LoneWriter
 from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     DiskInstruction,
+    InlineDone,
+    InlinePlace,
     JournalEvent,
-    LoneDone,
-    LonePlace,
     SegmentCreated,
     Sync,
     SyncDone,
@@ -290,20 +290,20 @@ class WritableDirectory(Directory):
         file.end = max(file.end, end)
         write_all(file.fd, data, offset)
 
-    def lone_writer(self, place: LonePlace) -> LoneWriter | None:
+    def inline_writer(self, place: InlinePlace) -> InlineWriter | None:
         """For records in the segment, if that is open, up to its end and, if so, to what is allocated."""
         file = self._active
         if file is None or file.first_sequence != place.first_sequence:
             return None
         end = min(place.end, file.allocated) if self._preallocate_bytes else place.end
-        return LoneWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
+        return InlineWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
 
-    def lone_done(self, written: LoneWriter) -> LoneDone:
+    def inline_done(self, written: InlineWriter) -> InlineDone:
         """What it has done, for the core; it does no more."""
-        written.end_loan()
+        written.close()
         assert self._active is not None
         self._active.end += written.size
-        return LoneDone(written.count, written.size, written.failure, written.is_written)
+        return InlineDone(written.count, written.size, written.failure, written.is_written)
 
     def sync(self, first_sequence: int) -> None:
         os.fdatasync(self._open(first_sequence).fd)

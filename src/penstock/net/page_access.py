@@ -1,12 +1,12 @@
-"""Access to the page of a node from other machines: TLS and a bearer token, from files that a configuration names."""
+"""Access to the pages of a node from other machines: TLS and a bearer token, from files that a configuration names."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from penstock.base.config import Config
-from penstock.base.endpoint import Endpoint, Health, PageAccess
+from penstock.base.endpoint import BearerToken, Endpoint, Health, PageAccess
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
 from penstock.net.config import TlsConfig
@@ -28,6 +28,13 @@ class PageAccessConfig(Config, frozen=True):
 
     token_file: str = ""
     """The bearer token that every request must have; a file of its owner alone."""
+
+
+class PageTokenConfig(Config, frozen=True):
+    """Required for the pages of a server that has TLS of its own and that other machines reach."""
+
+    token_file: str = ""
+    """The bearer token that every request for a page must have; a file of its owner alone."""
 
 
 class PageConfig(Protocol):
@@ -54,19 +61,43 @@ def page_of(
 
 def page_access(config: PageAccessConfig, host: str) -> PageAccess | None:
     """TLS and the token of a page at `host`; None for a page on this machine that has neither."""
-    keys = {"certificate": config.certificate, "private_key": config.private_key, "token_file": config.token_file}
-    missing = [f"metrics_access.{key}" for key, value in keys.items() if not value]
-    if len(missing) == len(keys) and is_loopback(host):
+    keys = {
+        "metrics_access.certificate": config.certificate,
+        "metrics_access.private_key": config.private_key,
+        "metrics_access.token_file": config.token_file,
+    }
+    if not any(keys.values()) and is_loopback(host):
         return None
+    _check_complete(keys, host, where="metrics_host")
+    context = server_context(TlsConfig(certificate=config.certificate, private_key=config.private_key, ca_file=""))
+    assert context is not None
+    return PageAccess(context, BearerToken(read_token(Path(config.token_file))))
+
+
+def check_page_token(config: PageTokenConfig, host: str, *, certificate: str, private_key: str, where: str) -> None:
+    """Raise if the pages of a server at `host`, with these files for TLS, lack TLS or a token that the pages need."""
+    if config.token_file or not is_loopback(host):
+        keys = {
+            "certificate": certificate,
+            "private_key": private_key,
+            "metrics_access.token_file": config.token_file,
+        }
+        _check_complete(keys, host, where)
+
+
+def page_token(config: PageTokenConfig) -> BearerToken | None:
+    """The token of the pages of a server that has TLS of its own; None for pages without a token."""
+    return BearerToken(read_token(Path(config.token_file))) if config.token_file else None
+
+
+def _check_complete(keys: Mapping[str, str], host: str, where: str) -> None:
+    missing = [key for key, value in keys.items() if not value]
     if missing:
         raise ConfigurationError(
             f"a page at {host!r} needs TLS and a token; not configured: {', '.join(missing)}",
-            where="metrics_host",
+            where=where,
             hint="configure these keys, or serve the page at 127.0.0.1",
         )
-    context = server_context(TlsConfig(certificate=config.certificate, private_key=config.private_key, ca_file=""))
-    assert context is not None
-    return PageAccess(context, read_token(Path(config.token_file)))
 
 
 def read_token(path: Path) -> bytes:

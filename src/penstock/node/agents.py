@@ -20,9 +20,9 @@ from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.stream import is_loopback
 from penstock.node.plant import Plant
-from penstock.tree.application import StreamPublisher, open_publisher
+from penstock.tree.client import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig
-from penstock.tree.driver import LiveAgent
+from penstock.tree.live.driver import LiveAgent
 from penstock.wire import encode_extensions
 
 log = logger("node.agents")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.engine import ClassMap
 from penstock.feed.adapter_config import AdapterConfig

@@ -7,6 +7,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.net.control import Name
+from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.place import parse_place
 from penstock.net.stream import is_loopback
 from penstock.security.access import AnyPort
@@ -84,6 +85,9 @@ class ConsoleConfig(Config, frozen=True):
     private_key: str = ""
     """PEM files for TLS, without which the console listens on this machine only."""
 
+    metrics_access: PageTokenConfig = PageTokenConfig()
+    """The token of /health, /status and /metrics, required for a `host` that other machines reach."""
+
     hosts: tuple[str, ...] = ()
     """Further names by which browsers reach it, as "console.example" or "console.example:8443"; requests for others
     are refused."""
@@ -118,6 +122,13 @@ class ConsoleConfig(Config, frozen=True):
                 where=f"{self.name}: host",
                 hint="give certificate and private_key, or listen on 127.0.0.1 behind a proxy that has them",
             )
+        check_page_token(
+            self.metrics_access,
+            self.host,
+            certificate=self.certificate,
+            private_key=self.private_key,
+            where=f"{self.name}: host",
+        )
         if self.admin_url:
             parse_addresses(self.admin_url)
         for agent in self.agents:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.clock import random_bytes
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory

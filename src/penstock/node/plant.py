@@ -80,8 +80,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
 from penstock.base.log import configure, logger
@@ -35,7 +35,7 @@ from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 if TYPE_CHECKING:
     from penstock.admin.driver import AdminServer
@@ -215,11 +215,11 @@ async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) ->
     from penstock.plant.live import live_node
 
     node = live_node(config)
-    await node.start()
+    await node.node.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
-    tell(Ready(f"{config.control.host}:{node.control_port}", node.endpoint_url))
+    tell(Ready(f"{config.control.host}:{node.control_port}", node.node.url))
     with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
-        await node.run(stop)
+        await node.node.run(stop)
 
 
 async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: asyncio.Event) -> None:

@@ -14,9 +14,9 @@ from typing import Self
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import WitnessConfig, WitnessStatus
+from penstock.assured.live.witness import WitnessConfig, WitnessStatus
 from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
 from penstock.feed.adapter_config import AdapterConfig
@@ -45,7 +45,7 @@ from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 START_SECONDS = 180.0
 """How long a node may take to come up."""

@@ -49,11 +49,11 @@ from penstock.model import MessageModel
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.plant._courier import Courier, Framing
+from penstock.plant.account_rows import ConsumerAccount
 from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.config import NodeConfig
 from penstock.plant.desk import Party
 from penstock.plant.gauge import Gauge
-from penstock.plant.recorder import Account
 from penstock.plant.segments import Parted, Placed, Segments
 from penstock.plant.views import Content, Views
 from penstock.wire import MessageBatch
@@ -156,7 +156,7 @@ class DataPath:
         self._sessions: dict[int, _Session] = {}
         self._attachments: dict[int, int] = {}  # by consumer
         self._attachment_count = 0
-        self._ended: deque[Account] = deque(maxlen=ENDED_MAX)
+        self._ended: deque[ConsumerAccount] = deque(maxlen=ENDED_MAX)
         self._gauge = Gauge(time.monotonic_ns())
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="penstock-node", daemon=True)
@@ -267,7 +267,7 @@ class DataPath:
         """Its segments are withdrawn, its interests forgotten; once more does nothing. What it shares with others is
         written no more, if its rights are such as can be taken back: it may have kept what it mapped."""
         if (attachment := self._attachments.pop(party.number, None)) is not None:
-            self._ended.append(Account(self.engine.record(party.number), attachment, is_closed=True))
+            self._ended.append(ConsumerAccount(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
         parted = self._segments.part(party.number) if party.is_revocable else []
         self._forget(party.number)
@@ -279,11 +279,11 @@ class DataPath:
             self._entitled[party.number] = party.entitled
             self._move(self._segments.part(party.number))
 
-    def accounts(self) -> list[Account]:
+    def accounts(self) -> list[ConsumerAccount]:
         """Of those that are attached, and of those that left since it was last asked for."""
         ended = list(self._ended)
         self._ended.clear()
-        return [*ended, *(Account(self.engine.record(each), at) for each, at in self._attachments.items())]
+        return [*ended, *(ConsumerAccount(self.engine.record(each), at) for each, at in self._attachments.items())]
 
     def sent(self, consumer: int) -> None:
         """A session has sent what it was given, and can be given more."""

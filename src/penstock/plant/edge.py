@@ -1,8 +1,8 @@
 """An edge cache: a multiplexer for many slow clients, by TCP and WebSocket (EDGE-1).
 
     node = LiveEdge(config)
-    await node.start()
-    await node.run(stop)
+    await node.node.start()
+    await node.node.run(stop)
 
 What differs from driver.LiveMux: besides control connections it serves WebSockets, and a courier (_courier.pyx) brings
 events from the buffers of thousands of sessions to their sockets. Connections with TLS, and those that want JSON, are
@@ -12,8 +12,6 @@ served by the loop instead: slower, by the same rules.
 import asyncio
 import resource
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import LimitError
@@ -60,9 +58,10 @@ class LiveEdge(LiveMux):
                 silence_ms=config.silence_ms,
                 message_size_max=MESSAGE_SIZE_MAX,
             ),
-            counters=self._counted("plant.websocket"),
+            counters=self.node.counters("plant.websocket"),
             through=None if access.tls is not None else self._carried().through,
         )
+        self.node.add_task(self._watch_stuck)
 
     @property
     def websocket_port(self) -> int:
@@ -87,9 +86,6 @@ class LiveEdge(LiveMux):
         if self._carriage is None:
             self._carriage = Carriage(self._sender, 2 * self.edge_config.engine.consumers_max, self._data.ask)
         return self._carriage
-
-    def _work(self) -> Sequence[Coroutine[Any, Any, None]]:
-        return (*super()._work(), self._watch_stuck())
 
     async def _begin(self) -> None:
         await super()._begin()

@@ -1,9 +1,8 @@
 """A live connection multiplexer: what its consumers want is taken from a node above, once."""
 
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock.net.secret import Secret, read_secret
 from penstock.plant.access import Access, ForwardAccess, LocalAccess, OpenAccess, PlantHeldAccess
@@ -24,13 +23,16 @@ class LiveMux(LiveNode):
         self.config = config
         self._upstream: Upstream | None = None
         super().__init__(config)
+        if config.admin.url:
+            token = OwnToken(config.admin, config.upstream.topics)
+            self.node.add_task(lambda: token.keep(self._above().link.renew))
 
     def _access_mode(self) -> AccessMode:
         return self.config.access
 
     def _access(self) -> Access:
-        if self._tokens is not None:
-            return LocalAccess(self._tokens.gate.verify)
+        if self.node.tokens is not None:
+            return LocalAccess(self.node.tokens.gate.verify)
         modes: dict[AccessMode, Callable[[], Access]] = {
             "open": OpenAccess,
             "forward": lambda: ForwardAccess(self._above()),
@@ -53,7 +55,7 @@ class LiveMux(LiveNode):
                 per_second=above.per_second,
                 secret=self._upstream_secret(),
                 tls=tls,
-                counters=self._counted("plant.upstream"),
+                counters=self.node.counters("plant.upstream"),
                 on_withdrawn=self._server_revoke,
                 known={model.id: model.version for model in self._models.values()},
                 interface=above.interface,
@@ -69,12 +71,6 @@ class LiveMux(LiveNode):
 
     def _is_fed(self) -> bool:
         return self._above().link.attached.is_set()
-
-    def _work(self) -> Sequence[Coroutine[Any, Any, None]]:
-        if not self.config.admin.url:
-            return ()
-        token = OwnToken(self.config.admin, self.config.upstream.topics)
-        return (token.keep(self._above().link.renew),)
 
     async def _begin(self) -> None:
         self._above().start()

@@ -31,7 +31,7 @@ class LivePlant(LiveNode):
         return "local" if self.config.admin.url else "open"
 
     def _access(self) -> Access:
-        return OpenAccess() if self._tokens is None else LocalAccess(self._tokens.gate.verify)
+        return OpenAccess() if self.node.tokens is None else LocalAccess(self.node.tokens.gate.verify)
 
     def _is_fed(self) -> bool:
         return all(feed.is_in_touch for feed in self._feeds)
@@ -45,7 +45,7 @@ class LivePlant(LiveNode):
             await asyncio.to_thread(feed.stop)
 
     def _make_feeds(self) -> list[Feed]:
-        counters = self._counted("plant.feed")
+        counters = self.node.counters("plant.feed")
         feeds: list[Feed] = []
         if self.config.subscribe:
             feeds.append(SubscribedFeed(self.config.admin, self.config.subscribe, self._data, counters))

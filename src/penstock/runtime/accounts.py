@@ -171,7 +171,9 @@ def _key(account: Account) -> Hashable:
     return account.model.name, account.about
 
 
-def add_accounts(node: Node, config: AccountsConfig, component: str, topic: str, rows: Rows, **identity: str) -> None:
+def add_accounts(
+    node: Node, config: AccountsConfig, component: str, topic: str, rows: Rows, /, **identity: str
+) -> None:
     """A recorder as the next part of the node, and its task; nothing if the configuration names no journal."""
     if config.path:
         recorder = AccountRecorder(config, topic, rows, node.counters(component), **identity)

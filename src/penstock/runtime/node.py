@@ -98,6 +98,7 @@ class Node:
         self._label = label
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._counters: list[Counters] = []
         self._parts: list[_Part] = []
         self._work: list[Work] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +115,12 @@ class Node:
         """New counters, which the page shows."""
         counters = Counters(component, **{self._label: self.name})
         self.metrics.register(counters)
+        self._counters.append(counters)
         return counters
+
+    def total(self, name: str) -> int:
+        """The count of this name in all counters of the node."""
+        return sum(each[name] for each in self._counters)
 
     def show(
         self,

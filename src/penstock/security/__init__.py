@@ -14,16 +14,16 @@ from penstock.security.token import Grant, Token, TokenSigner, TokenVerifier
 
 __all__ = [
     "Credentials",
+    "Entitlement",
+    "Grant",
+    "Opener",
+    "Policy",
     "PrivateKey",
     "PublicKey",
-    "Policy",
-    "Grant",
+    "Sealer",
+    "StreamKey",
+    "StreamKeyRing",
     "Token",
     "TokenSigner",
     "TokenVerifier",
-    "Entitlement",
-    "StreamKey",
-    "StreamKeyRing",
-    "Sealer",
-    "Opener",
 ]

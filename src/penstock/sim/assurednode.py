@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.router.core import MessageRouter
 from penstock.assured.core.router.events import (
     Answer,
     Append,
@@ -24,6 +23,7 @@ from penstock.assured.core.router.events import (
     Start,
     Stored,
 )
+from penstock.assured.core.router.router import MessageRouter
 from penstock.base.clock import NS_PER_MS
 from penstock.journal.config import JournalConfig
 from penstock.sim.assureddisk import AssuredDisk

@@ -18,10 +18,10 @@ from penstock.journal.events import (
     CreateSegment,
     DiskFailed,
     Failed,
+    InlineDone,
+    InlinePlace,
     JournalEvent,
     JournalInstruction,
-    LoneDone,
-    LonePlace,
     RemoveSegment,
     SegmentCreated,
     Sync,
@@ -137,7 +137,7 @@ class JournalOwner(Protocol):
 class _Lent(msgspec.Struct):
     """The journal, to somebody who has so many records left to bring to the disk."""
 
-    place: LonePlace
+    place: InlinePlace
     left: int
     count: int = 0
     size: int = 0
@@ -248,14 +248,14 @@ class JournalNode(Node):
         if self.incarnation != incarnation or not self.is_up:
             return
         if not self._is_resting and self._lent is None:
-            self._append_or_lend()
+            self._append_or_commit_inline()
         self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self.work(incarnation))
 
-    def _append_or_lend(self) -> None:
+    def _append_or_commit_inline(self) -> None:
         if (journal := self.journal()) is None:
             return
         count = self._randomness.below(6)
-        if self._randomness.chance(LENT) and (place := journal.lone_place()) is not None:
+        if self._randomness.chance(LENT) and (place := journal.inline_place()) is not None:
             self._lent = _Lent(place, count)
             self._bring_next(self._lent)
         else:
@@ -283,7 +283,7 @@ class JournalNode(Node):
     # Records that come one at a time
 
     def handle(self, event: JournalEvent) -> None:
-        if self._lent is not None and not isinstance(event, LoneDone):
+        if self._lent is not None and not isinstance(event, InlineDone):
             self._lent.waiting.append(event)
         else:
             super().handle(event)
@@ -304,7 +304,7 @@ class JournalNode(Node):
         place.batch.seal(place.nonce, sequence - 1)
         content, name = bytes(place.batch), segment_name(place.first_sequence)
         if lent.left == 0 or offset + len(content) > place.end:
-            self.handle(LoneDone(lent.count, lent.size))
+            self.handle(InlineDone(lent.count, lent.size))
             return
 
         def write() -> None:
@@ -313,13 +313,13 @@ class JournalNode(Node):
             try:
                 self.disk.write(name, offset, content)
             except OSError as error:
-                self.handle(LoneDone(lent.count, lent.size, error.errno or errno.EIO))
+                self.handle(InlineDone(lent.count, lent.size, error.errno or errno.EIO))
             else:
                 self.disk.fsync(name, self._for_this_run(synced))
 
         def synced(is_done: bool) -> None:
             if not is_done:
-                self.handle(LoneDone(lent.count, lent.size, errno.EIO, is_written=True))
+                self.handle(InlineDone(lent.count, lent.size, errno.EIO, is_written=True))
                 return
             self.brought_alone += 1
             lent.count, lent.size, lent.left = lent.count + 1, lent.size + len(content), lent.left - 1

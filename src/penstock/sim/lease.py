@@ -10,7 +10,7 @@ What is promised, whatever happens to machines, network and clocks (as long as t
 
 import msgspec
 
-from penstock.assured.core.lease.voting import Fit, Force, LeaseConfig, Release
+from penstock.assured.core.lease.protocol import Fit, Force, LeaseConfig, Release
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.sim.judge import SeedRun, work

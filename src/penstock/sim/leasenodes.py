@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.assured.core.lease.lease import LeaseKeeper
-from penstock.assured.core.lease.voting import (
+from penstock.assured.core.lease.keeper import LeaseKeeper
+from penstock.assured.core.lease.protocol import (
     LEASE,
     Alone,
     AloneNoted,
@@ -19,7 +19,7 @@ from penstock.assured.core.lease.voting import (
     Message,
     Tell,
 )
-from penstock.assured.core.lease.witness import Voter
+from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.events import Address
 from penstock.sim.localclock import LocalWorld
@@ -75,7 +75,7 @@ class VoterNode(Node):
 
     def on_start(self) -> None:
         self.plant.network.attach(self._address, self._received)
-        self.run(Voter(self.plant.options.lease, self.disk.memory, self.world.now_ns()))
+        self.run(LeaseVoter(self.plant.options.lease, self.disk.memory, self.world.now_ns()))
 
     def on_crash(self) -> None:
         self.plant.network.detach(self._address)

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.lease.voting import LeaseConfig
-from penstock.assured.core.pair.pairing import PairConfig, SwitchHere
+from penstock.assured.core.lease.protocol import LeaseConfig
+from penstock.assured.core.pair.protocol import PairConfig, SwitchHere
 from penstock.assured.core.router._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
 from penstock.assured.core.router.events import Noted
 from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.assured.core.pair.pairing import SwitchHere
+from penstock.assured.core.pair.protocol import SwitchHere
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.sim.replicatednodes import PairNode
 

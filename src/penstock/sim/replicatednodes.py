@@ -4,11 +4,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.assured.core.lease.voting import LEASE, Heard, Keep, Kept, Message, Tell
+from penstock.assured.core.lease.protocol import LEASE, Heard, Keep, Kept, Message, Tell
 from penstock.assured.core.pair._receiving import are_synchronous, held_ids
 from penstock.assured.core.pair.pair import Pair
-from penstock.assured.core.pair.pairing import PairInstruction, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend
-from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.pair.protocol import PairInstruction, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend
 from penstock.assured.core.router.events import (
     Answer,
     Append,
@@ -24,6 +23,7 @@ from penstock.assured.core.router.events import (
     Start,
     Stored,
 )
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.events import Address

@@ -22,9 +22,9 @@ from penstock.sim.treenodes import AgentNode
 from penstock.sim.treepublishers import Publisher
 from penstock.sim.world import World
 from penstock.tree.config import BackoffConfig, ReactionConfig, Step, StreamConfig, TreeConfig
-from penstock.tree.control import LIVE, OLDEST, Class, Position
-from penstock.tree.events import Informed, Revoke
-from penstock.tree.infostream import Conflated, Diverged, Gone, Info, Revoked
+from penstock.tree.core.control import LIVE, OLDEST, Class, Position
+from penstock.tree.core.events import Informed, Revoke
+from penstock.tree.core.infostream import Conflated, Diverged, Gone, Info, Revoked
 from penstock.wire import decode
 
 STEP_NS = 100 * NS_PER_MS

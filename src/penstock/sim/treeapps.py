@@ -13,13 +13,7 @@ from penstock.net.control import Ping, Pong, encode_session
 from penstock.net.framing import FrameDecoder, encode_frame
 from penstock.sim.treelinks import End
 from penstock.sim.treemarket import Taste
-from penstock.tree._frame import (
-    BLOCK_HEADER_SIZE,
-    BLOCK_LEG_AT,
-    KIND_CONTROL,
-    split_packets,
-)
-from penstock.tree.control import (
+from penstock.tree.core.control import (
     LIVE,
     MESSAGE_SIZE_MAX,
     TREE,
@@ -33,7 +27,7 @@ from penstock.tree.control import (
     Subscribe,
     Welcome,
 )
-from penstock.tree.infostream import (
+from penstock.tree.core.infostream import (
     Conflated,
     Diverged,
     Gone,
@@ -44,6 +38,12 @@ from penstock.tree.infostream import (
     Revoked,
     Through,
     decode_info,
+)
+from penstock.tree.core.kernel._frame import (
+    BLOCK_HEADER_SIZE,
+    BLOCK_LEG_AT,
+    KIND_CONTROL,
+    split_packets,
 )
 from penstock.wire import decode
 

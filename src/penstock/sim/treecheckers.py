@@ -8,8 +8,8 @@ import msgspec
 from penstock.base.errors import SimulationError
 from penstock.sim.treeapps import Subscriber, Subscription
 from penstock.sim.treemarket import number_of
-from penstock.tree._frame import BLOCK_HEADER_SIZE, BLOCK_KIND_AT, BLOCK_LEG_AT, KIND_PACKETS, split_packets
-from penstock.tree.infostream import Conflated, Diverged, Gone, Revoked, id_of
+from penstock.tree.core.infostream import Conflated, Diverged, Gone, Revoked, id_of
+from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, BLOCK_KIND_AT, BLOCK_LEG_AT, KIND_PACKETS, split_packets
 from penstock.wire import decode
 
 if TYPE_CHECKING:

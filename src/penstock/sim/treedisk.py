@@ -5,10 +5,10 @@ from collections.abc import Callable
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
-from penstock.tree._tail import TailMemory
-from penstock.tree.control import StreamInfo
-from penstock.tree.events import Append, Appended, JournalRead, ReadJournal, Recovered, Start
-from penstock.tree.published import published_numbers
+from penstock.tree.core.control import StreamInfo
+from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal, Recovered, Start
+from penstock.tree.core.kernel._tail import TailMemory
+from penstock.tree.core.root.publisher_positions import published_numbers
 from penstock.wire import decode, decode_hops
 from penstock.wire.packet import Extension
 

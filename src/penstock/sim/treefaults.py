@@ -6,8 +6,8 @@ from penstock.base.clock import NS_PER_MS
 from penstock.sim.faults import Schedule
 from penstock.sim.treelinks import FAST_BYTES_PER_S, End
 from penstock.sim.treenodes import AgentNode
-from penstock.tree.control import OLDEST
-from penstock.tree.events import Move, Promote, SendBack
+from penstock.tree.core.control import OLDEST
+from penstock.tree.core.events import Move, Promote, SendBack
 
 if TYPE_CHECKING:
     from penstock.sim.tree import TreePlant

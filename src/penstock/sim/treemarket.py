@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from penstock.model import MessageModel
-from penstock.tree.control import Want
+from penstock.tree.core.control import Want
 
 MODEL = MessageModel.parse(
     """

@@ -8,9 +8,9 @@ from penstock.sim.node import Node
 from penstock.sim.treedisk import TreeDisk
 from penstock.sim.treelinks import End
 from penstock.tree.config import TreeConfig
-from penstock.tree.control import TREE, Login
-from penstock.tree.core import DistributionAgent
-from penstock.tree.events import (
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.control import TREE, Login
+from penstock.tree.core.events import (
     Append,
     Arrived,
     Became,

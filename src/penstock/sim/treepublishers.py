@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.sim.treeapps import Application, Session
 from penstock.sim.treemarket import MODEL
-from penstock.tree._frame import KIND_PUBLISHED, encode_block
-from penstock.tree._number import encode_published
-from penstock.tree.control import Login, Published, Refused, Welcome
+from penstock.tree.core.control import Login, Published, Refused, Welcome
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block
+from penstock.tree.core.kernel._number import encode_published
 
 if TYPE_CHECKING:
     from penstock.sim.tree import TreePlant

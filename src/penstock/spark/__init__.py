@@ -15,14 +15,14 @@ from penstock.spark.session import register, session
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
 
 __all__ = [
-    "session",
-    "register",
-    "messages",
     "JournalPlace",
     "JournalSlice",
     "JournalSliceReader",
     "cut",
-    "slices_frame",
     "envelope_array",
     "envelope_schema",
+    "messages",
+    "register",
+    "session",
+    "slices_frame",
 ]

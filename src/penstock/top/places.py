@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.witnessing import WitnessConfig
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
@@ -100,6 +100,8 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     if isinstance(config, AdminConfig | ConsoleConfig):
         if config.certificate:
             certificate = str(directory / config.certificate)
+        if config.metrics_access.token_file:
+            token_file = str(directory / config.metrics_access.token_file)
     elif not isinstance(config, PlayerConfig) and config.metrics_access.certificate:
         certificate = str(directory / config.metrics_access.certificate)
         token_file = str(directory / config.metrics_access.token_file)

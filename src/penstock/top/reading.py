@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.places import Place
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"

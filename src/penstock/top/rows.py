@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.assured.core.lease.voting import VOTERS
+from penstock.assured.core.lease.protocol import VOTERS
 from penstock.assured.live.status import Replication, RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
@@ -16,7 +16,7 @@ from penstock.filter.status import FilterStatus
 from penstock.plant.status import NodeStatus
 from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
 from penstock.top.reading import Reading, Status
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 
 LOST = ("messages_lost", "source_messages_lost")
 """Counters whose sum a node's row shows."""

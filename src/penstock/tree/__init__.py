@@ -8,9 +8,9 @@ does with a packet.
 """
 
 from penstock.tree.config import AgentConfig, BackoffConfig, ReactionConfig, StreamConfig, TreeConfig
-from penstock.tree.core import DistributionAgent
-from penstock.tree.events import Party
-from penstock.tree.infostream import Infostream
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.events import Party
+from penstock.tree.core.infostream import Infostream
 
 __all__ = [
     "AgentConfig",

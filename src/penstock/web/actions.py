@@ -17,9 +17,9 @@ from penstock.net.guard import Guard
 from penstock.node.orders import Order, give_order
 from penstock.node.plant import Plant
 from penstock.security.brokering import Name, Topics
-from penstock.tree.application.operating import order_agent
+from penstock.tree.client.operator import order_agent
 from penstock.tree.config import AgentConfig
-from penstock.tree.control import Order as TreeOrder
+from penstock.tree.core.control import Order as TreeOrder
 from penstock.web.news import News
 from penstock.web.sessions import Session
 from penstock.web.trees import place_of

@@ -17,9 +17,18 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from penstock import __version__
-from penstock.admin.http import read_document
+from penstock.admin.http import protected, read_document
 from penstock.base.clock import SystemClock
-from penstock.base.errors import ForbiddenError, NotFoundError, PenstockError, RequestError, UnreachableError
+from penstock.base.counters import Cause
+from penstock.base.endpoint import BearerToken
+from penstock.base.errors import (
+    ForbiddenError,
+    NotFoundError,
+    PenstockError,
+    RequestError,
+    TokenError,
+    UnreachableError,
+)
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
 from penstock.web.actions import AnyAction
@@ -57,9 +66,9 @@ class Assets(StaticFiles):
 
 
 class ConsoleApp:
-    """The routes of one console; `app` is for a web server."""
+    """The routes of one console; `app` is for a web server. `page_token` is that of its pages, if they have one."""
 
-    def __init__(self, service: ConsoleService) -> None:
+    def __init__(self, service: ConsoleService, page_token: BearerToken | None) -> None:
         self._service = service
         self._doors = Doors(service)
         self._clock = SystemClock()
@@ -72,9 +81,9 @@ class ConsoleApp:
             Route("/api/entitlements", self._guarded(self._entitlements)),
             Route("/api/audit", self._guarded(self._audit)),
             Route("/api/actions", self._guarded(self._act), methods=["POST"]),
-            Route("/health", self._health),
-            Route("/status", self._status),
-            Route("/metrics", self._metrics),
+            Route("/health", protected(self._health, page_token, self._refuse_page)),
+            Route("/status", protected(self._status, page_token, self._refuse_page)),
+            Route("/metrics", protected(self._metrics, page_token, self._refuse_page)),
             WebSocketRoute("/ws/watch", self._doors.watch),
             WebSocketRoute("/ws/stream", self._stream),
             Mount("/assets", Assets(directory=ASSETS, check_dir=False)),
@@ -212,6 +221,10 @@ class ConsoleApp:
         if not page.exists():
             return refusal(NotFoundError("this console has no page", hint="the API is there"))
         return FileResponse(page, headers={"cache-control": "no-cache"})
+
+    def _refuse_page(self, error: TokenError) -> Response:
+        self._service.counters.add("requests_refused", cause=Cause.AUTHENTICATION)
+        return refusal(error)
 
     async def _health(self, request: Request) -> Response:
         return answer({"is_healthy": True, "detail": self._service.detail})

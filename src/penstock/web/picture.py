@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witnessing import WitnessStatus
+from penstock.assured.live.witness import WitnessStatus
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
@@ -19,7 +19,7 @@ from penstock.plant.status import NodeStatus
 from penstock.top.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus
+from penstock.tree.live.status import AgentStatus
 from penstock.web.trees import place_in_tree
 
 ROWS_MAX = 500

@@ -23,6 +23,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
 from penstock.net.agent import stopped_or_failed
+from penstock.net.page_access import page_token
 from penstock.net.stream import keep_little_unsent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
@@ -85,11 +86,12 @@ class ConsoleServer:
         """Returns when requests are answered, or raises what is wrong."""
         config = self.config
         check_tls(config.certificate, config.private_key)
+        token = page_token(config.metrics_access)
         self._socket = listening(config.host, config.port)
         keep_little_unsent(self._socket)
         self.port = self._socket.getsockname()[1]
         self._service = ConsoleService(self._plant, config)
-        guard = Guard(ConsoleApp(self._service).app, config, self._service.counters)
+        guard = Guard(ConsoleApp(self._service, token).app, config, self._service.counters)
         guard.listen_at(self.port)
         self._server = _Server(self._settings(guard, self._service.counters))
         serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))

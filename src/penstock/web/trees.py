@@ -10,7 +10,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.status import AgentStatus, Happening
+from penstock.tree.live.status import AgentStatus, Happening
 from penstock.web.gateway.publishing import TreePlaces
 from penstock.web.gateway.replies import Info
 

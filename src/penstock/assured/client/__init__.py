@@ -5,9 +5,9 @@ first for how a link is kept (a core without I/O), then parts.py; connection.py 
 """
 
 from penstock.assured.client.connection import Assured, open_assured
-from penstock.assured.client.consuming import AssuredEndpoint
-from penstock.assured.client.publishing import AssuredPublisher
-from penstock.assured.client.transacting import Transaction
+from penstock.assured.client.endpoint import AssuredEndpoint
+from penstock.assured.client.publisher import AssuredPublisher
+from penstock.assured.client.transaction import Transaction
 from penstock.assured.core.session._inbox import Delivery
 
 __all__ = ["Assured", "AssuredEndpoint", "AssuredPublisher", "Delivery", "Transaction", "open_assured"]

@@ -22,10 +22,10 @@ import msgspec
 
 from penstock.assured.client import leftover
 from penstock.assured.client.arguments import whole_number
-from penstock.assured.client.consuming import AssuredEndpoint
-from penstock.assured.client.publishing import AssuredPublisher
-from penstock.assured.client.running import Running
-from penstock.assured.client.transacting import Transaction
+from penstock.assured.client.endpoint import AssuredEndpoint
+from penstock.assured.client.publisher import AssuredPublisher
+from penstock.assured.client.session_driver import SessionDriver
+from penstock.assured.client.transaction import Transaction
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.session.events import (
     Answered,
@@ -113,9 +113,11 @@ class Assured:
         self._running = self._thread.start(self._start(guard or Guard())).result()
         leftover.opened(self)
 
-    async def _start(self, guard: Guard) -> Running:
+    async def _start(self, guard: Guard) -> SessionDriver:
         self._loop = asyncio.get_running_loop()
-        self._running = Running(self._core, self._config.name, guard, self.counters, self._carry_out, self._exchanged)
+        self._running = SessionDriver(
+            self._core, self._config.name, guard, self.counters, self._carry_out, self._exchanged
+        )
         self._running.runner.failed.add_done_callback(self._core_failed)
         self._running.start()
         return self._running
@@ -260,7 +262,7 @@ class Assured:
 
     def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
         """Have a message acknowledged by this thread's own doing, if that is possible: whether it is."""
-        return not self.is_over and self._running.lending.exchange(part, number, until)
+        return not self.is_over and self._running.inline_commit.exchange(part, number, until)
 
     def open_part(self, part: PublisherPart | FlowPart) -> None:
         """Returns when it is open; raises why it is not."""

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.desk import Desk, Rights, refusal_of
-from penstock.assured.live.node import RouterNodeConfig
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.assured.wire.control import (
     ASSURED,

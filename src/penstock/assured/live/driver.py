@@ -4,7 +4,7 @@
     await router.start()
     await router.run(stop)
 
-The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (storing.py),
+The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (disk.py),
 tokens and metrics have threads of their own.
 """
 
@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.assured.core.lease.voting import Keep, Tell
-from penstock.assured.core.pair.pairing import PairInstruction, PeerEnd, PeerSend
+from penstock.assured.core.lease.protocol import Keep, Tell
+from penstock.assured.core.pair.protocol import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.core.router import events
-from penstock.assured.core.router.core import MessageRouter
-from penstock.assured.live.attending import Attendant
+from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.desk import Desk, Rights, refusal_of
+from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.doors import RouterLinks
-from penstock.assured.live.livepair import LivePair
-from penstock.assured.live.mirroring import mirroring_of
-from penstock.assured.live.node import RouterNodeConfig
-from penstock.assured.live.observing import endpoints_of, role_of
+from penstock.assured.live.inline_commit import RouterInlineCommit
+from penstock.assured.live.observation import endpoints_of, role_of
+from penstock.assured.live.pair import LivePair
+from penstock.assured.live.peer_settings import peer_settings_of
 from penstock.assured.live.recorder import RouterRecorder
 from penstock.assured.live.reserve import reserve_of
 from penstock.assured.live.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
-from penstock.assured.live.storing import Storing
 from penstock.assured.live.translating import event_of, message_of, news_of
 from penstock.assured.wire.control import (
     Degrade,
@@ -93,7 +93,7 @@ class LiveRouter:
             counters=self._counted("assured.links"),
             is_crowded=self._is_crowded,
         )
-        self._storing: Storing | None = None
+        self._storing: LiveDisk | None = None
         self._recorder: RouterRecorder | None = None
         self._is_settled = asyncio.Event()  # the role is known, and on the disk
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
@@ -132,11 +132,13 @@ class LiveRouter:
         directory = _made(Path(self.config.state_directory))
         counters = self._counted("assured.journal")
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes)
-        storing = self._storing = Storing(
+        storing = self._storing = LiveDisk(
             directory / "journal", self.config.journal, counters, self._tell, reserve=reserve
         )
         if self.config.pair is None:  # one of a pair that stands still is taken for dead
-            storing.after_lone = Attendant(self._core, self._links, storing, self._runner.failed.done).attend
+            storing.after_inline_commit = RouterInlineCommit(
+                self._core, self._links, storing, self._runner.failed.done
+            ).run
         records = 0
         for batch in storing.replay():
             records += len(batch)
@@ -288,7 +290,7 @@ class LiveRouter:
             self._pair.look()
 
     @property
-    def _stored(self) -> Storing:
+    def _stored(self) -> LiveDisk:
         assert self._storing is not None
         return self._storing
 
@@ -370,7 +372,7 @@ class LiveRouter:
             Path(self.config.state_directory),
             lambda event: self._runner.handle(event),
             lambda link, message: self._links.say(link, message),
-            mirroring_of(self.config, models, secret, self._tokens),
+            peer_settings_of(self.config, models, secret, self._tokens),
             counters,
         )
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.assured.core.router.core import MessageRouter
 from penstock.assured.core.router.endpoints import Endpoint
-from penstock.assured.live.observing import role_of
+from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.live.observation import role_of
 from penstock.assured.wire._layout import (
     OUTCOME_ASYNC,
     OUTCOME_DEGRADED,

@@ -24,17 +24,17 @@ from penstock.engine.application.opening import open_messages, open_records
 from penstock.engine.application.records import Changes, Records
 
 __all__ = [
+    "Changes",
+    "Missed",
+    "NodeBatch",
+    "NodeMessages",
+    "NodeStatistics",
+    "NotificationFilter",
+    "Records",
+    "TradingSession",
+    "UnreadRecord",
+    "Withdrawn",
+    "find_node",
     "open_messages",
     "open_records",
-    "find_node",
-    "NodeMessages",
-    "NodeBatch",
-    "NodeStatistics",
-    "Missed",
-    "Withdrawn",
-    "UnreadRecord",
-    "Records",
-    "Changes",
-    "NotificationFilter",
-    "TradingSession",
 ]

@@ -13,7 +13,7 @@ from penstock.net.guard import Guard
 from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 from penstock.security.entitlement import Entitlement
-from penstock.tree.application.publication import StreamPublisher, publisher_config
+from penstock.tree.client.publication import StreamPublisher, publisher_config
 
 CONFIRM_S = 5.0
 RENEW_AFTER = 0.5

@@ -25,12 +25,12 @@ from penstock.model import Message, MessageModel
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
-from penstock.tree.application.events import Deliver, Heard, Over, Paused, Receipt, Resumed
-from penstock.tree.application.running import Running
-from penstock.tree.application.subscriber import Subscriber
-from penstock.tree.application.subscription import Since, no_models, subscriber_config
-from penstock.tree.control import Position
-from penstock.tree.infostream import Info, Through
+from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.client.core.subscriber import Subscriber
+from penstock.tree.client.core_runner import Running
+from penstock.tree.client.subscription import Since, no_models, subscriber_config
+from penstock.tree.core.control import Position
+from penstock.tree.core.infostream import Info, Through
 from penstock.web.gateway import replies
 from penstock.web.gateway.publishing import Held, Publisher, TreePlaces, party
 from penstock.web.gateway.requests import Subscribe

@@ -1,1 +1,1 @@
-"""The lease that decides which router of a pair is active. Read voting.py first, then witness.py and lease.py."""
+"""The lease that decides which router of a pair is active. Read protocol.py first, then voter.py and keeper.py."""

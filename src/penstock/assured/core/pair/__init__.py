@@ -1,1 +1,1 @@
-"""The core of a pair of message routers. Read pairing.py first, then pair.py."""
+"""The core of a pair of message routers. Read protocol.py first, then pair.py."""

@@ -1,4 +1,4 @@
-"""What the other router holds of a transaction is left out of its commit here, and put in again there; holding.py says
+"""What the other router holds of a transaction is left out of its commit here, and put in again there; transaction_stream.py says
 when. The frames are those of _layout.pxd."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING

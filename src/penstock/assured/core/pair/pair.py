@@ -5,20 +5,20 @@ replicated. Which is which is told by epochs: whoever becomes active does so in 
 one than its own is active no more.
 """
 
-from penstock.assured.core.lease import voting
-from penstock.assured.core.lease.lease import LeaseKeeper, lease_event
-from penstock.assured.core.lease.voting import Memory
-from penstock.assured.core.pair import pairing
-from penstock.assured.core.pair.degrading import Degrading
-from penstock.assured.core.pair.pairing import Standing
-from penstock.assured.core.pair.past import Past
-from penstock.assured.core.pair.peerlink import PeerLink
-from penstock.assured.core.pair.receiving import RECEIVED_KINDS, MatchesDifferError, Receiving
-from penstock.assured.core.pair.sending import Sending, awaits_release, left_behind
-from penstock.assured.core.pair.switching import Switching, told_left
+from penstock.assured.core.lease import protocol as lease_protocol
+from penstock.assured.core.lease.keeper import LeaseKeeper, lease_event
+from penstock.assured.core.lease.protocol import Memory
+from penstock.assured.core.pair import protocol as pair_protocol
+from penstock.assured.core.pair.degradation import Degradation
+from penstock.assured.core.pair.history import ReplicaHistory
+from penstock.assured.core.pair.peer_link import PeerLink
+from penstock.assured.core.pair.planned_switch import PlannedSwitch, told_left
+from penstock.assured.core.pair.protocol import Standing
+from penstock.assured.core.pair.replication_receiver import RECEIVED_KINDS, MatchesDifferError, ReplicationReceiver
+from penstock.assured.core.pair.replication_sender import ReplicationSender, awaits_release, left_behind
 from penstock.assured.core.pair.uncopied import Uncopied
 from penstock.assured.core.router import events
-from penstock.assured.core.router.core import MessageRouter
+from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire import _layout
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick
@@ -29,24 +29,28 @@ class Pair:
     """`memory` is what this router's voter has on its disk, where there is a lease."""
 
     def __init__(
-        self, router: MessageRouter, config: pairing.PairConfig, randomness: Randomness, memory: Memory | None = None
+        self,
+        router: MessageRouter,
+        config: pair_protocol.PairConfig,
+        randomness: Randomness,
+        memory: Memory | None = None,
     ) -> None:
         self.router = router
-        self.degrading = Degrading(config, router.log, Uncopied(config, router.tables))
-        self.sending: Sending | None = None
-        self.receiving: Receiving | None = None
+        self.degrading = Degradation(config, router.log, Uncopied(config, router.tables))
+        self.sending: ReplicationSender | None = None
+        self.receiving: ReplicationReceiver | None = None
         self.keeper: LeaseKeeper | None = None
         self._config = config
         self._name = router.config.name
         self._is_first = self._name == config.routers[0]
         self._randomness = randomness
         self._memory = memory or Memory()
-        self._past = Past(router.log, is_first=self._is_first)
+        self._past = ReplicaHistory(router.log, is_first=self._is_first)
         self._stream = 0
-        self.switching = Switching()
+        self.switching = PlannedSwitch()
         self._has_other_matches = False  # than the active router, and endpoints here have not changed since
         self._is_started = False
-        self._out: list[pairing.PairInstruction] = []
+        self._out: list[pair_protocol.PairInstruction] = []
         self.link = PeerLink(lambda each: self._out.append(each))
         router.waits_for_secondary = router.tables.has_secondary = True
         router.defining.is_mirrored = config.mirror != "none"
@@ -60,7 +64,7 @@ class Pair:
         """The newest in which this router was active, or had everything."""
         return self._past.epoch
 
-    def handle(self, event: pairing.PairEvent, now_ns: int) -> list[pairing.PairInstruction]:
+    def handle(self, event: pair_protocol.PairEvent, now_ns: int) -> list[pair_protocol.PairInstruction]:
         self._out = []
         if self.keeper is not None:
             self._lease(lease_event(event, self.router.is_active), now_ns)
@@ -69,23 +73,23 @@ class Pair:
         match event:
             case events.Start():
                 self._start(event, now_ns)
-            case pairing.PeerOpened(link):
+            case pair_protocol.PeerOpened(link):
                 self._forget_link(now_ns)
                 self.link.number = link
                 self._tell_standing()
-            case pairing.PeerClosed(link):
+            case pair_protocol.PeerClosed(link):
                 if link == self.link.number:
                     self._forget_link(now_ns)
-            case pairing.PeerFrame(link, data):
+            case pair_protocol.PeerFrame(link, data):
                 if link == self.link.number:
                     self._frame(data, now_ns)
-            case pairing.SwitchHere(is_forced):
+            case pair_protocol.SwitchHere(is_forced):
                 self._switch_here(is_forced, now_ns)
-            case pairing.HandOver():
+            case pair_protocol.HandOver():
                 self._want_other(now_ns)
-            case pairing.Degrade(is_ordered):
+            case pair_protocol.Degrade(is_ordered):
                 self.degrading.is_ordered = is_ordered and self.router.is_active
-            case voting.Heard() | voting.Kept() | voting.Reached():
+            case lease_protocol.Heard() | lease_protocol.Kept() | lease_protocol.Reached():
                 if self.keeper is not None:
                     self._lease(event, now_ns)
             case _:
@@ -114,7 +118,7 @@ class Pair:
         self._past.start(self.router.tables.next_id - 1)
         if (lease := self._config.lease) is not None:
             self.keeper = LeaseKeeper(lease, self._name, self._memory, self._randomness, now_ns, self.epoch)
-            self._lease(voting.Fit(self._past.is_fit(self.keeper)), now_ns)
+            self._lease(lease_protocol.Fit(self._past.is_fit(self.keeper)), now_ns)
 
     def _route(self, event: events.Event, now_ns: int) -> None:
         told = self.router.handle(event, now_ns)
@@ -153,23 +157,23 @@ class Pair:
 
     # The lease
 
-    def _lease(self, event: voting.LeaseEvent, now_ns: int) -> None:
+    def _lease(self, event: lease_protocol.LeaseEvent, now_ns: int) -> None:
         assert self.keeper is not None
         for each in self.keeper.handle(event, now_ns):
             match each:
-                case voting.Held(epoch):
+                case lease_protocol.Held(epoch):
                     self._activate(epoch, now_ns)
-                case voting.Lost(epoch):
+                case lease_protocol.Lost(epoch):
                     if not self.switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
-                case voting.AloneNoted(_, is_alone):
+                case lease_protocol.AloneNoted(_, is_alone):
                     before = self.degrading.state
                     self.degrading.noted(is_alone)
                     self._mode_changed(before)
                 case _:
                     self._out.append(each)
-        if self.epoch == 0 and not isinstance(event, voting.Fit) and not self._past.is_fit(self.keeper):
-            self._lease(voting.Fit(False), now_ns)
+        if self.epoch == 0 and not isinstance(event, lease_protocol.Fit) and not self._past.is_fit(self.keeper):
+            self._lease(lease_protocol.Fit(False), now_ns)
 
     # The link
 
@@ -209,8 +213,8 @@ class Pair:
                 case kind if kind == _layout.KIND_MISSING and self.sending is not None:
                     self.sending.frame(data)
                 case kind if kind >= 0x80:
-                    message = pairing.PAIR.decode(data)
-                    if isinstance(message, pairing.Message):
+                    message = pair_protocol.PAIR.decode(data)
+                    if isinstance(message, pair_protocol.Message):
                         self._said(message, now_ns)
                 case _:
                     pass  # it was on its way when the roles changed
@@ -218,29 +222,29 @@ class Pair:
             self._has_other_matches |= isinstance(error, MatchesDifferError)
             self._end_link(str(error), now_ns)
 
-    def _said(self, message: pairing.Message, now_ns: int) -> None:
+    def _said(self, message: pair_protocol.Message, now_ns: int) -> None:
         match message:
             case Standing():
                 self._heard_standing(message, now_ns)
-            case pairing.Resync(_, epoch):
+            case pair_protocol.Resync(_, epoch):
                 if self.router.is_active or epoch < self.epoch:
                     self._tell_standing()
                 elif self.router.log.is_troubled:  # it is not known how long: there will be another
                     self.receiving = None
                 else:
-                    self.receiving = Receiving(self.router, self._config, message, self._is_first)
-            case pairing.Defined() if self.receiving is not None:
+                    self.receiving = ReplicationReceiver(self.router, self._config, message, self._is_first)
+            case pair_protocol.Defined() if self.receiving is not None:
                 if name := self.receiving.define(message):
                     self._note("endpoint_differs", endpoint=name, hint="define it alike here", is_trouble=True)
-            case pairing.Listed(id_highest) if self.receiving is not None:
+            case pair_protocol.Listed(id_highest) if self.receiving is not None:
                 self._catch_up(self.receiving, id_highest, now_ns)
-            case pairing.Whole(epoch) if self.receiving is not None:
+            case pair_protocol.Whole(epoch) if self.receiving is not None:
                 self._become_whole(self.receiving, epoch, now_ns)
-            case pairing.StoredTo() | pairing.Lacking() if self.sending is not None:
+            case pair_protocol.StoredTo() | pair_protocol.Lacking() if self.sending is not None:
                 self.sending.said(message)
-            case pairing.Switch():
+            case pair_protocol.Switch():
                 self._want_other(now_ns)
-            case pairing.Yielded(epoch, left):
+            case pair_protocol.Yielded(epoch, left):
                 if not self.router.is_active and epoch == self.epoch:
                     self.switching.left_there = left
                     self._take_over(now_ns)
@@ -248,7 +252,7 @@ class Pair:
                 pass  # it was on its way when the roles changed
 
     def _heard_standing(self, peer: Standing, now_ns: int) -> None:
-        pairing.check_standing(self._standing(), peer, self._config.routers)
+        pair_protocol.check_standing(self._standing(), peer, self._config.routers)
         if news := self.link.heard(peer):
             self._note(news, is_trouble=not peer.is_storing)
         if peer.epoch > self.epoch and self.router.is_active:
@@ -261,8 +265,8 @@ class Pair:
                 self._begin_sending()
         elif self._config.lease is not None or self.router.is_becoming_active or self.switching.is_yielding:
             return
-        elif pairing.is_to_begin(self._standing(), peer, self._is_first):
-            self._activate(voting.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
+        elif pair_protocol.is_to_begin(self._standing(), peer, self._is_first):
+            self._activate(lease_protocol.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
         elif peer.role == "standby" and self._past.is_willing and self.epoch < peer.epoch:
             self._note("behind", epoch=self.epoch, other=peer.epoch, hint="switch at the other router", is_trouble=True)
 
@@ -271,9 +275,9 @@ class Pair:
         if peer is not None and peer.role == "standby" and self.router.is_active:
             self._end_sending()
             self._stream += 1
-            self.sending = Sending(self.router, self._config, self._stream, peer)
+            self.sending = ReplicationSender(self.router, self._config, self._stream, peer)
 
-    def _catch_up(self, receiving: Receiving, id_highest: int, now_ns: int) -> None:
+    def _catch_up(self, receiving: ReplicationReceiver, id_highest: int, now_ns: int) -> None:
         if receiving.has_doubts:
             self._become_partial(now_ns)
             receiving.resolve()
@@ -287,15 +291,15 @@ class Pair:
     def _become_partial(self, now_ns: int) -> None:
         self._past.catch_up()
         if self.keeper is not None:
-            self._lease(voting.Fit(False), now_ns)
+            self._lease(lease_protocol.Fit(False), now_ns)
 
-    def _become_whole(self, receiving: Receiving, epoch: int, now_ns: int) -> None:
+    def _become_whole(self, receiving: ReplicationReceiver, epoch: int, now_ns: int) -> None:
         receiving.become_whole()
         self._past.become_whole(epoch, receiving.id_highest)
         self._note("whole", epoch=epoch, dropped=receiving.dropped)
         self._route(events.Become("standby", epoch), now_ns)
         if self.keeper is not None:
-            self._lease(voting.Fit(True), now_ns)
+            self._lease(lease_protocol.Fit(True), now_ns)
 
     # Switching
 
@@ -304,14 +308,14 @@ class Pair:
         if self.router.is_active:
             return
         if not is_forced:
-            self.link.say(pairing.Switch())
+            self.link.say(pair_protocol.Switch())
         elif self.switching.is_yielding:
             self._call_off(now_ns)
         elif self.keeper is not None:
-            self._lease(voting.Force(), now_ns)
+            self._lease(lease_protocol.Force(), now_ns)
         else:
             theirs = self.link.peer.epoch if self.link.peer is not None else 0
-            self._activate(voting.next_epoch(max(self.epoch, theirs), self._is_first), now_ns)
+            self._activate(lease_protocol.next_epoch(max(self.epoch, theirs), self._is_first), now_ns)
 
     def _want_other(self, now_ns: int) -> None:
         if self.router.is_active:
@@ -322,7 +326,7 @@ class Pair:
         """The other router has stopped; with a lease it is given up, and this one asks for it."""
         self._past.is_willing = True
         if self.keeper is None:
-            self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
+            self._activate(lease_protocol.next_epoch(self.epoch, self._is_first), now_ns)
 
     def _call_off(self, now_ns: int) -> None:
         """Nothing comes of a planned switch: if this router has stopped for it, it goes on."""
@@ -331,19 +335,19 @@ class Pair:
         if self.switching.forget():
             self._end_sending()
             if self.keeper is None:
-                self._activate(voting.next_epoch(self.epoch, self._is_first), now_ns)
+                self._activate(lease_protocol.next_epoch(self.epoch, self._is_first), now_ns)
             elif self.keeper.holds(now_ns):
                 self._activate(self.epoch, now_ns)
 
     def _yielded(self, now_ns: int) -> None:
         left = left_behind(self.router)
-        self.link.say(pairing.Yielded(self.epoch, left))
+        self.link.say(pair_protocol.Yielded(self.epoch, left))
         self._note("yielded", left_behind=told_left(left) or "nothing", is_trouble=bool(left))
         self.switching.forget()
         self._past.is_willing = False
         self._end_sending()
         if self.keeper is not None:
-            self._lease(voting.Release(), now_ns)
+            self._lease(lease_protocol.Release(), now_ns)
         self._tell_standing()
 
     # What follows from an event
@@ -388,7 +392,7 @@ class Pair:
             is_alone = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
             self._mode_changed(before)
             if is_alone is not None and self.keeper is not None:
-                self._lease(voting.Alone(is_alone), now_ns)
+                self._lease(lease_protocol.Alone(is_alone), now_ns)
             if self.router.tables.log_bytes:
                 self._route(Tick(), now_ns)
 

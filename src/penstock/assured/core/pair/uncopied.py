@@ -5,7 +5,7 @@ synchronous before the endpoint was deleted there; so the other router is not to
 """
 
 from penstock.assured.core.pair._sending import has_uncopied
-from penstock.assured.core.pair.pairing import PairConfig
+from penstock.assured.core.pair.protocol import PairConfig
 from penstock.assured.core.router._tables import Tables
 from penstock.base.clock import NS_PER_MS
 

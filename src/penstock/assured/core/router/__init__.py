@@ -1,2 +1,2 @@
-"""The core of a message router. Read events.py first, then core.py; _tables.pxd for the state in memory, _records.pxd
+"""The core of a message router. Read events.py first, then router.py; _tables.pxd for the state in memory, _records.pxd
 for the records on the disk."""

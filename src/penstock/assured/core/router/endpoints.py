@@ -58,7 +58,7 @@ class ReplayState(msgspec.Struct):
     """Messages up to this id need not be looked for again."""
 
     phase: Literal["moved", "logged"] = "moved"
-    """What is being looked for: replaying.py says why."""
+    """What is being looked for: replay.py says why."""
 
 
 class Definition(msgspec.Struct):

@@ -10,7 +10,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured.config import RouterConfig
-from penstock.assured.core.pair.holding import Streaming
+from penstock.assured.core.pair.transaction_stream import TransactionStream
 from penstock.assured.core.router._groups import (
     begin_group,
     confirm,
@@ -27,8 +27,8 @@ from penstock.assured.core.router._records import LOG_RECORD_SIZE_MAX, TREATMENT
 from penstock.assured.core.router._settling import Settling, hold, settle, treatment_settled
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.events import Answer, Ended, Instruction
+from penstock.assured.core.router.intake import Intake
 from penstock.assured.core.router.links import Link, RefusedRequest
-from penstock.assured.core.router.publishing import Publishing
 from penstock.assured.wire._layout import (
     OUTCOME_ASYNC,
     OUTCOME_BAD_TOPIC,
@@ -101,11 +101,11 @@ class _Ended(msgspec.Struct):
 
 
 class Transactions:
-    def __init__(self, config: RouterConfig, tables: Tables, publishing: Publishing) -> None:
+    def __init__(self, config: RouterConfig, tables: Tables, publishing: Intake) -> None:
         self._config = config
         self._tables = tables
         self._publishing = publishing
-        self.streaming: Streaming | None = None
+        self.streaming: TransactionStream | None = None
         """To the other router, while there is a link to it."""
         self._open: dict[tuple[int, int], Transaction] = {}
         """By link and number."""

@@ -1,0 +1,110 @@
+"""A session's link as the application's thread has it that waits for an acknowledgement (inline_commit.py).
+
+Each call holds the interpreter's lock but while it waits for bytes, and runs no code of Python's: so it is one step for
+other threads, and no handler of a signal, which may raise, or want something of the session, comes in between.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from penstock.assured.wire._frames cimport FrameSplitter
+from penstock.assured.wire._layout cimport KIND_ACKNOWLEDGE
+from penstock.assured.core.session._outbox cimport Outbox
+from penstock.net._tcp cimport RECEIVED_MAX, Receiver
+
+from penstock.assured.wire._frames import frames_in
+from penstock.base.errors import RemoteProtocolError
+from penstock.net._tcp import send_now
+
+
+cdef class InlineLink:
+    """`fd` is the link's socket, `splitter` what its bytes go through, `named` what outboxes take refusals from; the
+    `wake_fd`, an eventfd, ends the wait."""
+
+    cdef readonly bint is_busy
+    cdef readonly bint is_wanted        # by the loop's thread; or this one can do nothing more with it
+    cdef readonly uint64_t uses
+    cdef readonly bytes unsent
+    cdef readonly list pieces           # that came, and are the loop's to take
+    cdef int fd, wake_fd
+    cdef FrameSplitter splitter
+    cdef Receiver receiver
+    cdef dict named
+
+    def __init__(
+        self,
+        int fd,
+        FrameSplitter splitter not None,
+        Receiver receiver not None,
+        dict named not None,
+        int wake_fd,
+    ) -> None:
+        self.fd = fd
+        self.wake_fd = wake_fd
+        self.splitter = splitter
+        self.receiver = receiver
+        self.named = named
+        self.unsent = b""
+        self.pieces = []
+
+    def reclaim(self) -> bool:
+        """Whether no thread uses it; none does from now on. Otherwise write to wake_fd."""
+        self.is_wanted = True
+        return not self.is_busy
+
+    def exchange(self, Outbox outbox not None, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused) -> bool:
+        """Send what a publisher has not sent, and wait until this message of it has an outcome: whether it has. Less
+        long if a signal comes. `refused` gets the publisher's messages that were refused: (first, last, outcome)."""
+        if self.is_busy or self.is_wanted or not handle:
+            return False
+        self.is_busy = True
+        self.uses += 1
+        try:
+            self._send(outbox, handle)
+            return self._await(outbox, handle, number, timeout_ns, refused)
+        finally:
+            self.is_busy = False
+
+    cdef void _send(self, Outbox outbox, uint32_t handle) except *:
+        cdef bytes frames = outbox.take(handle)
+        cdef Py_ssize_t sent = send_now(self.fd, frames) if frames else 0
+        if sent < len(frames):
+            self.unsent = frames[sent:]
+            self.is_wanted = True
+
+    cdef bint _await(self, Outbox outbox, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused) except -1:
+        cdef uint8_t room[RECEIVED_MAX]
+        cdef ssize_t size
+        while not outbox.outcome_of(number):
+            if self.is_wanted:
+                return False
+            with nogil:
+                size = self.receiver.take(self.fd, room, timeout_ns, self.wake_fd)
+            if size < 0:
+                return False
+            if size:
+                self._take(PyBytes_FromStringAndSize(<char *>room, size), outbox, handle, refused)
+            else:  # the connection has ended, as the loop is about to find out
+                self.is_wanted = True
+        return True
+
+    cdef void _take(self, bytes data, Outbox outbox, uint32_t handle, list refused) except *:
+        """Acknowledgements of this publisher's; all else, and what comes after it, is the loop's."""
+        for is_data, piece in self.splitter.feed(data):
+            if not is_data or self.pieces or not self._acknowledge(piece, outbox, handle, refused):
+                self.pieces.append((is_data, piece))
+        if self.pieces or self.splitter.failure:
+            self.is_wanted = True
+
+    cdef bint _acknowledge(self, bytes piece, Outbox outbox, uint32_t handle, list refused) except -1:
+        """False: there is something else in it, or it is not as it should be."""
+        try:
+            frames = frames_in(piece)
+            for kind, whose, _ in frames:
+                if kind != KIND_ACKNOWLEDGE or whose != handle:
+                    return False
+            for _, _, frame in frames:
+                refused += outbox.acknowledge(frame, self.named)
+        except RemoteProtocolError:
+            return False
+        return True

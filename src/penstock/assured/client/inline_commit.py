@@ -1,0 +1,189 @@
+"""Inline commit: one quick publish() goes to the router's disk and back without a change of threads.
+
+Two threads that wake each other take longer than a fast disk. So a publisher that sends one message at a time and waits
+for each is served by one thread on each side:
+
+    application's thread          router's loop thread
+    ClientInlineCommit            RouterInlineCommit (live/inline_commit.py)
+      InlineLink.exchange ──────►   InlineCommitKernel.serve: receive, check, match, accept
+        │  PUBLISH                    │
+        │                             ▼
+        │                           InlineWriter.store (journal/_inline_commit.pyx): pwrite, fdatasync
+        ◄── ACKNOWLEDGE ──────────────┘
+
+Each of the three parts handles only this case. Anything else ends it, and the ordinary path continues: the session's
+loop on this side, the router's loop and the journal's thread on the other.
+
+Here is the client side. While a session does nothing but publish, its link is handed over to the thread that publishes,
+which writes to the socket and reads from it (_inline_commit.pyx). Any other request reclaims the link first, and the
+loop's thread continues where the publishing thread stopped.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+from penstock.assured.client._inline_commit import InlineLink
+from penstock.assured.core.session.parts import PublisherPart
+from penstock.assured.core.session.session import Session
+from penstock.assured.wire._frames import FrameSplitter
+from penstock.base.clock import NS_PER_SECOND
+from penstock.net._tcp import Receiver
+from penstock.net.link import Link
+
+IDLE_SECONDS = 0.02
+"""Without use of it, a link goes back: nobody reads from it meanwhile."""
+
+RECHECK_SECONDS = 0.001
+"""Until a thread that uses it has heard the bell."""
+
+RECLAIM_SECONDS = 5.0
+"""At the end: a thread that does not let go of it then stands still itself."""
+
+STREAK = 8
+STREAK_SECONDS = 0.01
+"""So many messages published alone, each so soon after the one before: then it is worth while."""
+
+CROWDED = 1_000
+"""Others published while the link was in use: so many messages go the other way first."""
+
+SPIN_NS = 300_000
+"""A quick disk takes less."""
+
+
+class ClientInlineCommit:
+    """Of one session. The loop's thread makes it and calls all methods but exchange(). `asked` is called in the loop's
+    thread when hand_over() would help, `returned` with the link that is back and what the publishing thread left. The
+    publishing thread calls `told` with the refused messages when it has received acknowledgements."""
+
+    def __init__(
+        self,
+        core: Session,
+        told: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
+        asked: Callable[[], None],
+        returned: Callable[[Link, InlineLink], None],
+    ) -> None:
+        self._core = core
+        self._told = told
+        self._asked = asked
+        self._returned = returned
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._inline: InlineLink | None = None
+        self._receiver = Receiver(SPIN_NS)
+        self._fd = -1
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._uses_seen = 0
+        self._streak = 0
+        self._last = 0.0
+        self._looking: asyncio.TimerHandle | None = None
+        self._returned_event = asyncio.Event()
+        self._returned_event.set()
+
+    # The loop's thread
+
+    @property
+    def is_handed_over(self) -> bool:
+        return self._inline is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread uses it."""
+        return self._inline is not None and self._inline.is_busy
+
+    def hand_over(self, link: Link, splitter: FrameSplitter) -> None:
+        if self._inline is not None or link.fd < 0:
+            return
+        link.pause()
+        self._link = link
+        self._fd = os.dup(link.fd)
+        self._returned_event.clear()
+        self._uses_seen = 0
+        self._inline = InlineLink(self._fd, splitter, self._receiver, self._core.named, self._wake_fd)
+        self._look_in(IDLE_SECONDS)
+
+    def reclaim(self, *, is_crowded: bool = False) -> None:
+        """It is home now, or as soon as the thread that uses it has heard of it. `is_crowded`: for others' messages."""
+        if self._inline is None:
+            return
+        if self._inline.reclaim():
+            self._resume()
+            return
+        self._streak = -CROWDED if is_crowded else 0
+        os.eventfd_write(self._wake_fd, 1)
+        self._look_in(RECHECK_SECONDS)
+
+    async def close(self) -> None:
+        self.reclaim()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._returned_event.wait(), RECLAIM_SECONDS)
+            os.close(self._wake_fd)
+
+    def _look_in(self, seconds: float) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Whether it is wanted, here or there, or not used any more."""
+        inline = self._inline
+        if inline is None:
+            return
+        if inline.is_wanted or (inline.uses == self._uses_seen and not inline.is_busy):
+            self.reclaim()
+        else:
+            self._uses_seen = inline.uses
+            self._look_in(IDLE_SECONDS)
+
+    def _resume(self) -> None:
+        inline, self._inline = self._inline, None
+        link, self._link = self._link, None
+        assert inline is not None
+        assert link is not None
+        os.close(self._fd)
+        if self._looking is not None:
+            self._looking.cancel()
+        with contextlib.suppress(BlockingIOError):  # it was not rung
+            os.eventfd_read(self._wake_fd)
+        link.resume()
+        self._returned_event.set()
+        self._returned(link, inline)
+
+    # The thread that publishes
+
+    def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
+        """Send what a publisher has to send, and wait until this message of it has an outcome. False: it has none yet,
+        and the loop's thread is to see to it."""
+        until_ns = None if until is None else int(until * NS_PER_SECOND)
+        is_done = False
+        while (inline := self._inline) is not None and not is_done and part.handle:
+            left_ns = NS_PER_SECOND if until_ns is None else until_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                return False
+            refused: list[tuple[int, int, int]] = []
+            try:
+                is_done = inline.exchange(part.outbox, part.handle, number, left_ns, refused)
+            finally:  # others may have waited for what came before
+                self._told(part, refused)
+            if is_done:
+                self._core.heard(time.monotonic_ns())
+            if inline.is_wanted:
+                self._call(self._look)
+            if inline.is_wanted or inline.is_busy:  # by another thread
+                break
+        if not is_done:
+            self._count()
+        return is_done
+
+    def _count(self) -> None:
+        last, self._last = self._last, time.monotonic()
+        self._streak = self._streak + 1 if self._last - last < STREAK_SECONDS else min(self._streak, 0)
+        if self._streak >= STREAK:
+            self._streak = 0
+            self._call(self._asked)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(function)

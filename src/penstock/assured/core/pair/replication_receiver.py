@@ -1,0 +1,353 @@
+"""The side of a link on which a router stands by: it stores what the active one sends, and says so."""
+
+from collections import deque
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.assured.core.pair._matching import Unmatched
+from penstock.assured.core.pair._receiving import (
+    apply_records,
+    are_synchronous,
+    check_publishers,
+    drop,
+    held_ids,
+    resolve,
+    take_publishers,
+    undo,
+    undone_ids,
+)
+from penstock.assured.core.pair.id_lists import IDS_PER_FRAME, distinct, ids_frame, read_ids
+from penstock.assured.core.pair.protocol import Defined, Lacking, PairConfig, Resync, StoredTo, encode
+from penstock.assured.core.pair.transaction_stream import HeldTransactions
+from penstock.assured.core.router.endpoints import EVERY_ID, NUMBER_MAX, Definition, Endpoint
+from penstock.assured.core.router.log import EPOCH_BITS
+from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.wire import _layout as layout
+from penstock.base.decoding import DECODE_ERRORS
+from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
+
+RECEIVED_KINDS = frozenset(
+    {layout.KIND_LIVE, layout.KIND_PUBLISHERS, layout.KIND_RECORDS, layout.KIND_TOGETHER, layout.KIND_SPLICED}
+)
+IDS_MAX = 2**27
+PUBLISHERS_SIZE_MAX = 2**26
+NONE = numpy.zeros(0, numpy.uint64)
+
+
+class MatchesDifferError(RemoteProtocolError):
+    """This router has found other endpoints for a message than the active one."""
+
+
+class ReplicationReceiver:
+    """`out` is what is to be sent."""
+
+    def __init__(self, router: MessageRouter, config: PairConfig, resync: Resync, is_first: bool) -> None:
+        self.out: list[bytes] = []
+        self.epoch = resync.epoch
+        self.id_highest = 0
+        """Of what was listed or sent here; also of messages that have no copies."""
+        self.is_whole = False
+        """All that the active router has is here, and what comes is stored as it comes."""
+        self.stranded = 0
+        self.dropped = 0
+        self.held = HeldTransactions()
+        self._router = router
+        self._is_mirroring = config.mirror != "none"
+        self._stream = resync.stream
+        self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
+        self._parity = int(is_first)
+        self.lacking: dict[int, str] = {}
+        """Endpoints of the active router that are replicated and not here, or not replicated here; by their numbers
+        there."""
+        self._names: dict[int, str] = {}
+        """By number there: those that are replicated."""
+        self._told_lacking: list[int] = []
+        self._looked_at = -1
+        """How often endpoints had changed here when it was last looked which are lacking."""
+        self._numbers = numpy.zeros(64, numpy.uint32)
+        """By number there: the number here, or 0."""
+        self._there: NDArray[numpy.uint32] | None = None
+        """By number here: the number there, or 0; None: to be found out."""
+        self._listed: dict[int, list[NDArray[numpy.uint64]]] = {}
+        self._listed_count = 0
+        self._publishers: list[bytes] = []
+        self._publishers_size = 0
+        self._gone: dict[int, NDArray[numpy.uint64]] = {}
+        self._shared: set[int] = set()
+        """Endpoints that have nothing that the active router has not got."""
+        self._missing = NONE
+        self._own_end = 0
+        """Ids from here on were none of this router's, when the two compared."""
+        self._is_listed = True
+        self._answers: deque[tuple[int, list[bytes]]] = deque()
+        """What is to be said when the record of this number is on the disk."""
+
+    def frame(self, data: bytes) -> None:
+        match data[0]:
+            case layout.KIND_LIVE:
+                number, _, ids = read_ids(data)
+                self.live(number, ids)
+            case layout.KIND_PUBLISHERS:
+                self.publishers(data)
+            case layout.KIND_RECORDS:
+                self.records(data)
+            case layout.KIND_TOGETHER:
+                self.held.together(data)
+            case _:
+                self.records(self.held.joined(data))
+
+    def become_whole(self) -> None:
+        if self._is_listed:
+            raise RemoteProtocolError("it has not listed what it has")
+        self.is_whole = True
+
+    def define(self, message: Defined) -> str:
+        """An endpoint of the active router: made here too, or found by its name. The name, if it is not
+        here as there."""
+        if message.number > NUMBER_MAX:
+            raise RemoteProtocolError(f"an endpoint has number {message.number}")
+        self._there, self._looked_at = None, -1
+        while message.number >= len(self._numbers):
+            self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
+        endpoints = self._router.endpoints
+        if message.is_deleted:
+            known = endpoints.by_number(int(self._numbers[message.number]))
+            self._numbers[message.number] = 0
+            self._names.pop(message.number, None)
+            if known is not None and self._is_mirroring:
+                endpoints.log(known, is_deleted=True)
+                endpoints.remove(known)
+                if known.definition.replay is not None:
+                    self._router.replays.resume()
+            return ""
+        try:
+            definition = msgspec.json.decode(message.definition, type=Definition)
+        except (*DECODE_ERRORS, PenstockError) as error:
+            raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
+        known = endpoints.get(definition.config.name)
+        is_copied = endpoints.is_copied(definition.config)
+        if is_copied:
+            self._names[message.number] = definition.config.name
+        if is_copied and not self._is_mirroring:  # one without copies here is not the one that copies are for
+            known = self._copied(definition.config.name)
+        if known is not None and known.definition.own_through == EVERY_ID:  # from now on the active router has it, too
+            endpoints.set_own_through(known, self._highest(known))
+        own_before = known.definition.own_through if known is not None else 0
+        definition.own_through = endpoints.own_through_as(definition.config)
+        if self._is_mirroring and (known is None or known.definition != definition):
+            if known is not None and definition.config.replication == "none":
+                self._drop_copies(known)
+            is_filling = definition.replay is not None or (known is not None and known.definition.replay is not None)
+            known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
+            if definition.own_through != own_before:  # copies are to come: later ones are not this router's alone
+                definition.own_through = self._highest(known)
+                endpoints.apply(known)
+            endpoints.log(known)
+            if is_filling:
+                self._router.replays.resume()
+        self._numbers[message.number] = known.number if known is not None else 0
+        return "" if known is not None and known.config == definition.config else definition.config.name
+
+    def _copied(self, name: str) -> Endpoint | None:
+        """The endpoint of this name, if it has copies here, too."""
+        known = self._router.endpoints.get(name)
+        return known if known is not None and self._router.endpoints.is_copied(known.config) else None
+
+    def _highest(self, endpoint: Endpoint) -> int:
+        """The newest message that is replicated of those that the endpoint has."""
+        ids = held_ids(self._router.tables).get(endpoint.number, NONE)
+        return int(ids[-1]) if len(ids) else 0
+
+    def _drop_copies(self, endpoint: Endpoint) -> None:
+        """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
+        if self._router.config.replicate_by == "endpoint" and endpoint.config.replication != "none":
+            ids = held_ids(self._router.tables).get(endpoint.number, NONE)
+            drop(self._router.tables, endpoint.number, ids[~self._stranded(endpoint.number, ids)])
+
+    def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
+        self._listed_count += len(ids)
+        if not self._is_listed or self._listed_count > IDS_MAX:
+            raise RemoteProtocolError(f"it lists {self._listed_count} messages")
+        if number < len(self._numbers) and self._numbers[number]:
+            self._listed.setdefault(int(self._numbers[number]), []).append(ids)
+
+    def publishers(self, data: bytes) -> None:
+        self._publishers_size += len(data)
+        if not self._is_listed or self._publishers_size > PUBLISHERS_SIZE_MAX:
+            raise RemoteProtocolError(f"it lists publishers in {self._publishers_size} bytes")
+        check_publishers(data)
+        self._publishers.append(data)
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether this router has done transactions that the active one may not have."""
+        return bool(self._router.tables.consumed)
+
+    def resolve(self) -> None:
+        """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""
+        resolve(self._router.tables, EVERY_ID if self._router.log.is_degraded else self._since[0])
+
+    def compare(self, id_highest: int) -> bool:
+        """All is listed, of messages up to this one: what has the active router no more, and what is missing here?
+        Whether there is any."""
+        if not self._is_listed:
+            raise RemoteProtocolError("it has listed everything already")
+        if id_highest >> EPOCH_BITS > self.epoch:
+            raise RemoteProtocolError(f"it has message {id_highest}, in epoch {self.epoch}")
+        self._is_listed = False
+        self.id_highest = id_highest
+        tables = self._router.tables
+        self._own_end = tables.next_id
+        held = held_ids(tables)
+        missing = [NONE]
+        for number in self._numbers[self._numbers > 0].tolist():
+            has = held.get(number, NONE)
+            listed = distinct(self._listed.get(number, [NONE]))
+            gone = numpy.setdiff1d(has, listed, assume_unique=True)
+            self._note_gone(number, gone)
+            if not (gone <= self._own_through(number)).any():
+                self._shared.add(number)
+            missing.append(numpy.setdiff1d(listed, has, assume_unique=True))
+        self._listed.clear()
+        if self._is_mirroring:
+            for endpoint in self._unlisted():
+                self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
+        if not self._router.log.is_degraded:  # also where nothing is replicated
+            for number, ids in undone_ids(tables, *self._since).items():
+                self._gone[number] = numpy.union1d(self._gone.get(number, NONE), ids[self._are_own(ids)])
+        self._missing = distinct(missing)
+        return bool(self._gone) or len(self._missing) > 0
+
+    def answer(self) -> None:
+        """Drop what the active router has no more, know of publishers what it knows, and ask for what is missing. While
+        the disk is full, what was dropped is to make room, and nothing is asked for: the next list is answered."""
+        tables, wanted = self._router.tables, self._missing
+        for number, ids in self._gone.items():
+            drop(tables, number, ids)
+        if self._router.log.is_pressed:
+            return
+        take_publishers(tables, self._publishers, any(not self._numbers[each] for each in self._names))
+        self._publishers.clear()
+        if self._is_mirroring:
+            self._remove_unlisted()
+        first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
+        if not self._router.log.is_degraded and first_id < min(self._since[1], self._own_end):
+            undo(tables, first_id, self._since[1] - 1)
+        self._note_own()
+        starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
+        frames = [
+            ids_frame(
+                layout.KIND_MISSING, self._stream, wanted[start : start + IDS_PER_FRAME], is_last=start == starts[-1]
+            )
+            for start in starts
+        ]
+        self._answers.append((tables.next_sequence - 1, frames))
+
+    def _note_own(self) -> None:
+        """The active one may get an endpoint that it has not, without what this one has in it; of others, what this one
+        alone had may be gone by now."""
+        endpoints, known = self._router.endpoints, set(self._numbers.tolist())
+        for each in endpoints:
+            if each.number not in known:
+                endpoints.set_own_through(each, EVERY_ID)
+            elif each.number in self._shared:
+                endpoints.set_own_through(each, 0)
+
+    def _note_gone(self, number: int, gone: NDArray[numpy.uint64]) -> None:
+        gone = gone[~self._stranded(number, gone)]
+        if len(gone):
+            self.dropped += len(gone)
+            self._gone[number] = gone
+
+    def _unlisted(self) -> list[Endpoint]:
+        """Endpoints that were deleted while this router was away."""
+        known = set(self._numbers[self._numbers > 0].tolist())
+        own = {each.name for each in self._router.config.endpoints}
+        return [each for each in self._router.endpoints if each.number not in known and each.name not in own]
+
+    def _remove_unlisted(self) -> None:
+        """But for those that have what nobody else has."""
+        endpoints = self._router.endpoints
+        for each in self._unlisted():
+            if not self._router.tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
+                endpoints.log(each, is_deleted=True)
+                endpoints.remove(each)
+
+    def _stranded(self, number: int, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+        """Which of these of an endpoint stay, though the other router has not got them: it never had, and they may have
+        been acknowledged; synchronous ones only if this router was degraded then, or the other one had no copies of
+        the endpoint."""
+        is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
+        if not self._router.log.is_degraded:
+            is_stranded &= ~are_synchronous(self._router.tables, ids)
+        is_stranded |= ids <= self._own_through(number)
+        self.stranded += int(is_stranded.sum())
+        return is_stranded
+
+    def _own_through(self, number: int) -> int:
+        endpoint = self._router.endpoints.by_number(number)
+        return endpoint.definition.own_through if endpoint is not None else 0
+
+    def _are_own(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+        """Of epochs that were this router's."""
+        is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
+        return is_own
+
+    def look_what_lacks(self) -> None:
+        """Tell which endpoints are not here, once all are listed and whenever it changes. One that was made after the
+        active router had named it is lacking, as it gets nothing of this stream; and then it is not: so the two compare
+        anew."""
+        endpoints = self._router.endpoints
+        if self._is_listed or self._looked_at == endpoints.changes:
+            return
+        self._looked_at = endpoints.changes
+        found = {number: self._copied(name) for number, name in self._names.items()}
+        self.lacking = {number: self._names[number] for number, known in found.items() if known is None}
+        without_copies = [n for n, known in found.items() if known is None or known.number != self._numbers[n]]
+        for numbers in (sorted(without_copies), sorted(self.lacking)):
+            if numbers != self._told_lacking:
+                self._told_lacking = numbers
+                self.out.append(encode(Lacking(self._stream, numbers)))
+
+    def records(self, data: bytes) -> None:
+        if self._is_listed:
+            raise RemoteProtocolError("it sends records before it has listed what it has")
+        if self._router.log.is_pressed:
+            raise LimitError("the disk here is full: what is settled makes room, and nothing else is taken")
+        position, id_highest = apply_records(self._router.tables, self._matched(data), self._numbers)
+        self.id_highest = max(self.id_highest, id_highest)
+        self._answers.append((self._router.tables.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
+
+    def _matched(self, data: bytes) -> bytes:
+        """With the endpoints of every message (REPL-4)."""
+        unmatched = Unmatched(data)
+        if not len(unmatched):
+            return data
+        if self._there is None:
+            self._there = _inverse(self._numbers)
+        matcher = self._router.endpoints.matcher
+        offsets, subscribers = matcher.match_messages(unmatched)
+        found = unmatched.matched(self._router.tables, offsets, subscribers, matcher.owners, self._there)
+        if found is None:
+            raise MatchesDifferError(
+                "it finds other endpoints for a message: compare endpoints, and models, of the two"
+            )
+        return found
+
+    def stored(self, through: int) -> None:
+        newest: list[bytes] = []
+        while self._answers and self._answers[0][0] <= through:
+            _, frames = self._answers.popleft()
+            if len(newest) == 1 and newest[0][4] >= 0x80:
+                newest.clear()  # the next one says it, too
+            newest += frames
+        self.out += newest
+
+
+def _inverse(numbers: NDArray[numpy.uint32]) -> NDArray[numpy.uint32]:
+    inverse = numpy.zeros(int(numbers.max()) + 1, numpy.uint32)
+    inverse[numbers] = numpy.arange(len(numbers), dtype=numpy.uint32)
+    inverse[0] = 0
+    return inverse

@@ -1,0 +1,158 @@
+"""Endpoints come and go: at the start by configuration, then as operators and applications ask."""
+
+from typing import TypeAlias
+
+import msgspec
+import numpy
+
+from penstock.assured.config import DEAD, MIB, EndpointConfig
+from penstock.assured.core.router._messages import empty_endpoint, endpoint_ids
+from penstock.assured.core.router._settling import log_settled
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.endpoints import Definition, Endpoint, Endpoints, ReplayState
+from penstock.assured.core.router.events import (
+    AlterEndpoint,
+    Beginning,
+    CreateEndpoint,
+    DeleteEndpoint,
+    EmptyEndpoint,
+    EndFlow,
+    Instruction,
+    Noted,
+)
+from penstock.assured.core.router.links import Link, Links, RefusedRequest
+from penstock.assured.core.router.transactions import Transactions
+from penstock.base.errors import LimitError
+
+Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
+
+DEFINITION_SIZE_MAX = MIB
+"""Of its JSON: it is one record of the log."""
+
+CONDITION_SIZE_MAX = 4_096
+MODELS = "it knows those shipped, and those of its `models`"
+
+
+class EndpointLifecycle:
+    def __init__(self, tables: Tables, endpoints: Endpoints, links: Links, transactions: Transactions) -> None:
+        self._tables = tables
+        self._endpoints = endpoints
+        self._links = links
+        self._transactions = transactions
+        self.is_mirrored = False
+        """Whether a router that stands by takes over what the active one defines."""
+
+    def endpoint(self, name: str) -> Endpoint:
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            raise RefusedRequest("unknown_endpoint", f"there is no endpoint {name!r}")
+        return endpoint
+
+    def define_configured(self, configs: list[EndpointConfig]) -> list[Instruction]:
+        """Those of the router's own configuration, each after the one that it gives up to."""
+        if self._endpoints.get(DEAD.name) is None and all(each.name != DEAD.name for each in configs):
+            configs.insert(0, DEAD)
+        found: list[Instruction] = []
+        while configs:
+            waiting = {each.name for each in configs}
+            config = next((each for each in configs if each.dead_to not in waiting), configs[0])
+            configs.remove(config)
+            known = self._endpoints.get(config.name)
+            where = self._impossible(config)
+            if known is None or known.config != config:
+                found += self._define(config)
+            if where:
+                found.append(
+                    Noted("never_met", {"endpoint": config.name, "where": where, "hint": MODELS}, is_trouble=True)
+                )
+        return found
+
+    def check_standby(self, link: Link, request: object) -> None:
+        """While it stands by, a router is asked for nothing but the endpoints that are defined by hand at both."""
+        if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
+            raise RefusedRequest("not_active", "this router stands by")
+
+    def change(self, link: Link, event: Change, trouble: str) -> list[Instruction]:
+        """`trouble` is what the disk has."""
+        if not link.may_define:
+            raise RefusedRequest("not_entitled", "endpoints are operators' to define")
+        if trouble:
+            raise RefusedRequest("disk", trouble)
+        match event:
+            case CreateEndpoint(_, _, config, beginning):
+                self._refuse_impossible(config)
+                return self._create(config, beginning)
+            case AlterEndpoint(_, _, config):
+                self.endpoint(config.name)
+                self._refuse_impossible(config)
+                return self._define(config)
+            case DeleteEndpoint(_, _, name, is_forced):
+                return self._delete(self.endpoint(name), is_forced)
+            case EmptyEndpoint(_, _, name):
+                return self._empty(self.endpoint(name))
+
+    def _impossible(self, config: EndpointConfig) -> str:
+        """A condition that no message can meet; empty: there is none."""
+        _check(config)
+        return next((want.where for want in config.wants if not self._endpoints.matcher.can_hold(want.where)), "")
+
+    def _refuse_impossible(self, config: EndpointConfig) -> None:
+        if where := self._impossible(config):
+            raise RefusedRequest(
+                "malformed", f"no model that this router knows has the fields of {where!r}", hint=MODELS
+            )
+
+    def _create(self, config: EndpointConfig, beginning: Beginning | None) -> list[Instruction]:
+        known = self._endpoints.get(config.name)
+        if known is None:
+            if beginning is None:
+                return self._define(config)
+            replay = ReplayState(beginning.message_id, beginning.time_ns, live_from=self._tables.next_id)
+            return self._define(config, replay)
+        if known.config != config:
+            raise RefusedRequest("endpoint_exists", f"{config.name} is there, and is another", hint="alter it")
+        return []
+
+    def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:
+        known = self._endpoints.get(config.name)
+        own_through = self._endpoints.own_through_as(config)
+        endpoint = self._endpoints.put(Definition(config, known.definition.replay if known else replay, own_through))
+        self._endpoints.log(endpoint)
+        return [Noted("defined", {"endpoint": config.name})]
+
+    def _empty(self, endpoint: Endpoint) -> list[Instruction]:
+        log_settled(self._tables, endpoint.number, numpy.sort(endpoint_ids(self._tables, endpoint.number)))
+        count = empty_endpoint(self._tables, endpoint.number)
+        return [Noted("emptied", {"endpoint": endpoint.name, "messages": count})]
+
+    def _delete(self, endpoint: Endpoint, is_forced: bool) -> list[Instruction]:
+        name = endpoint.name
+        if others := self._endpoints.takes_dead_of(endpoint):
+            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-message queue of {', '.join(others[:5])}")
+        flows = self._links.flows_of(endpoint)
+        if flows and not is_forced:
+            raise RefusedRequest("endpoint_in_use", f"{name} has {len(flows)} flows", hint="close them, or force it")
+        found: list[Instruction] = []
+        for handle, number in flows:
+            owner = self._links.get(number)
+            if owner is not None:
+                self._transactions.flow_closed(owner, handle)
+                self._links.close_flow(owner, handle)
+                found.append(EndFlow(number, handle, "unknown_endpoint", f"{name} was deleted"))
+        self._endpoints.log(endpoint, is_deleted=True)
+        self._endpoints.remove(endpoint)
+        return [*found, Noted("deleted", {"endpoint": name})]
+
+
+def _check(config: EndpointConfig) -> None:
+    """Before anything changes."""
+    size = len(msgspec.json.encode(config))
+    if size > DEFINITION_SIZE_MAX:
+        raise LimitError(f"a definition of {size} bytes", hint=f"at most {DEFINITION_SIZE_MAX}")
+    for want in config.wants:
+        if len(want.where) > CONDITION_SIZE_MAX:
+            raise LimitError(f"a condition of {len(want.where)} characters", hint=f"at most {CONDITION_SIZE_MAX}")
+        if want.where:
+            from penstock.topics.expression import check_expression  # its parser takes long to import
+
+            check_expression(want.where)

@@ -1,0 +1,406 @@
+"""The core of a message router: publish, match, store, queue, deliver, settle, delete.
+
+What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
+is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
+(SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
+_recovery, _cleaning, on the tables of _tables.pxd); here is who asks for what, and in which order.
+"""
+
+from penstock.assured.config import RouterConfig
+from penstock.assured.core.pair._receiving import enter_queues, leave_queues
+from penstock.assured.core.router._delivery import deliver_ready, give_credit
+from penstock.assured.core.router._intake import PublishBatch, frames_of, replicated, stored
+from penstock.assured.core.router._settling import Settling, settle, sweep
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.endpoint_lifecycle import EndpointLifecycle
+from penstock.assured.core.router.endpoints import EVERY_ID, Endpoints, Models
+from penstock.assured.core.router.events import (
+    AlterEndpoint,
+    Answer,
+    Became,
+    Become,
+    Begin,
+    CloseFlow,
+    ClosePublisher,
+    Commit,
+    CreateEndpoint,
+    Data,
+    DeleteEndpoint,
+    DiskFailed,
+    DiskRecovered,
+    DiskTroubled,
+    Done,
+    EmptyEndpoint,
+    EndLink,
+    Event,
+    FlowOpened,
+    Instruction,
+    LinkClosed,
+    LinkOpened,
+    Noted,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+    RecordsRead,
+    Refused,
+    Release,
+    Replay,
+    Rollback,
+    SendData,
+    Start,
+    Stop,
+    Stored,
+)
+from penstock.assured.core.router.intake import Intake
+from penstock.assured.core.router.links import Link, Links, RefusedRequest
+from penstock.assured.core.router.log import EPOCH_BITS, Log
+from penstock.assured.core.router.replay import Replays
+from penstock.assured.core.router.transactions import Transactions
+from penstock.assured.wire._layout import (
+    KIND_CREDIT,
+    KIND_PUBLISH,
+    KIND_SETTLE,
+    OUTCOME_DEGRADED,
+)
+from penstock.base.clock import NS_PER_MS, Randomness
+from penstock.base.core import Tick, refuse
+from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
+
+Request = (
+    OpenPublisher
+    | ClosePublisher
+    | OpenFlow
+    | CloseFlow
+    | Begin
+    | Commit
+    | Rollback
+    | CreateEndpoint
+    | AlterEndpoint
+    | DeleteEndpoint
+    | EmptyEndpoint
+)
+
+
+class MessageRouter:
+    """`models` are those that conditions on contents speak of."""
+
+    def __init__(self, config: RouterConfig, randomness: Randomness, models: Models | None = None) -> None:
+        seed = randomness.below(2**64)
+        seeds = randomness.below(2**128).to_bytes(16, "little")
+        self.config = config
+        self.tables = Tables(seed, config.cache_bytes)
+        self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
+        self.links = Links(config, self.tables, self.endpoints, seeds)
+        self.log = Log(config, self.tables, self.endpoints)
+        self.publishing = Intake(config, self.tables, self.endpoints, seeds)
+        self.transactions = Transactions(config, self.tables, self.publishing)
+        self.defining = EndpointLifecycle(self.tables, self.endpoints, self.links, self.transactions)
+        self.replays = Replays(config, self.tables, self.endpoints, self.log)
+        self.trouble = ""
+        """Why nothing is accepted, if so."""
+        self.is_active = False
+        self.waits_for_secondary = False
+        """Whether synchronous messages wait until they are released."""
+        self._becoming: tuple[int, Become] | None = None
+        """The role that it has when the record of this number is on the disk."""
+        self._out: list[Instruction] = []
+        self.wall_offset_ns = 0
+        """Of the time of day, over the clock of events."""
+        self._sweep_ns: int | None = None
+        self._is_started = False
+        self._apply(config)
+
+    def _apply(self, config: RouterConfig) -> None:
+        tables = self.tables
+        tables.section_size_max = config.section_bytes
+        tables.message_count_max = config.messages_max
+        tables.payload_size_max = config.message_bytes_max
+        tables.unsettled_max = config.unsettled_max
+        tables.unsettled_bytes_max = config.unsettled_bytes_max
+        tables.publishers_max = config.publishers_max
+        tables.keeps_unmatched = config.retain_s > 0
+        tables.refuses_unmatched = config.unmatched == "refuse"
+
+    @property
+    def epoch(self) -> int:
+        return self.log.epoch
+
+    @property
+    def is_becoming_active(self) -> bool:
+        """It is to be, and the disk does not know it yet."""
+        return self._becoming is not None and self._becoming[1].role == "active"
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        self._out = []
+        self.tables.wall_ns = now_ns + self.wall_offset_ns
+        match event:
+            case Data(number, data):
+                self._data(number, bytes(data))
+            case Stored(through):
+                self._stored(through)
+            case RecordsRead():
+                replayed = self.replays.records_read(event)
+                if replayed is None:
+                    self.log.records_read(event, now_ns)
+                else:
+                    self._out += replayed
+            case LinkOpened():
+                self._open_link(event)
+            case LinkClosed(number):
+                if (link := self.links.get(number)) is not None:
+                    self._close_link(link)
+            case Replay():
+                self.log.recover(event)
+                return []
+            case Start():
+                self._start(event, now_ns)
+            case DiskTroubled(why, is_relieved):
+                self._trouble(why, is_relieved=is_relieved)
+            case DiskFailed(why):
+                self._trouble(why)
+            case DiskRecovered():
+                self._recovered()
+            case Become():
+                self._become(event)
+            case Release(through_id, outcome):
+                self.release(through_id, outcome)
+            case Stop(reason):
+                for link in self.links.all():
+                    self._close_link(link)
+                    self._out.append(EndLink(link.number, "not_active", reason or "the router ends"))
+            case Tick():
+                self.log.tick(now_ns)
+                self.transactions.tick(now_ns)
+            case (
+                OpenPublisher()
+                | ClosePublisher()
+                | OpenFlow()
+                | CloseFlow()
+                | Begin()
+                | Commit()
+                | Rollback()
+                | CreateEndpoint()
+                | AlterEndpoint()
+                | DeleteEndpoint()
+                | EmptyEndpoint()
+            ):
+                self._request(event, now_ns)
+            case _:
+                refuse(self, event)
+        self._finish(now_ns)
+        out, self._out = self._out, []
+        return out
+
+    def next_deadline_ns(self) -> int | None:
+        deadlines = (
+            self._sweep_ns,
+            self._delayed_ns(),
+            self.log.next_deadline_ns(),
+            self.transactions.next_deadline_ns(),
+        )
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def _delayed_ns(self) -> int | None:
+        """Time at which a message reaches the delay of a consumer's grant."""
+        due_ns = self.tables.delayed_due_ns if self.is_active else 0
+        return due_ns - self.wall_offset_ns if due_ns else None
+
+    def _finish(self, now_ns: int) -> None:
+        """What follows from an event: deliveries, acknowledgements, records, cleaning."""
+        if not self._is_started:
+            return
+        if self._sweep_ns is not None and now_ns >= self._sweep_ns:
+            if self.is_active:
+                sweep(self.tables, self.config.sweep_messages)
+            self._sweep_ns = None
+        if self.is_active:
+            sends, fetches = deliver_ready(self.tables, self.config.fetch_messages_max, self.config.fetch_bytes_max)
+            self._out += self.links.names(self.tables.take_mentions())
+            self._out += [SendData(link, frames) for link, frames in sends]
+            self._out += [self.log.fetch(*each) for each in fetches]
+            self._out += self.replays.step()
+        self._out += self.links.acknowledgements()
+        self._out += self.log.clean()
+        self._out += self.log.flush()
+        if self._sweep_ns is None and self._needs_sweep():
+            self._sweep_ns = now_ns + self.config.sweep_ms * NS_PER_MS
+
+    def _needs_sweep(self) -> bool:
+        tables = self.tables
+        return bool(
+            tables.expiring_count
+            or tables.stuck_count
+            or self.log.has_work
+            or (tables.entry_count and self.endpoints.has_ages)
+        )
+
+    # The router itself
+
+    def _start(self, event: Start, now_ns: int) -> None:
+        self.wall_offset_ns = event.wall_ns - now_ns
+        self.tables.wall_ns = event.wall_ns
+        self.log.start(event.next_sequence)
+        self._is_started = True
+        epoch = max(self.log.epoch, event.epoch)
+        self._out += self.defining.define_configured([*self.config.endpoints])
+        if event.role == "standby":  # what it was when it ended is still what the log is to say
+            leave_queues(self.tables)
+            self._out.append(Became("standby", epoch))
+        else:
+            self._become(Become(event.role, epoch))
+        self._note("started", messages=self.tables.message_count, endpoints=len(self.endpoints), epoch=epoch)
+
+    def _become(self, event: Become) -> None:
+        """Standing by begins at once; being active, when the disk knows it."""
+        self.tables.next_id = max(self.tables.next_id, event.epoch << EPOCH_BITS | 1)
+        if event.role == "standby":
+            self.is_active = False
+            for link in self.links.all():
+                self._close_link(link)
+                self._out.append(EndLink(link.number, "not_active", f"this router stands by; go to {event.where}"))
+            leave_queues(self.tables)
+            self.transactions.forget()
+        self._becoming = self.log.append_epoch(event.role, event.epoch), event
+
+    def _stored(self, through: int) -> None:
+        stored(self.tables, through)
+        self._out += self.transactions.stored(through)
+        self._out += self.log.stored(through)
+        if not self.waits_for_secondary:
+            self.release(EVERY_ID, OUTCOME_DEGRADED)
+        if self._becoming is not None and through >= self._becoming[0]:
+            event = self._becoming[1]
+            self._becoming = None
+            if event.role == "active" and not self.is_active:
+                enter_queues(self.tables)
+            self.is_active = event.role == "active"
+            self.replays.take_over()
+            self._out.append(Became(event.role, event.epoch))
+
+    def release(self, through_id: int, outcome: int) -> None:
+        """Synchronous messages up to this id need not wait for the secondary any longer."""
+        # What came again waits for nothing new on the disk.
+        stored(self.tables, self.log.stored_through)
+        self._out += self.transactions.stored(self.log.stored_through)
+        replicated(self.tables, through_id, outcome)
+        self._out += self.transactions.replicated(through_id, outcome)
+
+    def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
+        self.trouble = why
+        self.tables.is_refusing = True
+        self.log.is_troubled, self.log.is_pressed = not is_relieved, is_relieved
+        self._note("refuses", why=why, is_trouble=True)
+
+    def _recovered(self) -> None:
+        self.trouble = ""
+        self.tables.is_refusing = self.log.is_troubled = self.log.is_pressed = False
+        self._note("accepts_again")
+
+    def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:
+        self._out.append(Noted(what, values, is_trouble))
+
+    # Links
+
+    def _open_link(self, event: LinkOpened) -> None:
+        try:
+            if not self.is_active and not event.is_operator:
+                raise RefusedRequest("not_active", "this router stands by")
+            self.links.open(event)
+        except RefusedRequest as error:
+            self._out.append(EndLink(event.link, error.refusal, error.what))
+
+    def _close_link(self, link: Link) -> None:
+        self.transactions.link_closed(link)
+        self._out += self.links.close(link)
+
+    def _data(self, number: int, data: bytes) -> None:
+        link = self.links.get(number)
+        if link is None:
+            return
+        try:
+            for kind, at, size in frames_of(data):
+                if kind == KIND_PUBLISH:
+                    self._publish(link, data, at, size)
+                elif kind == KIND_SETTLE:
+                    self._settle(link, Settling(self.tables, number, data, at))
+                elif kind == KIND_CREDIT:
+                    give_credit(self.tables, number, data, at)
+                else:
+                    raise RemoteProtocolError(f"a data frame of kind {kind} is a router's to send")
+        except RemoteProtocolError as error:
+            self._close_link(link)
+            self._out.append(EndLink(number, "malformed", str(error)))
+
+    def _publish(self, link: Link, data: bytes, at: int, size: int) -> None:
+        batch = PublishBatch(data, at)
+        if batch.publisher not in link.publishers:
+            raise RemoteProtocolError(f"there is no publisher {batch.publisher} on this link")
+        if batch.transaction:
+            # It is kept until the commit: its own bytes, not all that came with it.
+            self.transactions.publish(link, PublishBatch(data[at : at + size], 0))
+        else:
+            self.publishing.accept(link, batch)
+
+    def _settle(self, link: Link, settling: Settling) -> None:
+        if settling.transaction:
+            self.transactions.settle(settling, link)
+        elif settling.endpoint:  # else the flow was closed meanwhile: what it had is in the queue again
+            settle(self.tables, settling.endpoint, *settling.entries(self.tables))
+
+    # Requests
+
+    def _request(self, event: Request, now_ns: int) -> None:
+        link = self.links.get(event.link)
+        if link is None:
+            return
+        try:
+            if not self.is_active:
+                self.defining.check_standby(link, event)
+            self._carry_out(link, event, now_ns)
+        except RefusedRequest as error:
+            self._answer(event, Refused(error.refusal, error.what, error.hint))
+        except LimitError as error:
+            self._answer(event, Refused("limit", error.what, error.hint))
+        except NotFoundError as error:
+            self._answer(event, Refused("unknown_endpoint", error.what, error.hint))
+        except PenstockError as error:
+            self._answer(event, Refused("malformed", str(error)))
+
+    def _answer(self, event: Request, answer: PublisherOpened | FlowOpened | Done | Refused) -> None:
+        self._out.append(Answer(event.link, event.request, answer))
+
+    def _carry_out(self, link: Link, event: Request, now_ns: int) -> None:
+        match event:
+            case OpenPublisher(_, _, publisher):
+                self.links.check_owner(link, publisher)
+                before = self.tables.publisher_link(publisher)
+                if before[1] and (other := self.links.get(before[1])) is not None:
+                    self.transactions.publisher_closed(other, before[0])
+                handle = self.links.open_publisher(link, publisher)
+                _, highest, transaction, _ = self.tables.publisher_state(handle, link.number) or (0, 0, 0, 0)
+                self._answer(event, PublisherOpened(handle, highest, transaction))
+            case ClosePublisher(_, _, handle):
+                self.transactions.publisher_closed(link, handle)
+                self.links.close_publisher(link, handle)
+                self._answer(event, Done())
+            case OpenFlow(_, _, name, credit):
+                handle, is_active = self.links.open_flow(link, self.defining.endpoint(name), credit)
+                self._answer(event, FlowOpened(handle, is_active))
+            case CloseFlow(_, _, handle, read):
+                if handle not in link.flows:
+                    raise RefusedRequest("unknown_flow", f"there is no flow {handle} on this link")
+                self.transactions.flow_closed(link, handle)
+                self._out += self.links.close_flow(link, handle, read)
+                self._answer(event, Done())
+            case Begin(_, _, handle, number):
+                self.transactions.begin(link, handle, number, now_ns)
+                self._answer(event, Done())
+            case Commit(_, request, handle, number):
+                self._out += self.transactions.commit(link, handle, number, request)
+            case Rollback(_, _, _, number):
+                self.transactions.rollback(link, number)
+                self._answer(event, Done())
+            case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint() | EmptyEndpoint():
+                self._out += self.defining.change(link, event, self.trouble)
+                self.replays.resume()
+                self._answer(event, Done())

@@ -1,0 +1,69 @@
+"""The router side of inline commit (client/inline_commit.py has the drawing): a publisher waits for each message and
+sends the next one at once.
+
+Until another client sends something, the publisher is served without the loop (_inline_commit.pyx), for a few
+milliseconds at a time, so that a message takes little longer than the disk does.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.live._inline_commit import InlineCommitKernel
+from penstock.assured.live.disk import INLINE_COMMIT_SECONDS, LiveDisk
+from penstock.assured.live.doors import RouterLinks
+from penstock.base.clock import NS_PER_SECOND
+from penstock.journal import InlineWriter
+from penstock.net.link import Link
+
+INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
+
+
+class RouterInlineCommit:
+    """`is_over` says that the core has failed."""
+
+    def __init__(self, core: MessageRouter, links: RouterLinks, disk: LiveDisk, is_over: Callable[[], bool]) -> None:
+        self._core = core
+        self._links = links
+        self._disk = disk
+        self._is_over = is_over
+        self._loop = asyncio.get_running_loop()
+        self._kernel = InlineCommitKernel(
+            core.tables, core.endpoints.matcher.topics, links.receiver, links.ears.fileno()
+        )
+
+    def run(self) -> None:
+        """Serve the publisher whose single message was just acknowledged, if its next one comes at once."""
+        if not self._serve():
+            self._links.look_out()
+
+    def _serve(self) -> bool:
+        """Whether a client was served."""
+        link = self._links.prompt
+        if link is None or not self._may_serve(link):
+            return False
+        kernel, rest = self._kernel, b""
+        served = kernel.served
+
+        def serve(journal: InlineWriter) -> bool:
+            nonlocal rest
+            endpoints = self._core.endpoints.matcher.owners
+            rest = kernel.serve(journal, link.fd, link.number, endpoints, self._core.wall_offset_ns, INLINE_COMMIT_NS)
+            if kernel.unsent:
+                link.write(kernel.unsent)
+            return kernel.served > served
+
+        if not self._disk.commit_inline(serve):
+            return False
+        self._links.counters.add("messages_attended", kernel.served - served)
+        self._links.attended(link, rest, is_prompt=kernel.is_next_ready)
+        if kernel.is_next_ready and not rest:
+            self._loop.call_soon(self._serve)  # if it is not the loop that has its next message by then
+        return True
+
+    def _may_serve(self, link: Link) -> bool:
+        """Whether nothing but its topics decides what becomes of its messages, and nobody else wants the processor."""
+        core = self._core
+        client = core.links.get(link.number)
+        is_plain = client is not None and core.is_active and core.publishing.is_plain(client)
+        return is_plain and not self._is_over() and not self._links.receiver.is_spared and self._links.is_between(link)

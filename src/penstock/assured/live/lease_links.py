@@ -1,0 +1,254 @@
+"""The lease's messages between its three voters, on control connections (protocol/lease.md).
+
+Each router connects to both other voters and asks them there; whoever is asked answers on the connection on which it
+was asked. Nothing waits: a message for somebody who cannot be reached is dropped, the next round says it again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
+from penstock.assured.live.config import LeaseAccess
+from penstock.base.clock import NS_PER_MS, SystemRandomness
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.net.clock import ClockEstimate
+from penstock.net.config import ControlConfig
+from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.guard import Guard
+from penstock.net.place import parse_place
+from penstock.net.secret import read_secret
+from penstock.net.tls import client_context, server_context
+
+CONNECTIONS_MAX = 64
+MESSAGE_SIZE_MAX = 1_024
+WAITING_MAX = 8
+"""Messages for one voter; what is older is of no use to it."""
+
+PATIENCE_MS_MIN = 1_000
+PINGS = 3
+"""In the time after which a voter that is silent is taken for dead."""
+
+CLOCKS_APART_MS = 1_000
+"""A difference of wall clocks that is worth a word."""
+
+log = logger("assured.lease")
+
+Connection: TypeAlias = ControlConnection[Message | Terms]
+HeardBy: TypeAlias = Callable[[str, Message], None]
+
+
+def apart_ms(estimate: ClockEstimate | None) -> int:
+    return 0 if estimate is None else max(0, abs(estimate.offset_ns) - estimate.error_ns) // NS_PER_MS
+
+
+class _Line:
+    """A connection to one other voter, whose terms are known to be the same."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._waiting: deque[Message] = deque(maxlen=WAITING_MAX)
+        self._is_news = asyncio.Event()
+
+    def tell(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._is_news.set()
+
+    async def send(self) -> None:
+        """Until the connection is lost: whoever reads from it hears why."""
+        try:
+            while True:
+                await self._is_news.wait()
+                self._is_news.clear()
+                while self._waiting:
+                    await self.connection.send(self._waiting.popleft())
+        except PenstockError as error:
+            log.debug("lease_line_lost", voter=self.connection.peer.node, error=str(error))
+
+
+class LeaseLinks:
+    """Of one voter. `heard` is called in the loop's thread with what the other voters say. `places` are those that this
+    one asks: a router asks both others, a witness nobody. `reached` is called when a connection to one of these is
+    established."""
+
+    def __init__(
+        self,
+        lease: LeaseConfig,
+        name: str,
+        access: LeaseAccess,
+        heard: HeardBy,
+        counters: Counters,
+        places: Mapping[str, str],
+        *,
+        reached: Callable[[str], None] = lambda voter: None,
+    ) -> None:
+        expected = {each for each in lease.voters if each != name} if name in lease.routers else set()
+        if set(places) != expected:
+            raise ConfigurationError(
+                f"{name} asks {', '.join(sorted(expected)) or 'nobody'}, and has places of {', '.join(sorted(places))}",
+                where="lease",
+            )
+        self._lease = lease
+        self._name = name
+        self._heard = heard
+        self._reached = reached
+        self._counters = counters
+        self._places = {voter: parse_place(place) for voter, place in places.items()}
+        self._askers = frozenset(lease.routers) - {name}
+        self._apart: set[str] = set()
+        self._asked: dict[str, _Line] = {}
+        self._asking: dict[str, _Line] = {}
+        patience_ms = max(lease.lease_ms, PATIENCE_MS_MIN)
+        self._config = ControlConfig(
+            connections_max=CONNECTIONS_MAX,
+            message_size_max=MESSAGE_SIZE_MAX,
+            handshake_ms=patience_ms,
+            silence_ms=patience_ms,
+            ping_ms=patience_ms // PINGS,
+            write_ms=patience_ms,
+        )
+        secret = read_secret(Path(access.secret_file)) if access.secret_file else None
+        self._guard = Guard(secret, client_context(access.tls), is_needed_here=access.tls is not None)
+        self._server = ControlServer(
+            LEASE,
+            self._serve,
+            node=name,
+            host=access.host,
+            port=access.port,
+            secret=secret,
+            tls=server_context(access.tls),
+            config=self._config,
+            counters=counters,
+        )
+        self._randomness = SystemRandomness()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self._server.start()
+        self._tasks = [asyncio.ensure_future(self._dial(voter)) for voter in self._places]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.close()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def in_touch(self) -> list[str]:
+        """The voters to whom there is a connection."""
+        return sorted({*self._asked, *self._asking})
+
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        """Without which nobody is asked."""
+        return self._tasks
+
+    def clocks_apart_ms(self) -> int:
+        """By how much another voter's wall clock differs from this one's at least, as far as is known."""
+        lines = [*self._asked.values(), *self._asking.values()]
+        return max((apart_ms(line.connection.clock_estimate()) for line in lines), default=0)
+
+    def tell(self, to: str, message: Message) -> None:
+        lines = self._asked if isinstance(message, Ask | Released) else self._asking
+        line = lines.get(to)
+        if line is None:
+            self._counters.add("votes_unsent")
+        else:
+            line.tell(message)
+
+    # Connections
+
+    async def _serve(self, connection: Connection) -> None:
+        """Somebody asks for this voter's vote."""
+        if connection.peer.node not in self._askers:
+            error = AuthenticationError(f"{connection.peer.node} has no lease to ask for here")
+            raise self._refused(Cause.AUTHENTICATION, error)
+        await self._converse(connection, self._asking, (Ask, Released))
+
+    async def _dial(self, voter: str) -> None:
+        """Be connected to a voter that is asked, for ever."""
+        host, port = self._places[voter]
+        pause_ms = max(1, self._lease.lease_ms // 6)
+        known = ""
+        while True:
+            try:
+                await self._ask_at(voter, host, port)
+            except PenstockError as error:
+                say = log.debug if error.code == known else log.warning  # once, and not with every attempt
+                say("voter_not_reached", voter=voter, place=f"{host}:{port}", code=error.code, error=str(error))
+                known = error.code
+            await asyncio.sleep((pause_ms + self._randomness.below(pause_ms)) / 1_000)
+
+    async def _ask_at(self, voter: str, host: str, port: int) -> None:
+        connection = await connect_control(
+            LEASE,
+            host,
+            port,
+            node=self._name,
+            secret=self._guard.secret,
+            tls=self._guard.tls_for(host),
+            config=self._config,
+            counters=self._counters,
+        )
+        async with connection:
+            if connection.peer.node != voter:
+                error = AuthenticationError(f"{connection.peer.node} is there, and not {voter}")
+                raise self._refused(Cause.AUTHENTICATION, error)
+            await self._converse(connection, self._asked, (Granted, Denied))
+
+    async def _converse(
+        self, connection: Connection, lines: dict[str, _Line], expected: tuple[type[Message], ...]
+    ) -> None:
+        """Until it ends. The newest connection of a voter is the one that is used."""
+        voter = connection.peer.node
+        await connection.send(self._lease.terms)
+        self._compare(voter, await connection.receive())
+        line = lines[voter] = _Line(connection)
+        if lines is self._asked:
+            self._reached(voter)
+        log.info("voter_reached", voter=voter, address=connection.address)
+        sending = asyncio.ensure_future(line.send())
+        try:
+            async for message in connection:
+                if not isinstance(message, expected):
+                    error = RemoteProtocolError(f"a {type(message).__name__} out of turn")
+                    raise self._refused(Cause.MESSAGE, error)
+                self._heard(voter, message)
+                self._compare_clocks(voter, connection)
+        finally:
+            sending.cancel()
+            if lines.get(voter) is line:
+                del lines[voter]
+
+    def _compare(self, voter: str, theirs: Message | Terms | None) -> None:
+        """Voters that were told different things do not vote together."""
+        if theirs is None:
+            raise RemoteProtocolError(f"{voter} ended the connection", hint="its log says why")
+        if not isinstance(theirs, Terms):
+            error = RemoteProtocolError(f"a {type(theirs).__name__} before the terms")
+            raise self._refused(Cause.MESSAGE, error)
+        if theirs != self._lease.terms:
+            log.error("terms_differ", voter=voter, here=str(self._lease.terms), there=str(theirs))
+            hint = "routers, witness, lease_ms and drift_ppm are to be the same"
+            raise self._refused(Cause.REFUSED, ConfigurationError(f"{voter} has other terms", hint=hint))
+
+    def _compare_clocks(self, voter: str, connection: Connection) -> None:
+        """Nothing here depends on the time of day; but a message that may wait for a minute waits by the clock of the
+        router that has it."""
+        apart = apart_ms(connection.clock_estimate())
+        if apart > CLOCKS_APART_MS and voter not in self._apart:
+            log.warning("clocks_differ", voter=voter, ms=apart, hint="messages expire by the active router's clock")
+            self._apart.add(voter)
+        elif apart < CLOCKS_APART_MS // 2:
+            self._apart.discard(voter)
+
+    def _refused(self, cause: Cause, error: PenstockError) -> PenstockError:
+        self._counters.add("requests_refused", cause=cause)
+        return error

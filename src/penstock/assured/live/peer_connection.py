@@ -1,0 +1,191 @@
+"""The link between the two routers of a pair: the first of them dials, the second listens. In the loop's thread.
+
+What is written is bounded by the pair's window; after a new link the lists of what there is come besides.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.assured.core.pair.protocol import PAIR, PeerClosed, PeerEvent, PeerFrame, PeerOpened
+from penstock.assured.live.config import LivePairConfig
+from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import FrameError, NotEntitledError, PenstockError
+from penstock.base.log import logger
+from penstock.net.config import ControlConfig
+from penstock.net.control import Ping, encode_session
+from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.link import Link, LinkServer, connect_link, end_links
+from penstock.net.secret import read_secret
+from penstock.net.session import Peer
+from penstock.net.tls import client_context, server_context
+
+LOOKS_PER_SILENCE = 5
+PAUSE_SECONDS = 0.05
+PAUSE_SECONDS_MAX = 1.0
+LASTING_SECONDS = 2.0
+LIMITS = ControlConfig(connections_max=64)
+
+log = logger("assured.peering")
+
+
+class PeerConnection:
+    """From start() to close(); at most one link at a time is the pair's, the newest."""
+
+    def __init__(
+        self, config: LivePairConfig, name: str, tell: Callable[[PeerEvent], None], counters: Counters
+    ) -> None:
+        self.other = next(each for each in config.routers if each != name)
+        self._name = name
+        self._config = config
+        self._tell = tell
+        self._counters = counters
+        self._secret = read_secret(Path(config.link.secret_file)) if config.link.secret_file else None
+        self._tls = client_context(config.link.tls) if name == config.routers[0] else None
+        self._link: Link | None = None
+        self._decoder = FrameDecoder(PEER_FRAME_SIZE_MAX)
+        self._last = 0
+        self._quiet = 0
+        self._looking: asyncio.TimerHandle | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._server: LinkServer | None = None
+        if name != config.routers[0]:
+            self._server = LinkServer(
+                PAIR,
+                self,
+                node=name,
+                host=config.link.host,
+                port=config.link.port,
+                secret=self._secret,
+                tls=server_context(config.link.tls),
+                config=LIMITS,
+                counters=counters,
+            )
+
+    async def start(self) -> None:
+        if self._server is not None:
+            await self._server.start()
+        else:
+            self._dialling = asyncio.get_running_loop().create_task(self._keep_dialling())
+        self._look()
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.gather(self._dialling, return_exceptions=True)
+        if self._link is not None:
+            await end_links({self._link}, LIMITS.linger_ms)
+        if self._server is not None:
+            await self._server.close()
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """Without which there is no link."""
+        return self._dialling
+
+    # For the router
+
+    def send(self, number: int, data: bytes) -> None:
+        if self._link is not None and self._link.number == number:
+            self._link.write(data)
+
+    def end(self, number: int) -> None:
+        if self._link is not None and self._link.number == number:
+            self._link.close()
+
+    # Dialling
+
+    async def _keep_dialling(self) -> None:
+        """One link after another, with pauses that grow until one lasts."""
+        access = self._config.link
+        pause = PAUSE_SECONDS
+        told = ""
+        while True:
+            began = time.monotonic()
+            try:
+                link = await connect_link(
+                    PAIR,
+                    access.host,
+                    access.port,
+                    self,
+                    node=self._name,
+                    secret=self._secret,
+                    tls=self._tls,
+                    config=LIMITS,
+                    counters=self._counters,
+                )
+                try:
+                    await asyncio.shield(link.over)
+                finally:
+                    link.abort()
+                told = ""
+            except PenstockError as error:
+                say = log.debug if error.code == told else log.warning
+                say("other_router_unreachable", other=self.other, code=error.code, error=str(error))
+                told = error.code
+            has_lasted = time.monotonic() - began > LASTING_SECONDS
+            pause = PAUSE_SECONDS if has_lasted else min(2 * pause, PAUSE_SECONDS_MAX)
+            await asyncio.sleep(pause)
+
+    # What links tell
+
+    def opened(self, link: Link, peer: Peer) -> None:
+        if peer.node != self.other:
+            self._counters.add("connections_refused", cause=Cause.AUTHENTICATION)
+            log.warning("stranger_refused", address=link.address, name=peer.node, expected=self.other)
+            link.close(NotEntitledError(f"{peer.node} is not {self.other}, the other router of this pair"))
+            return
+        before, self._link = self._link, link
+        if before is not None:
+            before.abort()
+        self._last += 1
+        link.number = self._last
+        self._decoder = FrameDecoder(PEER_FRAME_SIZE_MAX)
+        self._quiet = 0
+        log.info("other_router_linked", other=self.other, address=link.address)
+        self._tell(PeerOpened(link.number))
+
+    def received(self, link: Link, data: bytes) -> None:
+        if link is not self._link:
+            return
+        self._quiet = 0
+        try:
+            frames = self._decoder.feed(data)
+        except FrameError as error:
+            self._counters.add("connections_closed", cause=Cause.LENGTH)
+            log.warning("other_router_misbehaves", other=self.other, error=str(error))
+            link.abort()
+            return
+        for frame in frames:
+            if link is not self._link or link.is_closing:  # it was ended for what came before
+                return
+            self._tell(PeerFrame(link.number, frame))
+
+    def writable(self, link: Link) -> None:
+        """What is on its way is bounded by the pair's window."""
+
+    def lost(self, link: Link, error: PenstockError) -> None:
+        if link is self._link:
+            self._link = None
+            log.warning("other_router_lost", other=self.other, why=str(error))
+            self._tell(PeerClosed(link.number))
+
+    # Silence
+
+    def _look(self) -> None:
+        """Say that this router lives, and end the link when the other has not said so for too long. Looks are counted,
+        not time: a process that stood still itself first hears what has come meanwhile."""
+        if self._link is not None:
+            if self._quiet > LOOKS_PER_SILENCE:
+                log.warning("other_router_is_silent", other=self.other)
+                self._counters.add("connections_closed", cause=Cause.SILENT)
+                self._link.abort()
+            else:
+                self._quiet += 1
+                self._link.write(encode_frame(encode_session(Ping(time.time_ns()))))
+        delay = self._config.silence_ms / 1_000 / LOOKS_PER_SILENCE
+        self._looking = asyncio.get_running_loop().call_later(delay, self._look)

@@ -1,0 +1,79 @@
+"""A live voter's side of the lease: what it promised on the disk, the other voters on the network. The core that
+decides is the pair's, or the witness's."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from penstock.assured.core.lease.protocol import Heard, Keep, Kept, LeaseConfig, Memory, Tell
+from penstock.assured.live.config import LeaseAccess
+from penstock.assured.live.lease_links import LeaseLinks
+from penstock.assured.live.lease_memory import LeaseMemory
+from penstock.assured.live.status import Voting
+from penstock.base.counters import Counters
+from penstock.base.log import logger
+
+log = logger("assured.lease")
+
+
+class LiveVoter:
+    """`places` are those of voters that this one asks. `tell` gives an event to the core; `reached` is called when a
+    connection to one of these voters is established."""
+
+    def __init__(
+        self,
+        config: LeaseConfig,
+        name: str,
+        access: LeaseAccess,
+        places: Mapping[str, str],
+        directory: Path,
+        tell: Callable[[Heard | Kept], None],
+        counters: Counters,
+        *,
+        reached: Callable[[str], None] = lambda voter: None,
+    ) -> None:
+        self.config = config
+        self._tell = tell
+        self._memory = LeaseMemory(directory, name, config, counters)
+        self._links = LeaseLinks(
+            config,
+            name,
+            access,
+            lambda voter, message: tell(Heard(voter, message)),
+            counters,
+            places,
+            reached=reached,
+        )
+
+    def open(self) -> Memory:
+        """What this voter has promised."""
+        return self._memory.open()
+
+    async def start(self) -> None:
+        await self._links.start()
+
+    async def close(self) -> None:
+        await self._links.close()
+        await self._memory.close()
+
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        return self._links.tasks
+
+    @property
+    def port(self) -> int:
+        return self._links.port
+
+    def carry_out(self, instruction: Tell | Keep) -> None:
+        match instruction:
+            case Tell(to, message):
+                self._links.tell(to, message)
+            case Keep(memory):
+                log.info("promises", epoch=memory.epoch, holder=memory.holder, alone=memory.alone)
+                self._memory.keep(memory, lambda: self._tell(Kept()))
+
+    def status(self) -> Voting:
+        """In any thread."""
+        return Voting(
+            self.config.witness, self._links.in_touch(), self._memory.is_storing, self._links.clocks_apart_ms()
+        )

@@ -1,0 +1,180 @@
+"""A live witness: the third voter for the lease of a pair of message routers (REPL-14), in a process of its own.
+
+    witness = LiveWitness(config)
+    await witness.start()
+    await witness.run(stop)
+
+It stores no messages. Where it runs matters: apart from both routers, so that it does not fail with one of them.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.assured.core.lease.protocol import LeaseConfig, VoterEvent, VoterInstruction
+from penstock.assured.core.lease.voter import LeaseVoter
+from penstock.assured.live.config import LeaseAccess
+from penstock.assured.live.voter import LiveVoter
+from penstock.base.clock import BootClock
+from penstock.base.config import Config
+from penstock.base.counters import Counters
+from penstock.base.endpoint import Health
+from penstock.base.errors import ConfigurationError
+from penstock.base.log import logger
+from penstock.base.metrics import Metrics
+from penstock.net.agent import CoreRunner, NodeLife
+from penstock.net.control import Name
+from penstock.net.page_access import PageAccessConfig, page_of
+from penstock.security.access import AnyPort
+
+log = logger("assured.witness")
+
+
+class WitnessConfig(Config, frozen=True):
+    """One witness, of one pair."""
+
+    name: Name
+    routers: tuple[Name, Name]
+    """The pair, in the order in which its routers have it."""
+
+    state_directory: str
+    """Where it keeps what it has promised."""
+
+    lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
+    drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
+    """Both as the routers have them."""
+
+    control: LeaseAccess = LeaseAccess()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.state_directory:
+            where = f"witness {self.name}"
+            raise ConfigurationError("a witness keeps what it promised", where=where, hint="say state_directory")
+        _ = self.lease  # refused where it is made, if these three are not
+
+    @property
+    def lease(self) -> LeaseConfig:
+        return LeaseConfig(routers=self.routers, witness=self.name, lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
+
+
+class WitnessStatus(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["witness"]
+    epoch: int
+    """The newest that it has granted."""
+
+    holder: str
+    """To whom; empty if it never has."""
+
+    bound_to: str
+    """Who has its vote now."""
+
+    alone: str
+    """The router that has what the other has not: no automatic switch while there is one (REPL-8)."""
+
+    routers: tuple[str, str]
+    in_touch: list[str]
+    """Those of them that are connected."""
+
+    control_port: int
+    is_storing: bool
+    """Whether its disk takes what it promises."""
+
+
+def gauges_of(status: WitnessStatus) -> dict[str, float]:
+    return {
+        "witness_epoch": status.epoch,
+        "witness_routers": len(status.in_touch),
+        "witness_alone": bool(status.alone),
+        "witness_storing": status.is_storing,
+    }
+
+
+class LiveWitness:
+    """After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+
+    def __init__(self, config: WitnessConfig) -> None:
+        self.config = config
+        self._life = NodeLife()
+        self._metrics = Metrics()
+        self._clock = BootClock()
+        counters = Counters("assured.lease", node=config.name)
+        self._metrics.register(counters)
+        directory = Path(config.state_directory)
+        self._lease = LiveVoter(config.lease, config.name, config.control, {}, directory, self._tell, counters)
+        self._voter: LeaseVoter | None = None
+        self._runner: CoreRunner[VoterEvent, VoterInstruction] | None = None
+        self._endpoint = page_of(config, self._metrics, self._health, self.status)
+        self._metrics.show_gauges(lambda: gauges_of(self.status()))
+
+    async def start(self) -> None:
+        try:
+            voter = self._voter = LeaseVoter(self.config.lease, self._lease.open(), self._clock.now_ns())
+            self._runner = CoreRunner(voter, self._lease.carry_out, clock=self._clock)
+            self._runner.failed.add_done_callback(lambda failed: self._life.fail(failed.result()))
+            await self._lease.start()
+            self._endpoint.start()
+        except BaseException:
+            await self.close()
+            raise
+        log.info("witness_started", name=self.config.name, port=self._lease.port, epoch=voter.memory.epoch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._life.run(stop, self.close)
+
+    async def close(self) -> None:
+        await self._lease.close()
+        if self._runner is not None:
+            self._runner.stop()
+        await asyncio.to_thread(self._endpoint.stop)
+
+    @property
+    def endpoint_url(self) -> str:
+        return self._endpoint.url
+
+    @property
+    def control_port(self) -> int:
+        return self._lease.port
+
+    @property
+    def place(self) -> str:
+        """Where routers connect."""
+        return f"{self.config.control.host}:{self._lease.port}"
+
+    def _tell(self, event: VoterEvent) -> None:
+        assert self._runner is not None
+        self._runner.handle(event)
+
+    # How it is
+
+    def status(self) -> WitnessStatus:
+        """May be called in any thread."""
+        assert self._voter is not None
+        memory, lease = self._voter.memory, self._lease.status()
+        return WitnessStatus(
+            name=self.config.name,
+            kind="witness",
+            epoch=memory.epoch,
+            holder=memory.holder,
+            bound_to=self._voter.bound_to(self._clock.now_ns()),
+            alone=memory.alone,
+            routers=self.config.routers,
+            in_touch=lease.in_touch,
+            control_port=self._lease.port,
+            is_storing=lease.is_storing,
+        )
+
+    def _health(self) -> Health:
+        status = self.status()
+        detail = f"epoch {status.epoch}, holder {status.holder or 'nobody'}, {len(status.in_touch)} routers in touch"
+        if status.alone:
+            detail += f"; {status.alone} is alone"
+        if not status.is_storing:
+            detail += "; the disk takes nothing"
+        return Health(not self._life.has_failed and status.is_storing, detail)

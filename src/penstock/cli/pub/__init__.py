@@ -1,0 +1,1 @@
+"""`penstock pub`: one command, on a channel or on a distribution tree."""

@@ -1,0 +1,1 @@
+"""`penstock sub`: one command, and a module for each kind of source: channel, tree, node, administration server."""

@@ -1,0 +1,34 @@
+"""`penstock sub`: show messages from a channel, a filter module, a node, a tree, or a subscription."""
+
+from collections.abc import Callable
+from typing import get_args
+
+from penstock.base.errors import ConfigurationError
+from penstock.cli.options import takes_options
+from penstock.cli.sub.channel import show_channel
+from penstock.cli.sub.connected import show_subscription
+from penstock.cli.sub.node import show_node
+from penstock.cli.sub.options import SubOptions
+from penstock.cli.sub.tree import show_stream
+from penstock.filter.control import Wish
+
+
+@takes_options(SubOptions)
+def sub(options: SubOptions) -> None:
+    """Show the messages on a channel, and in their place what was lost. Ctrl-C ends it with a summary."""
+    if options.json and options.quiet:
+        raise ConfigurationError("--json and --quiet do not go together")
+    if options.delivery not in get_args(Wish):
+        raise ConfigurationError(f"{options.delivery!r} is no delivery", hint="use unicast, ring or shared")
+    source_of(options)(options)
+
+
+def source_of(options: SubOptions) -> Callable[[SubOptions], None]:
+    """The function that shows the source the options name."""
+    if options.agent:
+        return show_stream
+    if options.node is not None or options.records or options.metered is not None:
+        return show_node
+    if options.connect is not None:
+        return show_subscription
+    return show_channel

@@ -1,0 +1,134 @@
+"""What `penstock sub` shows of whatever it subscribed to: messages, and what is lost in between."""
+
+import base64
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from penstock.capture.reading import Readable
+from penstock.cli.interrupt import Interrupt
+from penstock.cli.readable import harmless_json, printable
+from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
+from penstock.client import UnreadMessage
+from penstock.engine._event import Event, EventKind
+from penstock.engine.application import UnreadRecord, Withdrawn
+from penstock.engine.application._store import RecordState
+from penstock.middleware import SessionEvent
+from penstock.wire import Origin
+
+AnyReadable: TypeAlias = Readable | UnreadRecord
+
+LOOK_SECONDS = 0.2
+EVERYTHING = ">"
+
+
+class Losing(Protocol):
+    """What says of itself which messages are missing: `losses` are the newest of them."""
+
+    @property
+    def loss_count(self) -> int: ...
+    @property
+    def losses(self) -> Sequence[Any]: ...
+
+
+class Output(msgspec.Struct, frozen=True):
+    """How a subscription is shown, and how much of it."""
+
+    is_json: bool
+    is_quiet: bool
+    count: int | None
+    seconds: float
+
+    def follow(
+        self,
+        next_message: Callable[[float], AnyReadable | None],
+        interrupt: Interrupt,
+        *,
+        losing: Losing | None,
+        tell: Callable[[Any, bool], None],
+        summary: Callable[[float], str],
+    ) -> None:
+        """Until interrupted, or as much and as long as told, with what is lost in between; then a summary on standard
+        error."""
+        write = _ignore if self.is_quiet else _write_json if self.is_json else _write_line
+        started = time.monotonic()
+        shown = told = 0
+        try:
+            while not interrupt.is_wanted and shown != self.count:
+                if (left := started + self.seconds - time.monotonic()) <= 0:
+                    break
+                message = next_message(min(left, LOOK_SECONDS))
+                if losing is not None and losing.loss_count != told:
+                    sys.stdout.flush()
+                    for receipt in losing.losses[told - losing.loss_count :]:
+                        tell(receipt, self.is_json)
+                    told = losing.loss_count
+                if message is None:
+                    sys.stdout.flush()
+                else:
+                    write(message)
+                    shown += 1
+        finally:
+            sys.stdout.flush()
+            sys.stderr.write(summary(time.monotonic() - started) + "\n")
+
+
+def write_told(told: dict[str, Any]) -> None:
+    """One line of JSON that no terminal can take for anything else."""
+    sys.stdout.write(harmless_json(msgspec.json.encode(told).decode()) + "\n")
+
+
+def show_session(told: SessionEvent | Withdrawn, is_json: bool) -> None:
+    """Print a session event in order with the messages; withdrawn values are shown only in JSON output."""
+    if isinstance(told, SessionEvent) and told.kind == "running":
+        return
+    if is_json:
+        name = "session" if isinstance(told, SessionEvent) else "withdrawn"
+        write_told({name: msgspec.to_builtins(told)})
+    elif isinstance(told, SessionEvent):
+        sys.stdout.flush()
+        of = f"source stream {told.stream_id}" + (f" of {printable(told.feed)}" if told.feed else "")
+        name = f" {printable(told.session)}" if told.session else ""
+        date = f" ({printable(told.trading_date)})" if told.trading_date else ""
+        sys.stderr.write(f"-- {of}: session{name}{date} {'ended' if told.kind == 'end' else 'began'}\n")
+
+
+def _ignore(message: AnyReadable) -> None:
+    """Only the summary is wanted."""
+
+
+def _write_line(message: AnyReadable) -> None:
+    if isinstance(message.source, RecordState) and message.source.is_withdrawn:
+        content = "withdrawn"
+    elif isinstance(message, UnreadMessage | UnreadRecord):
+        payload = bytes(message)
+        more = f" … {len(payload)} bytes" if len(payload) > PAYLOAD_SHOWN_MAX else ""
+        content = f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
+    else:
+        values = [
+            f"{name}={shown_value(value)}" for name, value in message.to_dict().items() if value not in (None, "")
+        ]
+        content = " ".join([message.model.name, *values])
+    sys.stdout.write(f"{printable(message.topic)} #{message.seq} {content}\n")
+
+
+def _write_json(message: AnyReadable) -> None:
+    line: dict[str, Any] = {"topic": message.topic, "seq": message.seq}
+    source = message.source
+    if isinstance(source, Origin):
+        line |= {"stream_id": source.stream_id, "source_seq": source.source_sequence}
+    elif isinstance(source, Event):
+        line |= {"event": EventKind(source.kind).name.lower(), "number": source.number, "merged": source.merged}
+    elif isinstance(source, RecordState):
+        line |= {"changed": list(source.changed), "since": source.since_count}
+        if source.is_withdrawn:
+            write_told(line | {"withdrawn": True})
+            return
+    if isinstance(message, UnreadMessage | UnreadRecord):
+        line |= {"model_id": message.model_id, "base64": base64.b64encode(message.payload).decode()}
+    else:
+        line |= {"model": message.model.name, "fields": msgspec.Raw(message.to_json().encode())}
+    write_told(line)

@@ -1,0 +1,115 @@
+"""Events and instructions of the cores of a subscriber and of a publisher; tree/core/events.py has those of agents.
+
+Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Paused, Resumed, Tick
+             -> Connect, Say, Close, Deliver, Receipt, Heard, Over
+Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Tick; publish() besides
+             -> Connect, Say, SayBlock, Close, Accepted, Heard, Over
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.base.core import Tick
+from penstock.base.errors import PenstockError
+from penstock.net.control import Ping, Pong
+from penstock.tree.core.control import Message
+from penstock.tree.core.events import Close, Connect, Connected, ConnectFailed, LinkClosed
+from penstock.tree.core.infostream import Info
+from penstock.wire import PacketMessage
+
+# Events
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Look for an agent."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A control message came on a link."""
+
+    link: int
+    message: Message | Ping | Pong
+
+
+class BlockReceived(msgspec.Struct, frozen=True):
+    """Whole packets came on a link, one after another: live (leg 0), the infostream among them, or of a leg that is
+    fetched."""
+
+    link: int
+    leg: int
+    packets: bytes
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The application is behind: nothing more is fetched until Resumed."""
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """It is no longer."""
+
+
+Event: TypeAlias = (
+    Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | BlockReceived | Paused | Resumed | Tick
+)
+
+# Instructions
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Send a control message on a link."""
+
+    link: int
+    message: Message | Ping | Pong
+
+
+class SayBlock(msgspec.Struct, frozen=True):
+    """Send a publisher's packets on a link."""
+
+    link: int
+    packets: bytes
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """Messages for the application, in the order of their stream; none of them was delivered before."""
+
+    stream: str
+    messages: list[PacketMessage]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Proof of messages of a stream that the application does not see: from `first` to `last`, or `count` of them."""
+
+    stream: str
+    cause: str
+    """"gone": kept nowhere any more; "conflated": newer ones took their place; "diverged": only a lost root had
+    them."""
+
+    first: int
+    last: int
+    count: int = 0
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The agent said something on its infostream."""
+
+    agent: str
+    info: Info
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A publisher's messages are kept, up to this number."""
+
+    through: int
+
+
+class Over(msgspec.Struct, frozen=True):
+    """It cannot go on, and why."""
+
+    error: PenstockError
+
+
+Instruction: TypeAlias = Connect | Say | SayBlock | Close | Deliver | Receipt | Heard | Accepted | Over
+
+SharedEvent: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Tick
+"""What both cores are told."""

@@ -1,0 +1,417 @@
+"""A subscription to a tree as the application holds it.
+
+    with open_stream("127.0.0.1:7422", "md.us.eq.AAPL.>", where="price > 100", since=timedelta(hours=1)) as messages:
+        for message in messages:
+            print(message.topic, message.seq, message.price)
+
+A message's `seq` is its sequence in its stream. Reading may take as long as it likes: what does not fit in here waits
+at the agent, or is fetched from the root later.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness, random_bytes
+from penstock.base.counters import Cause, Counters
+from penstock.base.decoding import DECODE_ERRORS
+from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
+from penstock.base.log import logger
+from penstock.capture.reading import Models, Readable
+from penstock.middleware.events import SessionEvent
+from penstock.middleware.own import SESSION_TOPIC
+from penstock.model import MessageModel
+from penstock.net.guard import Guard
+from penstock.net.loop_thread import LoopThread
+from penstock.topics import Interest
+from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.client.core.session_events import SessionEvents
+from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
+from penstock.tree.client.core_runner import Running
+from penstock.tree.core.control import LIVE, OLDEST, WHERE_SIZE_MAX, Position
+from penstock.tree.core.infostream import Info
+from penstock.wire import PacketMessage
+
+SLICE_SECONDS = 0.05
+INBOX_MESSAGES_MAX = 16_384
+LOSSES_MAX = 10_000
+
+Since: TypeAlias = int | float | str | datetime | timedelta | Position | Mapping[str, Position]
+
+log = logger("tree.subscription")
+_session = msgspec.json.Decoder(SessionEvent)
+
+
+class StreamStatistics(msgspec.Struct, frozen=True):
+    messages: int
+    """Given to the application."""
+    duplicates: int
+    """Messages that had come before, over another link."""
+    lost: int
+    """Receipts: pieces of streams that are kept nowhere any more; `losses` says which."""
+    conflated: int
+    """Messages left out for newer ones of their topic, as the class allows."""
+    parents_lost: int
+    unreadable: int
+
+
+def position(since: Since) -> tuple[Position, dict[str, Position]]:
+    """What an application says, in the protocol's words: for all streams, and for some."""
+    match since:
+        case Position():
+            return since, {}
+        case Mapping():
+            return OLDEST, dict(since)
+        case "live":
+            return LIVE, {}
+        case "oldest":
+            return OLDEST, {}
+        case bool() | str():
+            pass
+        case int() if since >= 0:
+            return Position("sequence", since), {}
+        case timedelta():
+            return Position("time", time.time_ns() - round(since.total_seconds() * NS_PER_SECOND)), {}
+        case datetime() if since.tzinfo is not None:
+            return Position("time", round(since.timestamp() * NS_PER_SECOND)), {}
+        case datetime():
+            raise ConfigurationError("a time without a zone", hint="datetime.now(UTC), for example")
+    raise ConfigurationError(
+        f"{since!r} is no place to begin", hint='a sequence, a datetime, a timedelta, "oldest" or "live"'
+    )
+
+
+class StreamSubscription:
+    """Made by open_stream() and Client.subscribe(). One thread or task reads; any may cancel()."""
+
+    def __init__(
+        self,
+        config: SubscriberConfig,
+        models: Models,
+        *,
+        guard: Guard | None = None,
+        token: str = "",
+        thread: LoopThread | None = None,
+        on_infostream: Callable[[str, Info], None] | None = None,
+        inbox_messages_max: int = INBOX_MESSAGES_MAX,
+        losses_max: int = LOSSES_MAX,
+    ) -> None:
+        self.topics = config.topics
+        self.on_session: Callable[[SessionEvent], None] | None = None
+        """Called when the reader comes to the place where a session of a feed's source stream began or ended; in the
+        thread that reads. Streams with messages of the root's feeds have these events; a subscription receives them
+        without naming `penstock.session`, and reports an event that several streams have once."""
+        self.counters = Counters("tree.subscriber")
+        self._models = models
+        self._on_infostream = on_infostream
+        self._inbox_max = inbox_messages_max
+        self._own_thread = LoopThread("penstock-stream") if thread is None else None
+        self._thread = thread or self._own_thread
+        self._changed = threading.Condition()
+        self._inbox: deque[PacketMessage] = deque()
+        self._is_paused = False
+        self._losses: deque[Receipt] = deque(maxlen=losses_max)
+        self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
+        self._session_events = SessionEvents()
+        self._session_streams: deque[str] = deque()
+        """For each session event in the inbox: the stream that brought it."""
+        self._loss_count = self._conflated = self._given = 0
+        self._error: PenstockError | None = None
+        self._is_closed = False
+        self._core = Subscriber(config, SystemRandomness(), self.counters, token=token)
+        assert self._thread is not None
+        self._running = self._thread.start(self._start(config.name, guard or Guard())).result()
+
+    async def _start(self, name: str, guard: Guard) -> Running:
+        running = Running(self._core, name, guard, self.counters, self._carry_out)
+        running.runner.failed.add_done_callback(self._core_failed)
+        self._loop = asyncio.get_running_loop()
+        self._running = running
+        running.start()
+        return running
+
+    # For the application
+
+    def next(self, timeout: float | None = None) -> Readable | None:
+        """The next message, or None when none came within `timeout` seconds. Raises when the subscription is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            message = self._take(deadline)
+            if message is None:
+                return None
+            if (read := self._read(message)) is not None:
+                return read
+
+    def __iter__(self) -> Iterator[Readable]:
+        """Messages until the subscription is cancelled."""
+        while not self._is_closed:
+            if (message := self.next(SLICE_SECONDS)) is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[Readable]:
+        """The same in an asyncio loop; a thread waits for it."""
+        while not self._is_closed:
+            while self._inbox:
+                if (message := self.next(0.0)) is not None:
+                    yield message
+            await asyncio.to_thread(self._wait, SLICE_SECONDS)
+            self._check()
+
+    def batches(self, timeout: float | None = None) -> Iterator[list[Readable]]:
+        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is cancelled."""
+        heard = time.monotonic()
+        while not self._is_closed:
+            self._wait(SLICE_SECONDS)
+            self._check()
+            with self._changed:
+                taken = list(self._inbox)
+                self._inbox.clear()
+            self._make_room()
+            if taken:
+                heard = time.monotonic()
+                yield [read for each in taken if (read := self._read(each)) is not None]
+            elif timeout is not None and time.monotonic() - heard >= timeout:
+                return
+
+    @property
+    def is_live(self) -> bool:
+        """Whether everything that there was has come, and what comes, comes at once."""
+        return self._core.is_live
+
+    @property
+    def losses(self) -> list[Receipt]:
+        """Proof of what was not seen, oldest first."""
+        return list(self._losses)
+
+    @property
+    def loss_count(self) -> int:
+        return self._loss_count
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The session events of source streams up to the reader's position, oldest first."""
+        return list(self._sessions)
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that serves it; empty: none does at the moment."""
+        welcome = self._core.welcome
+        return "" if welcome is None else welcome.agent
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have come and were not read."""
+        return len(self._inbox)
+
+    def positions(self) -> dict[str, Position]:
+        """How far the streams are that have come in here; with `since`, another subscription can go on there, after
+        everything that waits here is read."""
+        return dict(self._core.positions())
+
+    def statistics(self) -> StreamStatistics:
+        dropped = self.counters.by_cause("messages_dropped")
+        return StreamStatistics(
+            messages=self._given,
+            duplicates=self.counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
+            lost=self._loss_count,
+            conflated=self._conflated,
+            parents_lost=self.counters["parents_lost"],
+            unreadable=sum(dropped.values()),
+        )
+
+    def cancel(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        assert self._thread is not None
+        self._thread.start(self._running.close()).result()
+        if self._own_thread is not None:
+            self._own_thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or self._error is not None
+
+    def renew(self, token: str) -> None:
+        """A newer token of the administration server."""
+        self._loop.call_soon_threadsafe(lambda: self._running.carry_out(self._core.renew(token)))
+
+    def fail(self, error: PenstockError) -> None:
+        """End it with this error, before the application sees anything more."""
+        with self._changed:
+            if self._error is None:
+                self._error = error
+            self._inbox.clear()
+            self._changed.notify_all()
+
+    # The application's thread
+
+    def _check(self) -> None:
+        if self._error is not None:
+            error = self._error
+            self.close()
+            raise error
+
+    def _wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._inbox or self._error or self._is_closed, seconds)
+
+    def _take(self, deadline: float | None) -> PacketMessage | None:
+        with self._changed:
+            while True:
+                if self._error is not None or self._inbox or self._is_closed:
+                    break
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
+            message = self._inbox.popleft() if self._inbox and self._error is None else None
+        self._check()
+        self._make_room()
+        return message
+
+    def _make_room(self) -> None:
+        if self._is_paused and len(self._inbox) <= self._inbox_max // 2 and not self._is_closed:
+            self._is_paused = False
+            self._loop.call_soon_threadsafe(self._resume)
+
+    def _read(self, message: PacketMessage) -> Readable | None:
+        if message.topic == SESSION_TOPIC:
+            self._tell_session(message)
+            return None
+        try:
+            read = self._models.read(message)
+        except ModelError:
+            self.counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return None
+        if read.source is not None:
+            self._session_events.note_origin(read.source)
+        read.seq = message.sequence
+        self._given += 1
+        return read
+
+    def _tell_session(self, message: PacketMessage) -> None:
+        stream = self._session_streams.popleft()
+        try:
+            event = _session.decode(message.payload)
+        except DECODE_ERRORS:
+            self.counters.add("messages_dropped", cause=Cause.MESSAGE)
+            return
+        news = self._session_events.news(stream, event)
+        if news is None:
+            return
+        self._sessions.append(news)
+        if self.on_session is not None:
+            self.on_session(news)
+
+    # The loop's thread
+
+    def _carry_out(self, instruction: Any) -> None:
+        match instruction:
+            case Deliver(stream, messages):
+                self._deliver(stream, messages)
+            case Receipt():
+                self._conflated += instruction.count
+                if instruction.cause != "conflated":
+                    self._loss_count += 1
+                    self._losses.append(instruction)
+                    log.warning("messages_lost", receipt=msgspec.to_builtins(instruction))
+            case Heard(agent, info):
+                if self._on_infostream is not None:
+                    self._on_infostream(agent, info)
+            case Over(error):
+                self.fail(error)
+
+    def _deliver(self, stream: str, messages: list[PacketMessage]) -> None:
+        with self._changed:
+            if self._error is not None or self._is_closed:
+                return
+            self._session_streams.extend(stream for each in messages if each.topic == SESSION_TOPIC)
+            self._inbox.extend(messages)
+            self._changed.notify_all()
+        if len(self._inbox) > self._inbox_max and not self._is_paused:
+            self._is_paused = True
+            self._running.pause()
+            self._running.carry_out(self._core.handle(Paused(), self._now_ns()))
+
+    def _resume(self) -> None:
+        self._running.resume()
+        self._running.carry_out(self._core.handle(Resumed(), self._now_ns()))
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
+        self.fail(LocalProtocolError(f"the subscription failed: {failed.result()!r}"))
+
+
+def no_models(model_id: int, version: int) -> MessageModel:
+    """Without an administration server, those that are shipped are all there are."""
+    raise ModelError(f"nobody knows model {model_id}")
+
+
+def checked(topics: tuple[str, ...], where: str | None) -> None:
+    """Refuse, here already, what no agent would take."""
+    if not topics:
+        raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
+    if all(Interest.parse(topic).negative for topic in topics):
+        raise LocalProtocolError("a subscription needs something that is wanted", hint="'>' is everything")
+    if where is not None and len(where) > WHERE_SIZE_MAX:
+        raise LimitError(f"a condition of {len(where)} characters", hint=f"at most {WHERE_SIZE_MAX}")
+
+
+def subscriber_config(
+    agents: tuple[str, ...],
+    topics: tuple[str, ...],
+    *,
+    where: str | None,
+    since: Since,
+    name: str,
+    **options: Any,
+) -> tuple[SubscriberConfig, dict[str, Any]]:
+    """The core's configuration, and what is left of the options."""
+    checked(topics, where)
+    common, by_stream = position(since)
+    of_config = {key: options.pop(key) for key in list(options) if key in SubscriberConfig.__struct_fields__}
+    config = SubscriberConfig(
+        name=name, agents=agents, topics=topics, where=where or "", since=common, positions=by_stream, **of_config
+    )
+    return config, options
+
+
+def open_stream(
+    agent: str,
+    *topics: str,
+    alternates: tuple[str, ...] = (),
+    where: str | None = None,
+    since: Since = "live",
+    name: str = "",
+    **options: Any,
+) -> StreamSubscription:
+    """Messages of the tree whose agent is at "host:port"; `alternates` can take its place.
+
+    `where` is a SQL condition on fields; `since` where to begin: a sequence (after which it goes on), a time, how long
+    ago, "oldest" or "live", or positions() of another subscription. `name` tells it from others at the agent. `options`
+    are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
+    """
+    name = name or f"subscriber-{random_bytes(6).hex()}"
+    config, others = subscriber_config((agent, *alternates), topics, where=where, since=since, name=name, **options)
+    return StreamSubscription(config, others.pop("models", None) or Models(no_models), **others)

@@ -1,0 +1,130 @@
+"""A publisher's messages become the streams' in one go, in the ordinary case: each gets its place, is put into the tail,
+where it outlives this process, and is distributed. The journal gets it soon after, from Python, which acknowledges it
+then.
+
+What is out of the ordinary is left to Python, from there on: a message that is damaged, is not the publisher's next, is
+on a topic of no stream or on one that it may not publish on, does not fit, or for which this half of the tail has no
+room. The intake must not be open while messages with earlier places are not distributed yet.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from penstock.filter._matching cimport Matcher
+from penstock.tree.core.kernel._history cimport History, Stream
+from penstock.tree.core.kernel._placing cimport Place, parse_published, placed_size_max, write_placed
+from penstock.tree.core.kernel._tail cimport TailMemory
+from penstock.wire._codec cimport PACKET_HEADER_SIZE
+
+from penstock.base.limits import PACKET_SIZE_MAX
+
+cdef uint32_t packet_size_max = PACKET_SIZE_MAX
+
+
+@cython.no_gc_clear
+cdef class Intake:
+    """`topics` has each stream's topics, with the stream as subscriber; it is changed with the fan-out's mutex only, as
+    is all of this. `wall_offset_ns` is what the wall clock is ahead of the one whose time packets come with."""
+
+    def __cinit__(self, uint64_t tree_id, uint32_t term, topics, TailMemory tail not None, int64_t wall_offset_ns):
+        self.tree_id = tree_id
+        self.term = term
+        self.tail = tail
+        self.wall_offset_ns = wall_offset_ns
+        self._topics = Matcher(topics)
+        self._extensions = <uint8_t *>malloc(packet_size_max)
+        if self._extensions is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self._extensions)
+
+    cdef uint32_t take(
+        self, Publisher *publisher, History history, const uint8_t *data, uint32_t size, int64_t now_ns
+    ) except? 0xFFFFFFFF nogil:
+        cdef uint32_t at = 0, count, row
+        self.fresh = self.tail.room(0)
+        self.fresh_size = 0
+        while at < size:
+            count = self.gather(data, size, at)
+            if count == 0 or self._topics.kernel.regex_count:
+                return at
+            self._topics.match(data, None, self._messages, count)
+            if publisher.allowed is not NULL:
+                if (<Matcher>publisher.allowed).kernel.regex_count:
+                    return at
+                (<Matcher>publisher.allowed).match(data, None, self._messages, count)
+            for row in range(count):
+                if not self.take_row(publisher, history, data, row, now_ns):
+                    return at
+                at += self._packets[row].size
+        return at
+
+    cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t at) noexcept nogil:
+        """The packets from here on, up to a bad one."""
+        cdef uint32_t count = 0, packet_size
+        while at < size and count < ROWS_MAX:
+            packet_size = parse_published(data, at, size, &self._packets[count], &self._messages[count])
+            if packet_size == 0:
+                break
+            at += packet_size
+            count += 1
+        return count
+
+    cdef bint take_row(
+        self, Publisher *publisher, History history, const uint8_t *data, uint32_t row, int64_t now_ns
+    ) noexcept nogil:
+        """Whether the message was taken."""
+        cdef const PacketView *packet = &self._packets[row]
+        cdef Stream *stream = self.stream_for(history, row)
+        cdef uint64_t size_max = placed_size_max(packet)
+        cdef uint8_t *out = self.tail.room(size_max)
+        cdef Place place
+        cdef uint32_t size
+        if (
+            stream is NULL
+            or out is NULL
+            or packet.publisher_id != publisher.id
+            or packet.sequence != publisher.through + 1
+            or size_max > packet_size_max
+            or not is_allowed(publisher, row)
+        ):
+            return False
+        stream.given = max(stream.given, stream.last) + 1
+        place = Place(self.tree_id, stream.given, now_ns + self.wall_offset_ns, stream.number, self.term)
+        memset(out, 0, size_max + PACKET_HEADER_SIZE)  # whenever this process ends: nothing older lies behind it
+        size = write_placed(out, self._extensions, data, packet, &self._messages[row], &place)
+        self.tail.put(size)
+        self.fresh_size += size
+        publisher.through += 1
+        publisher.untold += 1
+        if self.due_ns == 0:
+            self.due_ns = max(now_ns, self.next_ns)
+        return True
+
+    cdef Stream *stream_for(self, History history, uint32_t row) noexcept nogil:
+        """The stream that it names, if that has the topic, or else the first that has; NULL: there is none."""
+        cdef uint32_t group = self._packets[row].group
+        cdef uint64_t found
+        cdef Stream *stream
+        for found in range(self._topics.results[row], self._topics.results[row + 1]):
+            if group == 0 or group == self._topics.found.subscribers[found]:
+                stream = history.find(self._topics.found.subscribers[found])
+                return stream if stream is not NULL and stream.term == self.term else NULL
+        return NULL
+
+    cdef bint is_due(self, int64_t now_ns) noexcept nogil:
+        if self.due_ns == 0 or self.is_told or now_ns < self.due_ns:
+            return False
+        self.is_told = True
+        return True
+
+
+cdef bint is_allowed(const Publisher *publisher, uint32_t row) noexcept nogil:
+    cdef const uint64_t *results
+    if publisher.allowed is NULL:
+        return True
+    results = (<Matcher>publisher.allowed).results
+    return results[row] < results[row + 1]

@@ -1,0 +1,1 @@
+"""The root of a tree and its standby: sequencing, replication, and acknowledgements to publishers."""

@@ -1,0 +1,1 @@
+"""What runs an agent: sockets, threads, disks. driver.py is the way in."""

@@ -1,0 +1,403 @@
+"""A live agent: everything of it in one process, from its configuration to its end.
+
+    agent = LiveAgent(config)
+    await agent.start()
+    await agent.run(stop)
+
+The core, its links (links.py) and the disk's requests (journal_queue.py) are in the loop's thread; reading journals,
+tokens and metrics have threads of their own.
+"""
+
+import asyncio
+import time
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.clock import SystemRandomness, random_bytes
+from penstock.base.counters import Cause, Counters
+from penstock.base.endpoint import Health
+from penstock.base.errors import PenstockError, TokenExpiredError
+from penstock.base.files import make_directory
+from penstock.base.log import logger
+from penstock.base.metrics import Metrics
+from penstock.model import MessageModel
+from penstock.model.library import shipped, shipped_names
+from penstock.net.agent import CoreRunner, NodeLife
+from penstock.net.config import TlsConfig
+from penstock.net.guard import Guard
+from penstock.net.page_access import page_of
+from penstock.net.secret import read_secret
+from penstock.net.tls import client_context, server_context
+from penstock.security.brokering import Revoked
+from penstock.security.client import AdminClient
+from penstock.security.own_token import OwnToken
+from penstock.security.token_watch import UNREACHABLE, TokenWatch
+from penstock.tree.config import AgentConfig
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.control import Order, Ordered, Refused
+from penstock.tree.core.events import (
+    Append,
+    Became,
+    CheckToken,
+    Close,
+    Connect,
+    Define,
+    DefineStream,
+    Event,
+    GotToken,
+    Informed,
+    Instruction,
+    Move,
+    Noticed,
+    Promote,
+    ReadJournal,
+    Renewed,
+    Restore,
+    Revoke,
+    SendBack,
+    Start,
+    Stop,
+)
+from penstock.tree.live.desk import Desk, refusal_of
+from penstock.tree.live.journal_queue import Storing
+from penstock.tree.live.links import AgentLinks
+from penstock.tree.live.load import watch_load
+from penstock.tree.live.recorder import AgentRecorder
+from penstock.tree.live.status import AgentStatus, Happening, gauges_of, rows_of
+from penstock.tree.live.status_snapshot import observed
+from penstock.tree.live.stream_store import StreamStore
+
+EXPIRY_CHECK_SECONDS = 0.5
+TOKEN_SECONDS = 5.0
+PUBLISHERS_SECONDS = 10.0
+STATUS_LINKS_MAX = 10_000
+METRICS_LINKS_MAX = 512
+HAPPENINGS_MAX = 200
+
+log = logger("tree")
+
+
+def event_of(order: Order) -> Event:
+    match order.action:
+        case "move":
+            return Move(order.party, order.place, order.reason)
+        case "return":
+            return SendBack(order.party, order.reason)
+        case "promote":
+            return Promote()
+        case "revoke":
+            return Revoke(order.party, order.topics, order.reason)
+        case "restore":
+            return Restore(order.party)
+
+
+class LiveAgent:
+    """One agent. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config = config.with_session_topics()
+        self._life = NodeLife()
+        self._metrics = Metrics()
+        self._tokens = self._make_tokens()
+        self._own_token = random_bytes(16).hex()
+        names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
+        self._core = DistributionAgent(config, SystemRandomness(), self._counted("tree"), models=names)
+        self._runner: CoreRunner[Event, Instruction] = CoreRunner(
+            self._core, self._carry_out, after=lambda: self._links.pump_soon()
+        )
+        self._runner.failed.add_done_callback(self._core_failed)
+        secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
+        upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
+        tls = TlsConfig(certificate="", private_key="", ca_file=config.ca_file) if config.ca_file else None
+        verify = None if self._tokens is None else self._tokens.gate.verify
+        self._desk = Desk(config.bearers, config.operators, verify, own_token=self._own_token)
+        self._links = AgentLinks(
+            config,
+            self._core.fanout,
+            self._desk,
+            self._tell,
+            self._ordered,
+            secret=secret,
+            server_tls=server_context(config.control.tls),
+            guard=Guard(upward, client_context(tls)),
+            counters=self._counted("tree.links"),
+        )
+        self._storing: Storing | None = None
+        self._recorder = self._make_recorder()
+        self._became: Became | None = None
+        self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._endpoint = page_of(config, self._metrics, self._health, self.status)
+        self._metrics.show_gauges(lambda: gauges_of(self.status(0)))
+        self._metrics.show_rows(lambda: rows_of(self.status(METRICS_LINKS_MAX)))
+
+    # Its life
+
+    async def start(self) -> None:
+        try:
+            if self._recorder is not None:
+                self._recorder.start()
+            await self._begin_tokens()
+            start = await self._open_store() if self.config.role != "agent" else Start()
+            await self._links.start()
+            self._endpoint.start()
+            start = msgspec.structs.replace(start, place=self.place, wall_ns=time.time_ns())
+            self._runner.handle(start)
+        except BaseException:
+            await self.close()
+            raise
+        work = [self._watch_rights(), watch_load(self._tell), self._note_publishers()]
+        if self._recorder is not None:
+            work.append(self._recorder.keep())
+        self._tasks += [asyncio.ensure_future(each) for each in work]
+        for task in self._tasks:
+            self._life.watch(task)
+        log.info("agent_started", name=self.config.name, role=self.config.role, port=self._links.port)
+
+    async def _begin_tokens(self) -> None:
+        """Before the first login, if an administration server answers in time: who has no token, or comes to an agent
+        that cannot check it, is refused, and would settle with whoever takes it first afterwards."""
+        if self._tokens is None:
+            return
+        self._tokens.start()
+        if self.config.role != "root":
+            own = OwnToken(self.config.admin, (">",))
+            self._tasks.append(asyncio.ensure_future(own.keep(self._renew_own)))
+            await own.wait(TOKEN_SECONDS)
+        await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or something fails; then everything ends in order."""
+        await self._life.run(stop, self.close)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._runner.failed.done():
+            self._runner.handle(Stop("the agent ends"))
+        await self._links.close()
+        if not self._runner.failed.done():
+            self._runner.handle(Noticed())  # of what came last
+        self._runner.stop()
+        if self._recorder is not None:
+            await self._recorder.close()
+        if self._storing is not None:
+            self._mark_publishers(self._storing)
+            await self._storing.close()
+        if self._tokens is not None:
+            await asyncio.to_thread(self._tokens.stop)
+        await asyncio.to_thread(self._endpoint.stop)
+
+    @property
+    def endpoint_url(self) -> str:
+        return self._endpoint.url
+
+    @property
+    def control_port(self) -> int:
+        return self._links.port
+
+    @property
+    def place(self) -> str:
+        """Where children connect."""
+        return self.config.control.advertised or f"{self.config.control.host}:{self._links.port}"
+
+    @property
+    def own_token(self) -> str:
+        """With which a publisher of this process is let in; it never leaves it."""
+        return self._own_token
+
+    def reload(self, config: AgentConfig) -> None:
+        """Take over what may change while the agent runs: its table, and the streams at the root."""
+        config = config.with_session_topics()
+        self._core.board.config = config
+        self._desk.set_names(config.bearers, config.operators)
+        for stream in config.streams:
+            self._runner.handle(Define(stream.name, stream.topics))
+
+    async def _open_store(self) -> Start:
+        config = self.config
+        store = await asyncio.to_thread(
+            StreamStore.open,
+            Path(config.state_directory),
+            config.tree,
+            config.streams,
+            config.journal,
+            self._counted("tree.journal"),
+            tail_half_size=config.tail_bytes // 2,
+        )
+        self._storing = Storing(
+            store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self._life.fail
+        )
+        self._core.rooting.intaking.lend(store.tail)
+        marks = store.publishers
+        beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
+        found = Start(store.recovered(), marks.through, beyond, store.term, store.is_root)
+        return msgspec.structs.replace(found, bearers=marks.bearers)
+
+    # Operators
+
+    def _ordered(self, order: Order) -> Ordered | Refused:
+        log.warning("ordered", action=order.action, party=order.party, place=order.place, reason=order.reason)
+        children = {each.party.name for each in self._core.board.children.values()}
+        if order.action in ("move", "return") and order.party not in children:
+            return Refused("party", f"{order.party} is not below {self.config.name}", order.number)
+        if order.action == "promote" and self._core.board.role != "standby":
+            return Refused("role", f"{self.config.name} is no standby", order.number)
+        self._tell(event_of(order))
+        return Ordered(order.number)
+
+    # The core
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._runner.handle(event)
+        except PenstockError as error:  # a party's mistake: it is told, and counted
+            log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
+
+    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
+        self._life.fail(failed.result())
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Connect(attempt, place):
+                self._links.connect(attempt, place)
+            case Close(link, cause, reason):
+                say = log.debug if cause == Cause.CLOSED else log.info
+                say("link_ends", link=link, cause=cause, reason=reason)
+                self._links.end(link)
+            case Append():
+                self._stored.append(instruction)
+            case ReadJournal():
+                self._stored.read(instruction)
+            case DefineStream(info):
+                self._stored.define(info)
+            case CheckToken(link, token):
+                self._check_token(link, token)
+            case Informed():
+                self._note(instruction)
+            case Became():
+                self._become(instruction)
+
+    @property
+    def _stored(self) -> Storing:
+        assert self._storing is not None, "only a root or a standby keeps streams"
+        return self._storing
+
+    def _become(self, became: Became) -> None:
+        self._became = became
+        log.info("agent_became", **msgspec.to_builtins(became))
+        if self._storing is None:
+            return
+        store, is_root = self._storing.store, became.role == "root"
+        if became.term > store.term or is_root != store.is_root:
+            store.begin_term(became.term, is_root=is_root)
+
+    def _note(self, informed: Informed) -> None:
+        info = informed.info
+        if info.kind in ("through", "load"):
+            return
+        what = msgspec.to_builtins(info)
+        self._happenings.append(Happening(time.time_ns(), informed.direction, informed.party, info.kind, what))
+        log.info("infostream", direction=informed.direction, party=informed.party, kind=info.kind, what=what)
+
+    # What parties may have
+
+    def _make_tokens(self) -> TokenWatch | None:
+        admin = self.config.admin
+        if not admin.url:
+            return None
+        state = self.config.state_directory
+        client = AdminClient.connect(admin.url, admin.credentials)
+        if state:
+            make_directory(state)
+        return TokenWatch(client, Path(state) / "tokens.json" if state else None, self._on_revoked)
+
+    def _on_revoked(self, event: Revoked) -> None:
+        self._life.call(self._revoke, event)
+
+    def _revoke(self, event: Revoked) -> None:
+        for _, name in self._desk.bearers(event.subscription_id):
+            self._end_operators(name, event.reason)
+            self._tell(Revoke(name, (), event.reason, is_lasting=False))
+
+    def _end_operators(self, name: str, reason: str) -> None:
+        for link in self._desk.operators(name):
+            self._links.refuse(link, Refused("revoked", f"the authority of {name} was revoked: {reason}"[:256]))
+
+    def _check_token(self, link: int, token: str) -> None:
+        try:
+            rights = self._desk.renew(link, token, time.time_ns())
+        except PenstockError as error:
+            self._runner.give(Renewed(link, None, f"{refusal_of(error).code}: {error.what}"[:256]))
+        else:
+            self._runner.give(Renewed(link, rights.grants))
+
+    async def _watch_rights(self) -> None:
+        while True:
+            for link in self._desk.expired(time.time_ns()):
+                error = TokenExpiredError("the token has expired", hint="renew it in time")
+                self._links.refuse(link, refusal_of(error))
+            await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+
+    async def _renew_own(self, token: str) -> None:
+        self._tell(GotToken(token))
+
+    # The disk
+
+    def _hold_publishers(self) -> None:
+        for link in self._core.fanout.links():
+            if self._desk.is_publisher(link):
+                self._links.hold(link)
+
+    async def _note_publishers(self) -> None:
+        while True:
+            await asyncio.sleep(PUBLISHERS_SECONDS)
+            if self._storing is not None:
+                self._mark_publishers(self._storing)
+
+    def _mark_publishers(self, storing: Storing) -> None:
+        for child in self._core.board.children.values():
+            self._core.rooting.note_bearer(child.party)
+        if storing.is_storing:
+            storing.store.note_publishers(self._core.rooting.replica.publishers)
+
+    # How it is
+
+    def status(self, links_max: int = STATUS_LINKS_MAX) -> AgentStatus:
+        """With at most so many of its links. May be called in any thread."""
+        return observed(
+            self._core,
+            links_max,
+            control_port=self._links.port,
+            is_in_touch=self._tokens is None or self._tokens.is_in_touch,
+            is_storing=self._storing is None or self._storing.is_storing,
+            happenings=list(self._happenings),
+        )
+
+    def _health(self) -> Health:
+        status = self.status(0)
+        detail = f"{status.state}, term {status.term}, {status.child_count} children"
+        if not status.is_rooted:
+            detail += "; no way to the root"
+            detail += f" ({status.why_alone})" if status.why_alone else ""
+        if self._tokens is not None and not status.is_in_touch:
+            detail += f"; {self._tokens.trouble or UNREACHABLE}"
+        if not status.is_storing:
+            detail += "; the disk takes nothing"
+        if status.is_degraded:
+            detail += "; degraded: no standby has what is acknowledged"
+        return Health(not self._life.has_failed and status.is_storing, detail)
+
+    def _make_recorder(self) -> AgentRecorder | None:
+        if not self.config.accounts.path:
+            return None
+        counted = [self._core.board.counters, self._links.counters]
+        return AgentRecorder(self.config, self._core, counted, self._counted("tree.accounts"))
+
+    def _counted(self, component: str) -> Counters:
+        counters = Counters(component, node=self.config.name)
+        self._metrics.register(counters)
+        return counters

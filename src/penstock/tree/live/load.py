@@ -1,0 +1,22 @@
+"""How busy an agent's process is: by that, children are sent elsewhere for the time being (load_balancer.py)."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from penstock.tree.core.events import Busy
+
+INTERVAL_SECONDS = 1.0
+STEP_PERCENT = 5
+"""What is worth telling."""
+
+
+async def watch_load(tell: Callable[[Busy], None]) -> None:
+    """Of one core, for ever."""
+    before = time.process_time(), time.monotonic()
+    while True:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        now = time.process_time(), time.monotonic()
+        percent = 100 * (now[0] - before[0]) / max(now[1] - before[1], INTERVAL_SECONDS)
+        before = now
+        tell(Busy(STEP_PERCENT * round(percent / STEP_PERCENT)))

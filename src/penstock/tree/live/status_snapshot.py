@@ -1,0 +1,70 @@
+"""What an agent's core shows of itself, as its operator sees it; in any thread."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from penstock.base.errors import PenstockError
+from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.board import ChildLeg, Stream
+from penstock.tree.core.events import Party
+from penstock.tree.core.kernel._fanout import Fanout
+from penstock.tree.live.status import AgentStatus, LinkStatus, State, StreamStatus
+
+
+def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStatus:
+    """With at most so many links; `facts` are what only the driver knows."""
+    board, fanout = core.board, core.fanout
+    children = list(board.children.values())
+    upward = [link for link in fanout.links() if link not in board.children] if links_max else []
+    above = [_link(fanout, link, Party(board.parent, "agent"), "parent") for link in upward]
+    below = [_link(fanout, each.link, each.party, each.party.role, each.legs) for each in children[:links_max]]
+    return AgentStatus(
+        name=board.config.name,
+        kind="agent",
+        tree=board.config.tree,
+        state=cast("State", board.role),
+        is_rooted=board.is_rooted,
+        term=board.term,
+        parent=board.parent,
+        path=board.path,
+        load_percent=board.percent,
+        streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
+        links=[each for each in (*above, *below) if each is not None],
+        child_count=len(children),
+        is_degraded=core.rooting.is_degraded,
+        why_alone="" if board.parent else board.why_alone,
+        **facts,
+    )
+
+
+def _stream(fanout: Fanout, stream: Stream) -> StreamStatus | None:
+    try:
+        info, state = stream.info, fanout.stream(stream.number)
+    except PenstockError:  # it is being opened, or was closed meanwhile
+        return None
+    return StreamStatus(info.number, info.name, info.topics, state.term, state.last, state.kept_after, state.duplicates)
+
+
+def _link(
+    fanout: Fanout, link: int, party: Party, role: str, legs: Mapping[int, ChildLeg] | None = None
+) -> LinkStatus | None:
+    try:
+        state = fanout.link(link)
+    except PenstockError:  # it is gone meanwhile
+        return None
+    held = list((legs or {}).values())
+    return LinkStatus(
+        link=link,
+        name=party.name,
+        role=role,
+        place=party.place,
+        home=party.home,
+        waiting_bytes=state.waiting,
+        packets_out=state.packets_out,
+        bytes_out=state.bytes_out,
+        packets_in=state.packets_in,
+        bytes_in=state.bytes_in,
+        conflated=state.conflated,
+        legs=len(held),
+        is_lagging=any(leg.is_held and not leg.is_live for leg in held),
+    )
