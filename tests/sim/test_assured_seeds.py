@@ -9,6 +9,7 @@ import pytest
 
 import penstock.assured.core.router.router as core
 import penstock.assured.core.router.transactions as transactions
+import penstock.sim.assured.plant as assured
 from penstock.assured.core.router.endpoints import Endpoints
 from penstock.assured.core.router.events import Append, Event, Instruction, RemoveBefore, SendData
 from penstock.assured.core.router.links import Links
@@ -19,8 +20,7 @@ from penstock.assured.wire._layout import DELIVERY_REDELIVERED
 from penstock.assured.wire.frames import Deliver, Delivered, decode_frames, encode_deliver
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import SimulationError
-from penstock.sim import assured
-from penstock.sim.assured import run_assured_seed
+from penstock.sim.assured.plant import run_assured_seed
 
 SEEDS = 75
 SEEDS_PER_TEST = 15

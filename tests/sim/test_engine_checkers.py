@@ -6,11 +6,11 @@ from penstock.base.errors import SimulationError
 from penstock.engine import EventKind, TransmissionClass, make_event, read_events
 from penstock.engine._event import ALL_ITEMS, ReceiptCause
 from penstock.sim import EnginePlantOptions
-from penstock.sim.enginecheckers import StoryChecker
-from penstock.sim.engineconsumers import Connection, Defined
-from penstock.sim.enginemarket import KEPT, NEWEST, Market, Publication
-from penstock.sim.enginerecords import RecordChecker
-from penstock.sim.engineregions import ReadAmid
+from penstock.sim.engine.checkers import StoryChecker
+from penstock.sim.engine.consumers import Connection, Defined
+from penstock.sim.engine.market import KEPT, NEWEST, Market, Publication
+from penstock.sim.engine.records import RecordChecker
+from penstock.sim.engine.regions import ReadAmid
 
 TOPIC = "md.newest.1"
 AT_PLANT = Connection("plant/0", 1, "critical", is_below=False)

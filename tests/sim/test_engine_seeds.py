@@ -19,8 +19,9 @@ from penstock.plant.datagrams import hear
 from penstock.plant.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
-from penstock.sim import EnginePlant, EnginePlantOptions, World, enginechains, engineregions, run_engine_seed
-from penstock.sim.engineconsumers import MODELS_BY_ID, ConsumerNode, Taste
+from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed
+from penstock.sim.engine import chains, regions
+from penstock.sim.engine.consumers import MODELS_BY_ID, ConsumerNode, Taste
 
 SEEDS = 60
 SEEDS_PER_TEST = 20
@@ -225,14 +226,14 @@ def read_without_care(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             """There is nothing to close."""
 
-    original = engineregions.HalfWritten.__init__
+    original = regions.HalfWritten.__init__
 
-    def broken(self: engineregions.HalfWritten, model: MessageModel) -> None:
+    def broken(self: regions.HalfWritten, model: MessageModel) -> None:
         original(self, model)
         self._reader.close()
         self._reader = Careless(self._segment, model)  # type: ignore[assignment]
 
-    monkeypatch.setattr(engineregions.HalfWritten, "__init__", broken)
+    monkeypatch.setattr(regions.HalfWritten, "__init__", broken)
 
 
 def keep_to_the_region_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,12 +250,12 @@ def keep_to_the_region_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lose_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node is never told what was read: what a record stands for goes back too far."""
-    original = engineregions.RecordStore
+    original = regions.RecordStore
 
     def without_marks(region: Segment, model: MessageModel, marks: Segment | None) -> Any:
         return original(region, model)
 
-    monkeypatch.setattr(engineregions, "RecordStore", without_marks)
+    monkeypatch.setattr(regions, "RecordStore", without_marks)
 
 
 def ignore_lost_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +263,7 @@ def ignore_lost_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
         if not isinstance(received, LossReceipt):
             hear(received, *told)
 
-    monkeypatch.setattr(enginechains, "hear", broken)
+    monkeypatch.setattr(chains, "hear", broken)
 
 
 def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +307,7 @@ def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatc
 @pytest.mark.spec("ADPT-1")
 def test_adaptive_records_are_to_be_new_soon_after_congestion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged a millisecond after it, some are still on their way: the check sees them."""
-    monkeypatch.setattr("penstock.sim.engine.CALM_NS", 1_000_000)
+    monkeypatch.setattr("penstock.sim.engine.plant.CALM_NS", 1_000_000)
 
     def run_all() -> None:
         for seed in range(60):

@@ -14,7 +14,7 @@ from penstock.feed.sync.synchroniser import Synchroniser
 from penstock.middleware import SessionEvent
 from penstock.middleware.sourcestream import SourceStream
 from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
-from penstock.sim.feednodes import AdapterNode
+from penstock.sim.feed.nodes import AdapterNode
 from penstock.wire.term import Term
 from sim.toy_market import ToyMarket
 

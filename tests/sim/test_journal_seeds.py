@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-import penstock.sim.journalnode as journalnode
+import penstock.sim.journal.node as journalnode
 from penstock.base.errors import JournalError, SimulationError
 from penstock.journal import recovery
 from penstock.journal.core import Journal, _Phase
 from penstock.journal.events import DiskFailed, InlineDone, JournalEvent, JournalInstruction, Sync, SyncDone, WriteDone
 from penstock.journal.format import SEQUENCE_MAX, SegmentHeader
 from penstock.journal.reader import JournalReader
-from penstock.sim.journal import run_journal_seed
+from penstock.sim.journal.plant import run_journal_seed
 
 SEEDS = 50
 SEEDS_PER_TEST = 10

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-import penstock.sim.leasenodes as leasenodes
+import penstock.sim.lease.nodes as leasenodes
 from penstock.assured.core.lease.keeper import LeaseKeeper
 from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, Memory
 from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.errors import SimulationError
-from penstock.sim.lease import run_lease_seed
+from penstock.sim.lease.plant import run_lease_seed
 
 SEEDS = 100
 SEEDS_PER_TEST = 50

@@ -53,7 +53,7 @@ from penstock.net.udp import free_channel
 from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network
-from penstock.sim.tree import TreePlant, TreePlantOptions
+from penstock.sim.tree.plant import TreePlant, TreePlantOptions
 from penstock.topics import InterestTable, Predicate
 from penstock.wire import DatagramBatch
 

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.live.recorder import RouterRecorder
-from penstock.base.counters import Counters
-from penstock.runtime.accounts import AccountsConfig
-from penstock.sim.replicated import run_replicated_seed
-from penstock.sim.replicatednodes import PairNode
+from penstock.assured.live.account_rows import account_rows
+from penstock.sim.replicated.nodes import PairNode
+from penstock.sim.replicated.plant import run_replicated_seed
 from penstock.spark.pipeline.audit.routers import RouterSection
 
 EVENTS = 500
@@ -30,8 +28,7 @@ def test_what_a_router_got_while_it_stood_by_is_in_its_account_when_it_is_active
         looked.append(self.name)
         if len(looked) % EVENTS or pair is None or pair.router.tables.is_recovering:
             return
-        recorder = RouterRecorder(AccountsConfig(path="unused"), self.name, pair.router, lambda: 0, Counters("test"))
-        run, *endpoints = [{**GIVEN, "router": self.name, **each.fields} for each in recorder.given()]
+        run, *endpoints = [{**GIVEN, "router": self.name, **each.fields} for each in account_rows(pair.router, 0)]
         found = RouterSection().judged([run], endpoints)
         assert found.verdict == "good", (run, endpoints)
         assert run["waiting"] >= 0, "what comes again is acknowledged once more, and was accepted once more"

@@ -16,7 +16,7 @@ from penstock.assured.core.router._settling import settle
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.router import EVERY_ID
 from penstock.base.errors import SimulationError
-from penstock.sim.replicated import run_replicated_seed
+from penstock.sim.replicated.plant import run_replicated_seed
 
 SEEDS = 16
 SEEDS_PER_TEST = 4

@@ -16,7 +16,7 @@ from penstock.middleware.publisher import _OutgoingStream
 from penstock.middleware.receiver import Receiver
 from penstock.middleware.stream import IncomingStream
 from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
-from penstock.sim.checkers import Viewer
+from penstock.sim.listening import Viewer
 from penstock.wire import DatagramBatch, Packer, Packet
 
 SEEDS = 50

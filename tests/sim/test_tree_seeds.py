@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import SimulationError
 from penstock.sim import TreePlant, TreePlantOptions, World, estimate_tree, run_tree_seed
-from penstock.sim.treeapps import Subscriber
+from penstock.sim.tree.apps import Subscriber
 from penstock.tree.core.board import Board
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.entitlements import Rights

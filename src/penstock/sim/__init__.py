@@ -4,25 +4,26 @@ The seed decides everything: the plant's options, the order of simultaneous even
 crash and what their disks forget. The cores are the production ones; only their drivers are here. Checkers watch from
 outside and know nothing of a core's insides. A run that breaks a promise prints its seed and replays exactly.
 
-Nothing in production imports this package; tests of yours may. Read world.py first, then plant.py for a whole plant.
+The modules here serve all scenarios; each scenario has a folder. Nothing in production imports this package; tests of
+yours may. Read world.py first, then middleware/plant.py for a whole plant.
 """
 
-from penstock.sim.assured import AssuredPlant, AssuredSummary, run_assured_seed
-from penstock.sim.checkers import Checker
+from penstock.sim.assured.plant import AssuredPlant, AssuredSummary, run_assured_seed
 from penstock.sim.disk import Disk, DiskFaults
-from penstock.sim.engine import EnginePlant, run_engine_seed
-from penstock.sim.engineoptions import EnginePlantOptions, EngineSummary
-from penstock.sim.feed import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
-from penstock.sim.filter import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
-from penstock.sim.journal import JournalPlant, JournalSummary, run_journal_seed
-from penstock.sim.lease import LeasePlant, LeaseSummary, run_lease_seed
+from penstock.sim.engine.options import EnginePlantOptions, EngineSummary
+from penstock.sim.engine.plant import EnginePlant, run_engine_seed
+from penstock.sim.feed.plant import FeedPlant, FeedPlantOptions, FeedSummary, run_feed_seed
+from penstock.sim.filter.plant import FilterPlant, FilterPlantOptions, FilterSummary, run_filter_seed
+from penstock.sim.journal.plant import JournalPlant, JournalSummary, run_journal_seed
+from penstock.sim.lease.plant import LeasePlant, LeaseSummary, run_lease_seed
+from penstock.sim.middleware.checkers import Checker
+from penstock.sim.middleware.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
-from penstock.sim.plant import MiddlewarePlant, PlantOptions, Summary, run_seed
 from penstock.sim.randomness import SeededRandomness
-from penstock.sim.replicated import ReplicatedPlant, ReplicatedSummary, run_replicated_seed
-from penstock.sim.tree import TreePlant, TreePlantOptions, TreeSummary, run_tree_seed
-from penstock.sim.treeestimate import TreeEstimate, estimate_tree
+from penstock.sim.replicated.plant import ReplicatedPlant, ReplicatedSummary, run_replicated_seed
+from penstock.sim.tree.estimate import TreeEstimate, estimate_tree
+from penstock.sim.tree.plant import TreePlant, TreePlantOptions, TreeSummary, run_tree_seed
 from penstock.sim.world import World
 
 __all__ = [

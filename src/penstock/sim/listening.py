@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock.middleware import Address, DatagramsReceived
-from penstock.sim.checkers import Viewer
 from penstock.sim.network import Network
 from penstock.sim.node import Node
 from penstock.sim.world import World
@@ -12,6 +13,13 @@ from penstock.wire import DatagramBatch
 
 BATCH_CAPACITY = 16
 WAKE_DELAY_NS = 300_000
+
+
+class Viewer(msgspec.Struct, frozen=True):
+    """A receiver between two of its crashes."""
+
+    name: str
+    incarnation: int
 
 
 class ListeningNode(Node):

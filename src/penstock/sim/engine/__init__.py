@@ -1,0 +1,1 @@
+"""A ticker plant, multiplexers and consumers of all classes. Read plant.py first."""

@@ -1,0 +1,282 @@
+"""Observers of a simulated distribution plant. They see what is published, what consumers want and what they are told.
+
+StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
+                  where it is critical or never conflated, else in spans that follow one another; or it is told
+ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
+RateChecker       metered updates are written no faster than agreed: of each item, to each consumer, of each node
+NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants; one of the
+                  adaptive class has it soon, however it is connected: nothing old is before it
+FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
+BoundsChecker     buffers stay within their limits
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.errors import SimulationError
+from penstock.engine import Event
+from penstock.engine._event import EventFlag, EventKind, TransmissionClass
+from penstock.model import Message
+from penstock.sim.engine.consumers import Connection, ConsumerNode, Defined
+from penstock.sim.engine.market import KEPT, NEVER, Market
+
+if TYPE_CHECKING:
+    from penstock.sim.engine.options import EnginePlantOptions
+    from penstock.sim.engine.plant import EnginePlant
+
+
+class EngineChecker:
+    """Sees everything and does nothing."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+
+    def require(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise SimulationError(f"{type(self).__name__}: {what}")
+
+    def subscribed(self, connection: Connection, topic: str) -> None:
+        """A consumer wants the topic from now on."""
+
+    def unsubscribed(self, connection: Connection, topic: str) -> None:
+        """A consumer wants the topic no longer; what is on its way still comes."""
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        """A consumer reads an event; `message` is its record, if it has one."""
+
+    def step(self, plant: "EnginePlant") -> None:
+        """Called from time to time."""
+
+    def calmed(self, plant: "EnginePlant") -> None:
+        """Faults, congestion and storms have been over for a while, and the market rests."""
+
+    def finish(self, plant: "EnginePlant") -> None:
+        """The run is over."""
+
+
+class _Story(msgspec.Struct):
+    """Of one item to one consumer."""
+
+    position: int = 0
+    """The number of the newest publication that the consumer knows of; 0: of none yet."""
+    is_lost: bool = False
+    """Whether it was told that it missed something."""
+    lost_last: int = 0
+    """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
+    begun: int = 0
+    """The number of the last publication before it was subscribed to."""
+    shown: int = 0
+    """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
+    endings: int = 0
+    """Times that it was unsubscribed and may begin anew."""
+    is_defined: bool = False
+    """Whether it was defined since the last record; then it may be a new beginning."""
+
+    def begin_anew(self) -> None:
+        """If it may be."""
+        if self.position and self.endings and self.is_defined:
+            self.position, self.is_lost, self.endings = 0, False, self.endings - 1
+
+
+class StoryChecker(EngineChecker):
+    def __init__(self, market: Market, options: "EnginePlantOptions") -> None:
+        super().__init__(market)
+        self.stories: dict[tuple[Connection, str], _Story] = defaultdict(_Story)
+        self.updates = self.refreshes = self.receipts = self.replays = self.merged = 0
+        self._is_conflated_above = options.is_conflated_above
+        self._is_lossy_above = options.is_lossy_above
+        self._numbers: dict[Connection, int] = {}
+
+    def subscribed(self, connection: Connection, topic: str) -> None:
+        self.stories[connection, topic].begun = self.market.count
+
+    def unsubscribed(self, connection: Connection, topic: str) -> None:
+        self.stories[connection, topic].endings += 1
+
+    def wrote(self, connection: Connection, event: Event, defined: Defined | None) -> None:
+        """Into its ring; it may be read later, or never."""
+        if event.kind == EventKind.REFRESH and defined is not None:
+            self.stories[connection, defined.topic].shown = defined.model.view(event.body).number
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if event.kind == EventKind.RECEIPT:
+            self.receipts += 1
+            for (teller, _), story in self.stories.items():
+                if teller == connection:
+                    story.is_lost, story.lost_last = True, max(story.lost_last, event.lost[1])
+            return
+        if event.kind == EventKind.LIVE:
+            return
+        self.require(defined is not None, f"{connection} is told of item {event.item}, which was not defined")
+        assert defined is not None
+        story = self.stories[connection, defined.topic]
+        if event.kind == EventKind.DEFINE:
+            story.is_defined = True
+        elif event.kind == EventKind.REFRESH:
+            assert message is not None
+            self._refresh(connection, defined, event, story, message)
+        elif event.kind == EventKind.UPDATE:
+            assert message is not None
+            self._update(connection, defined, event, story, message)
+
+    def _refresh(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
+        self.refreshes += 1
+        where = f"{connection}, {defined.topic}"
+        is_flagged = event.flags & EventFlag.AFTER_OVERRUN and event.cls != TransmissionClass.CRITICAL
+        if message.number != story.position and not story.is_lost and not is_flagged:
+            story.begin_anew()
+        self.require(message.number >= story.position, f"{where}: a refresh goes back to {message.number}: {story}")
+        if story.position and message.number > story.position:
+            is_told = story.is_lost or event.flags & EventFlag.AFTER_OVERRUN
+            if connection.cls == "auto" and defined.model is not NEVER:
+                is_told = True  # other rules: what waited in another class is in it
+            self.require(bool(is_told), f"{where}: a refresh skips to {message.number} without a word: {story}")
+            if event.cls == TransmissionClass.CRITICAL and (connection.cls != "auto" or defined.model is NEVER):
+                self.require(story.is_lost, f"{where}: there is no receipt for what {message.number} skips: {story}")
+        story.position, story.is_lost, story.is_defined = message.number, False, False
+
+    def _update(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
+        where = f"{connection}, {defined.topic}"
+        self.updates += 1
+        self.replays += bool(event.flags & EventFlag.REPLAYED)
+        is_again = connection.cls == "auto" and event.number <= story.lost_last and message.number <= story.position
+        if is_again and event.cls != TransmissionClass.CRITICAL:
+            return  # an overrun ring says only which critical one it had last; applications know it by its version
+        following = self.market.after(defined.topic, story.position)
+        if not story.is_lost and (not following or following[0].number != message.first_number):
+            story.begin_anew()
+        self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
+        # Without a refresh before it, it is the item's first since the plant started; or it comes again, and that not.
+        shown = story.shown if event.flags & EventFlag.REPLAYED else 0
+        known = story.position or min(
+            max(story.begun, shown, self.market.started_before(message.number)), message.first_number - 1
+        )
+        following = self.market.after(defined.topic, known)
+        is_critical = event.cls == TransmissionClass.CRITICAL
+        is_mixed = connection.cls == "auto" and event.merged > 1  # what waited in another class goes with it
+        is_conflated_above = self._is_conflated_above and connection.is_below
+        may_merge = defined.model is not NEVER and (not is_critical or is_conflated_above or is_mixed)
+        was_lost = story.is_lost
+        is_kept = defined.model is KEPT and not (self._is_lossy_above and connection.is_below)
+        first_number = message.first_number if is_kept or not may_merge else following[0].number
+        if following[0].number != first_number:
+            self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
+        if may_merge:
+            count = sum(each.number <= message.number for each in following)
+            is_exact = event.merged == count or is_conflated_above or not story.position or was_lost
+            self.require(is_exact, f"{where}: {event.merged} are said to be merged, not {count}: {story}")
+            self.merged += event.merged - 1
+        else:
+            self.require(event.merged == 1, f"{where}: {event.merged} merged")
+        if is_critical:
+            before = self._numbers.get(connection, 0)
+            self.require(event.number > before, f"{where}: event {event.number} comes after {before}")
+            self._numbers[connection] = event.number
+        story.is_lost &= event.number <= story.lost_last  # what is after a receipt is not excused by it
+        story.position, story.is_defined = message.number, False
+
+
+class ContentChecker(EngineChecker):
+    """What a span should hold is not known if part of it was lost on the way."""
+
+    def __init__(self, market: Market, stories: StoryChecker, options: "EnginePlantOptions") -> None:
+        super().__init__(market)
+        self._stories = stories
+        self._is_lossy_above = options.is_lossy_above
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if message is not None and defined is not None:
+            is_lost = self._stories.stories[connection, defined.topic].is_lost
+            is_lost |= self._is_lossy_above and connection.is_below
+            fault = self.market.fault(defined.topic, message, is_whole=not is_lost)
+            self.require(
+                not fault,
+                f"{connection}, {defined.topic}: {fault}, from {message.first_number} to {message.number}: "
+                f"{message.high}, {message.low}, {message.total}",
+            )
+
+
+class RateChecker(EngineChecker):
+    """Watches rings and sessions' buffers as they are written."""
+
+    INTERVALS = (1, 2, 5, 20)
+
+    def __init__(self, market: Market) -> None:
+        super().__init__(market)
+        self._times: dict[str, list[int]] = defaultdict(list)
+
+    def wrote(self, what: str, per_second: float, now_ns: int) -> None:
+        """One more of what has this rate; 0 for none."""
+        if not per_second:
+            return
+        times = self._times[what]
+        times.append(now_ns)
+        interval_ns = round(1e9 / per_second)
+        for count in self.INTERVALS:
+            found = len(times) - bisect_right(times, now_ns - count * interval_ns)
+            self.require(found <= count + 1, f"{what}: {found} updates in {count} intervals of {interval_ns} ns")
+
+
+class NewestChecker(EngineChecker):
+    def __init__(self, market: Market, stories: StoryChecker, newest_record: Callable[[Connection, str], int]) -> None:
+        """`newest_record` says which one a consumer has in its region, 0 for none."""
+        super().__init__(market)
+        self._stories = stories
+        self._newest_record = newest_record
+        self._lives: dict[Connection, set[int]] = defaultdict(set)
+
+    def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
+        if event.kind == EventKind.LIVE:
+            self._lives[connection].add(event.subscription)
+
+    def calmed(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            if consumer.taste.cls == "adaptive":
+                self._require_newest(plant, consumer)
+
+    def finish(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            self._require_newest(plant, consumer)
+
+    def _require_newest(self, plant: "EnginePlant", consumer: ConsumerNode) -> None:
+        connection = consumer.connection
+        self.require(consumer.is_connected, f"{consumer.name} is not connected")
+        for topic, subscription in consumer.topics.items():
+            where = f"{connection}, {topic}"
+            story = self._stories.stories[connection, topic]
+            newest = plant.newest_at_plant(topic)
+            record = self._newest_record(connection, topic)
+            has_newest = max(story.position, record) >= newest
+            self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
+            self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+
+
+class FreshnessChecker(EngineChecker):
+    """A ring always has room: what may be written to it is there when the node has done its work."""
+
+    def step(self, plant: "EnginePlant") -> None:
+        for consumer in plant.consumers:
+            node, number = consumer.node, consumer.consumer
+            if number is None or consumer.taste.sink != "ring" or consumer.taste.cls != "adaptive" or not node.is_up:
+                continue
+            record = node.engine.record(number)
+            self.require(
+                record.pending == 0 or record.waiting > 0 or record.is_behind, f"{consumer.name} has room: {record}"
+            )
+
+
+class BoundsChecker(EngineChecker):
+    def step(self, plant: "EnginePlant") -> None:
+        for node in plant.nodes:
+            if node.is_up:
+                for record in node.engine.records():
+                    items_max = len(self.market.models) + len(self.market.dated)
+                    self.require(record.items <= items_max, f"{node.name}: {record}")
+        for consumer in plant.consumers:
+            if consumer.link is not None:
+                buffer = consumer.link.buffer
+                self.require(len(buffer) <= buffer.capacity, f"{consumer.name} has {len(buffer)} bytes in its buffer")

@@ -1,0 +1,130 @@
+"""What distinguishes one simulated distribution plant from another, and what its run did."""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.engine.control import ClassWish
+from penstock.sim.engine.consumers import Taste
+from penstock.sim.randomness import SeededRandomness
+
+
+class EnginePlantOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    topics: int = 6
+    muxes: int = 1
+    depth: int = 1
+    """Whether muxes are below one another."""
+    tastes: tuple[Taste, ...] = (Taste("ring", "critical"), Taste("session", "critical"))
+    """One consumer for each, at every node."""
+    updates_per_s: int = 400
+    history_bytes: int = 262_144
+    change_interval_ms: int = 100
+    chain_class: ClassWish = "critical"
+    chain_per_second: float = 0.0
+    chain_bytes_per_s: int = 20_000_000
+    fault_interval_ms: int = 0
+    chain: Literal["session", "datagram"] = "session"
+    missed: Literal["resend", "resend_all", "wait"] = "resend"
+    has_group: bool = False
+    """Whether the plant sends adaptive updates to all muxes at once."""
+    kept_packets: int = 8_192
+    """Of each stream of datagrams, for repair."""
+    nack_attempts: int = 12
+    loss: float = 0.0
+    """Of datagrams; half as many are repeated, and as many delayed."""
+    budget_bytes: int = -1
+    """What an update may write at once; -1: all."""
+    has_signals: bool = False
+    node_per_second: float = 0.0
+    """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
+    consumer_per_second: float = 0.0
+    regions: Literal["own", "common", "shared"] = "own"
+    """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
+
+    @property
+    def is_conflated_above(self) -> bool:
+        """Whether what muxes get may stand for several updates."""
+        return self.chain_class != "critical"
+
+    @property
+    def is_lossy_above(self) -> bool:
+        """Whether adaptive updates can be lost on their way to a mux without a word: the next one makes up for them,
+        but for what they had of fields that are kept over a span (protocol/distribution-datagrams.md)."""
+        return self.chain == "datagram" and self.chain_class == "adaptive" and (self.has_group or self.missed == "wait")
+
+    @staticmethod
+    def draw(randomness: SeededRandomness) -> "EnginePlantOptions":
+        """The options of a seed: mild to merciless."""
+        pick = randomness
+        wishes: list[tuple[ClassWish, float]] = [
+            ("critical", 0), ("critical", 0), ("adaptive", 0), ("adaptive", 0), ("metered", 20), ("metered", 200),
+            ("auto", 50),
+        ]  # fmt: skip
+        sinks: list[Literal["ring", "session"]] = ["ring", "session"]
+        tastes = [
+            Taste(sink, cls, per_second, is_slow)
+            for sink in sinks
+            for cls, per_second in wishes
+            for is_slow in (False, True)
+        ]
+        tastes += [Taste("region", "adaptive", 0, is_slow) for is_slow in (False, True)] * 4
+        regions: list[Literal["own", "common", "shared"]] = ["own", "common", "shared"]
+        links: list[Literal["session", "datagram"]] = ["session", "datagram"]
+        misses: list[Literal["resend", "resend_all", "wait"]] = ["resend", "wait"]
+        chains: list[tuple[ClassWish, float]] = [("critical", 0), ("critical", 0), ("adaptive", 0), ("metered", 100)]
+        chain_class, chain_per_second = pick.choose(chains)
+        has_group = chain_class == "adaptive" and pick.chance(0.6)
+        return EnginePlantOptions(
+            topics=pick.choose([3, 6, 12]),
+            muxes=pick.between(0, 2),
+            depth=pick.between(1, 2),
+            tastes=tuple(pick.choose(tastes) for _ in range(pick.between(2, 4))),
+            updates_per_s=pick.choose([200, 500, 1_000]),
+            history_bytes=pick.choose([65_536, 262_144, 4_194_304]),
+            change_interval_ms=pick.choose([30, 200]),
+            chain_class=chain_class,
+            chain_per_second=chain_per_second,
+            chain_bytes_per_s=pick.choose([1_000_000, 20_000_000]),
+            fault_interval_ms=pick.choose([0, 15, 50]),
+            regions=pick.choose(regions),
+            chain=pick.choose(links),
+            missed=pick.choose([*misses, "resend_all"] if has_group else misses),
+            has_group=has_group,
+            kept_packets=pick.choose([64, 8_192]),
+            nack_attempts=pick.choose([3, 12]),
+            loss=pick.choose([0.0, 0.02, 0.1]),
+            budget_bytes=pick.choose([-1, -1, 3_000]),
+            has_signals=pick.chance(0.5),
+            node_per_second=pick.choose([0.0, 0.0, 0.0, 300.0]),
+            consumer_per_second=pick.choose([0.0, 0.0, 0.0, 100.0]),
+        )
+
+
+class EngineSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    updates_published: int
+    updates_delivered: int
+    updates_merged: int
+    updates_metered: int
+    updates_replayed: int
+    refreshes: int
+    receipts: int
+    overruns: int
+    connections: int
+    crashes: int
+    rule_changes: int
+    datagrams_lost: int
+    datagram_losses: int
+    reliefs: int
+    updates_relieved: int
+    records_read: int
+    records_read_amid: int
+    session_changes: int
+    records_withdrawn: int

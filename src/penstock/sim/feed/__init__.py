@@ -1,0 +1,1 @@
+"""A feed: an exchange, adapters with backups, subscribers. Read plant.py first."""

@@ -1,0 +1,341 @@
+"""Observers of a feed's plant. They see what adapters publish and which roles they take, and what subscribers are told.
+
+NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
+                     missed nothing made, where nothing was announced to be missing
+TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and who hears
+                     of a higher term steps down
+PromotionChecker     nobody goes on seamlessly with another conversion state
+StoryChecker         each subscriber gets every message once and in order, or is told
+LosslessChecker      where nothing worse happens than the death of active adapters with synchronised backups, nothing is
+                     lost and nothing is announced but the start and new sessions
+LivenessChecker      when the faults are over there is one active adapter, all others are synchronised, and every
+                     subscriber is up to date
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.errors import SimulationError
+from penstock.feed.events import RoleChanged
+from penstock.feed.sync.messages import SyncMessage
+from penstock.middleware import Discontinuity, MergeGap, SessionEvent
+from penstock.middleware.sourcestream import END_INDEX, DiscontinuityNote
+from penstock.sim.feed.exchange import Made
+from penstock.sim.feed.packables import ApplicationMessage
+from penstock.sim.listening import Viewer
+from penstock.wire import Origin, OriginFlag
+from penstock.wire.term import SESSION_TAG_SHIFT, Term, lineage
+
+if TYPE_CHECKING:
+    from penstock.sim.feed.nodes import AdapterNode
+    from penstock.sim.feed.plant import FeedPlant
+
+STEP_DOWN_NS_MAX = 50 * NS_PER_MS
+
+
+class FeedChecker:
+    """Sees a run go by; raises SimulationError when a promise is broken."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        self.plant = plant
+
+    def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
+        """An adapter hands messages to its publisher."""
+
+    def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None: ...
+
+    def heard(self, adapter: "AdapterNode", message: SyncMessage) -> None:
+        """A message of another adapter arrives."""
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        """A subscriber gives a message to its application."""
+
+    def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
+        """A subscriber tells its application what it does not get."""
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        """A subscriber tells its application that a session of a source stream began or ended."""
+
+    def step(self) -> None:
+        """Called from time to time."""
+
+    def finish(self) -> None:
+        """The run is over; the faults ended long ago."""
+
+    def require(self, is_kept: bool, promise: str) -> None:
+        if not is_kept:
+            raise SimulationError(f"{type(self).__name__}: {promise}")
+
+
+class _Beginning(msgspec.Struct, frozen=True):
+    """How a lineage of a source stream begins, by its announcement."""
+
+    session: str
+    is_whole: bool
+    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
+    does not mend it: closing prices, limits and states are taken over from the day before."""
+    is_first: bool
+    """Whether it is the session's first lineage too."""
+
+
+class NumberChecker(FeedChecker):
+    """Remembers the content of every number."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant)
+        self._contents: dict[tuple[int, int, int], Made] = {}
+        self._beginnings: dict[tuple[int, int], _Beginning] = {}
+        self._latest: dict[tuple[str, int], _Beginning] = {}
+        """Of what each adapter sent last."""
+
+    def content(self, stream_id: int, term: int, number: int) -> Made | None:
+        return self._contents.get((lineage(term), stream_id, number))
+
+    def newest(self, stream_id: int) -> Made | None:
+        """What has the highest number of the newest lineage."""
+        keys = [key for key in self._contents if key[1] == stream_id]
+        return self._contents[max(keys)] if keys else None
+
+    def is_whole(self, stream_id: int, term: int) -> bool:
+        return self._beginnings[lineage(term), stream_id].is_whole
+
+    def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
+        for topic, origin, payload in messages:
+            if not origin.flags & OriginFlag.SYNCHRONISED:
+                continue
+            if origin.flags & OriginFlag.DISCONTINUITY:
+                self._announced(adapter, origin, payload)
+                continue
+            made = Made(session, origin.source_sequence, origin.message_index, topic, payload)
+            key = (lineage(origin.term), origin.stream_id, origin.message_sequence)
+            known = self._contents.setdefault(key, made)
+            self.require(known == made, f"{adapter.name} gives number {key} to {made}, but it stands for {known}")
+            if known is made and self.is_whole(origin.stream_id, origin.term):
+                self._check_against_source(adapter, key, made)
+
+    def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
+        """Who is promoted may lack what it does not know of; else what is missing is said, or was said before."""
+        note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
+        if origin.message_index == END_INDEX:
+            return  # it begins nothing
+        before = self._latest.get(sender)
+        is_first = before is None or before.session != note.session
+        is_whole = note.reason != "promotion" and not note.lost and (before is None or before.is_whole)
+        beginning = _Beginning(note.session, is_whole, is_first)
+        self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
+
+    def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
+        """As a converter that missed nothing makes it; and nothing is left out since the number before."""
+        log = self.plant.exchange.logs[key[1]]
+        expected = log.made[made.session, made.source_sequence]
+        is_right = made.message_index < len(expected) and expected[made.message_index] == made
+        self.require(is_right, f"{adapter.name} makes {made} of what gives {expected}")
+        before = self._contents.get((key[0], key[1], key[2] - 1))
+        if before is not None and before.session == made.session:
+            after, index = before.source_sequence, before.message_index
+        elif before is None and self._beginnings[key[0], key[1]].is_first:
+            after, index = 0, -1
+        else:
+            return
+        between = range(after + 1, made.source_sequence)
+        skipped = [each for sequence in between for each in log.made[made.session, sequence]]
+        skipped += log.made[made.session, after][index + 1 :] if between and after else []
+        self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a word")
+
+
+class TermChecker(FeedChecker):
+    """Remembers who was active when, and what each adapter has heard."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant)
+        self._actives: dict[int, tuple[str, int]] = {}
+        self._heard: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
+        if change.role != "active":
+            return
+        who = (adapter.name, adapter.incarnation)
+        before = self._actives.setdefault(change.term, who)
+        self.require(before == who, f"{who} is active in term {Term.of(change.term)}, and so was {before}")
+
+    def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
+        for _, origin, _ in messages:
+            if origin.flags & OriginFlag.SYNCHRONISED:
+                self.require(
+                    adapter.persisted >= origin.term,
+                    f"{adapter.name} sends in term {Term.of(origin.term)}, its disk has {Term.of(adapter.persisted)}",
+                )
+
+    def heard(self, adapter: "AdapterNode", message: SyncMessage) -> None:
+        term = getattr(message, "term", 0)
+        who = (adapter.name, adapter.incarnation)
+        if term > self._heard.get(who, (0, 0))[0]:
+            self._heard[who] = (term, self.plant.world.now_ns())
+
+    def step(self) -> None:
+        now_ns = self.plant.world.now_ns()
+        for adapter in self.plant.adapters:
+            process = adapter.process()
+            term, heard_ns = self._heard.get((adapter.name, adapter.incarnation), (0, 0))
+            if process is None:
+                continue
+            synchroniser = process.feed.synchroniser
+            since_ns = now_ns - max(heard_ns, adapter.stalled_until_ns)
+            is_old = synchroniser.role == "active" and synchroniser.term < term and since_ns > STEP_DOWN_NS_MAX
+            self.require(not is_old, f"{adapter.name} heard of {Term.of(term)} and is active in {synchroniser.term}")
+
+
+class PromotionChecker(FeedChecker):
+    """Compares the state of whoever takes over seamlessly with that of a converter that missed nothing."""
+
+    def __init__(self, plant: "FeedPlant", numbers: NumberChecker) -> None:
+        super().__init__(plant)
+        self._numbers = numbers
+
+    def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
+        is_seamless = change.role == "active" and Term.of(change.term).takeover > 0
+        process = adapter.process()
+        if not is_seamless or process is None:
+            return
+        for stream_id, converter in process.feed.converters.items():
+            if not self._numbers.is_whole(stream_id, change.term):
+                continue
+            position = (adapter.sessions.get(stream_id, ""), converter.next_source_sequence)
+            digest = self.plant.exchange.logs[stream_id].digests.get(position)
+            is_equal = digest is None or digest == converter.state.digest
+            self.require(is_equal, f"{adapter.name} takes over {stream_id} at {position} with another state")
+
+
+class _Story(msgspec.Struct):
+    lineage: int
+    number: int
+    position: tuple[int, int, int]
+    """Which session, source sequence, index."""
+
+
+class StoryChecker(FeedChecker):
+    """Remembers how far each subscriber is."""
+
+    def __init__(self, plant: "FeedPlant", numbers: NumberChecker) -> None:
+        super().__init__(plant)
+        self._numbers = numbers
+        self._stories: dict[tuple[Viewer, int], _Story] = {}
+        self.count = 0
+
+    def position(self, viewer: Viewer, stream_id: int) -> tuple[int, int, int] | None:
+        story = self._stories.get((viewer, stream_id))
+        return story.position if story else None
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        topic, origin, payload = message
+        made = self._numbers.content(origin.stream_id, origin.term, origin.message_sequence)
+        is_known = made is not None and (made.topic, made.payload) == (topic, payload)
+        self.require(is_known, f"{viewer} got what nobody sent: {message}, {made}")
+        assert made is not None
+        sessions = self.plant.exchange.logs[origin.stream_id].sessions
+        position = (sessions.index(made.session), made.source_sequence, made.message_index)
+        key = (viewer, origin.stream_id)
+        story = self._stories.get(key)
+        if story is None or not story.lineage:
+            after = story.position if story else (-1, 0, 0)
+            self.require(position > after, f"{viewer} steps back from {after} to {made}")
+        else:
+            self.require(position > story.position, f"{viewer} steps back from {story} to {made}")
+            is_next = (lineage(origin.term), origin.message_sequence) == (story.lineage, story.number + 1)
+            self.require(is_next, f"{viewer} was told nothing of what is between {story} and {origin}")
+        self._stories[key] = _Story(lineage(origin.term), origin.message_sequence, position)
+        self.count += 1
+
+    def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
+        story = self._stories.get((viewer, what.stream_id))
+        if story is None:
+            return
+        if isinstance(what, Discontinuity):
+            story.lineage = 0  # whatever follows, it was announced
+        elif story.lineage:
+            is_next = (lineage(what.term), what.first) == (story.lineage, story.number + 1)
+            self.require(is_next, f"{viewer} is told of a gap elsewhere: {what}, {story}")
+            story.number = what.last
+
+
+class SessionChecker(FeedChecker):
+    """No message of a session comes before its begin was told, or after its end."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant)
+        self._running: dict[tuple[Viewer, int], SessionEvent] = {}
+        self.ends = 0
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        key = viewer, event.stream_id
+        known = self._running.get(key)
+        if event.kind == "end":
+            is_running = known is None or (known.kind != "end" and known.tag == event.tag)
+            self.require(is_running, f"{viewer} is told of the end of {event} after {known}")
+            self.ends += 1
+        else:
+            self.require(known is None or known.tag != event.tag, f"{viewer} is told twice of {event}")
+        self._running[key] = event
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        origin = message[1]
+        known = self._running.get((viewer, origin.stream_id))
+        is_of_it = known is not None and known.kind != "end" and known.tag == origin.flags >> SESSION_TAG_SHIFT
+        self.require(is_of_it, f"{viewer} gets {message} in the session {known}")
+
+
+class LosslessChecker(FeedChecker):
+    """Nothing may be missing."""
+
+    def __init__(self, plant: "FeedPlant") -> None:
+        super().__init__(plant)
+        self._got: dict[tuple[Viewer, int], int] = {}
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        key = (viewer, message[1].stream_id)
+        self._got[key] = self._got.get(key, 0) + 1
+
+    def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
+        is_planned = isinstance(what, Discontinuity) and what.reason in ("start", "session")
+        self.require(is_planned, f"{viewer} misses something without need: {what}")
+
+    def finish(self) -> None:
+        for subscriber in self.plant.subscribers:
+            for stream_id, log in self.plant.exchange.logs.items():
+                count = sum(len(made) for made in log.made.values())
+                got = self._got.get((subscriber.viewer(), stream_id), 0)
+                self.require(got == count, f"{subscriber.name} got {got} of {count} messages of {stream_id}")
+
+
+class LivenessChecker(FeedChecker):
+    """Looks at everybody at the end."""
+
+    def __init__(self, plant: "FeedPlant", numbers: NumberChecker, stories: StoryChecker) -> None:
+        super().__init__(plant)
+        self._numbers = numbers
+        self._stories = stories
+
+    def finish(self) -> None:
+        states = []
+        for adapter in self.plant.adapters:
+            process = adapter.process()
+            assert process is not None
+            state = process.feed.synchroniser.state(self.plant.world.now_ns())
+            states.append(state)
+            self.require(state.is_synchronised, f"{adapter.name} is not synchronised: {state}")
+            for stream_id, converter in process.feed.converters.items():
+                end = self.plant.exchange.logs[stream_id].next_sequence
+                at = converter.next_source_sequence
+                self.require(at == end, f"{adapter.name} is at {at} of {end} in {stream_id}")
+        self.require(sum(state.is_active for state in states) == 1, f"there is not one active adapter: {states}")
+        for subscriber in self.plant.subscribers:
+            for stream_id, log in self.plant.exchange.logs.items():
+                got = self._stories.position(subscriber.viewer(), stream_id)
+                newest = self._numbers.newest(stream_id)
+                assert newest is not None
+                end_position = (log.sessions.index(newest.session), newest.source_sequence, newest.message_index)
+                is_there = got is not None and got >= end_position
+                self.require(is_there, f"{subscriber.name} is at {got} of {end_position} in {stream_id}")

@@ -1,0 +1,259 @@
+"""A feed with its exchange, adapters and subscribers drawn from a seed, the faults that hit it, and the verdict."""
+
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.ids import parse_group
+from penstock.feed.config import LineConfig, SynchroniserConfig
+from penstock.feed.events import Promote, ReturnToService, RoleChanged
+from penstock.feed.sync.messages import SyncMessage
+from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig, SessionEvent
+from penstock.sim.disk import DiskFaults
+from penstock.sim.feed.checkers import (
+    FeedChecker,
+    LivenessChecker,
+    LosslessChecker,
+    NumberChecker,
+    PromotionChecker,
+    SessionChecker,
+    StoryChecker,
+    TermChecker,
+)
+from penstock.sim.feed.exchange import Exchange, LineFaults, Market
+from penstock.sim.feed.faults import FeedFaultSchedule
+from penstock.sim.feed.market import ItchMarket
+from penstock.sim.feed.nodes import AdapterNode, SubscriberNode
+from penstock.sim.feed.packables import ApplicationMessage
+from penstock.sim.feed.peers import PeerLinks
+from penstock.sim.judge import run_and_judge, work
+from penstock.sim.listening import Viewer
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+STEP_NS = 20 * NS_PER_MS
+SETTLE_NS = 300 * NS_PER_MS
+
+
+class FeedPlantOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    adapters: int = 3
+    subscribers: int = 2
+    streams: int = 1
+    messages_per_s: int = 400
+    sync: SynchroniserConfig = SynchroniserConfig()
+    line: LineConfig = LineConfig()
+    lines: LineFaults = msgspec.field(default_factory=LineFaults)
+    publisher: PublisherConfig = PublisherConfig(keep_alive_ms=100)
+    receiver: ReceiverConfig = ReceiverConfig(publisher_expiry_ms=500, nack_retry_ms=3)
+    merger: MergerConfig = MergerConfig(wait_ms=300)
+    link: LinkFaults = msgspec.field(default_factory=LinkFaults)
+    disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
+    sessions: bool = False
+    """Whether new sessions begin in the middle of the run."""
+    fault_interval_ms: int = 0
+    """Mean time between faults; 0 for none."""
+    is_mild: bool = True
+    """Whether the only fault is the death of an active adapter while all others are synchronised."""
+
+    @staticmethod
+    def draw(randomness: SeededRandomness) -> "FeedPlantOptions":
+        """The options of a seed: mild to merciless."""
+        pick = randomness
+        is_mild = pick.chance(0.3)
+        return FeedPlantOptions(
+            adapters=pick.between(2, 4),
+            subscribers=pick.between(1, 2),
+            streams=pick.choose([1, 1, 2]),
+            messages_per_s=pick.choose([50, 150, 400]),
+            sync=SynchroniserConfig(
+                state_interval_ms=pick.choose([15, 40]),
+                checkpoint_interval=pick.choose([8, 32, 1_024]),
+                checkpoints_max=pick.choose([2, 64]),
+                active_lost_ms=100,
+                claim_ms=10,
+                startup_ms=100,
+                handover_ms=30,
+                without_synchronised="promote" if is_mild else pick.choose(["promote", "promote", "wait"]),
+                pause_ms=pick.choose([1, 5]),
+                pause_every=pick.choose([1, 3]),
+                unsynchronised_max=pick.choose([4, 16]),
+                offline=pick.choose(["lowest", "lower-than-any"]),
+                held_messages_max=100_000 if is_mild else pick.choose([5, 100_000]),
+                image_chunk_size=pick.choose([256, 4_096, 65_536]),
+                image_bytes_per_s=pick.choose([2_000_000, 50_000_000]),
+                image_timeout_ms=100,
+            ),
+            line=LineConfig(
+                join=pick.choose(["live", "start"]),
+                gap_wait_us=1_000,
+                request_retry_ms=5,
+                request_attempts_max=6 if is_mild else pick.choose([0, 2, 6]),
+                jump_wait_ms=50,
+            ),
+            lines=LineFaults(loss=pick.choose([0.0, 0.02] if is_mild else [0.0, 0.02, 0.2])),
+            link=LinkFaults(
+                loss=pick.choose([0.0, 0.02] if is_mild else [0.0, 0.02, 0.1]),
+                reorder=pick.choose([0.0, 0.05]),
+                reorder_delay_ns=1_000_000,
+            ),
+            disk=DiskFaults() if is_mild else DiskFaults(fsync_failure=pick.choose([0.0, 0.3])),
+            sessions=pick.chance(0.3),
+            fault_interval_ms=400 if is_mild else pick.choose([80, 250]),
+            is_mild=is_mild,
+        )
+
+
+class FeedSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    source_messages: int
+    messages_published: int
+    messages_delivered: int
+    takeovers: int
+    discontinuities: int
+    gaps_reported: int
+    crashes: int
+    is_mild: bool
+
+
+class FeedPlant:
+    """Exchange, adapters and subscribers on faulty networks, with checkers around them."""
+
+    def __init__(self, world: World, options: FeedPlantOptions, market: Market | None = None) -> None:
+        self.world = world
+        self.options = options
+        self.market = market or ItchMarket(world.seed)
+        self.stream_ids = list(range(1, options.streams + 1))
+        self.groups = [parse_group(f"239.8.0.{n + 1}") for n in range(options.adapters)]
+        self.network = Network(world, options.link)
+        self.adapters = [AdapterNode(self, n) for n in range(options.adapters)]
+        self.subscribers = [SubscriberNode(self, n + 1) for n in range(options.subscribers)]
+        self.peers = PeerLinks(world, [*self.adapters], self._heard)
+        self.exchange = Exchange(self)
+        self.faults = FeedFaultSchedule(self)
+        numbers = NumberChecker(self)
+        self.stories = StoryChecker(self, numbers)
+        self.checkers: list[FeedChecker] = [
+            numbers,
+            TermChecker(self),
+            PromotionChecker(self, numbers),
+            self.stories,
+            SessionChecker(self),
+            LivenessChecker(self, numbers, self.stories),
+        ]
+        if options.is_mild:
+            self.checkers.append(LosslessChecker(self))
+        self._counts = {"takeover": 0, "discontinuity": 0, "gap": 0}
+
+    # What nodes report
+
+    def published(self, adapter: AdapterNode, session: str, messages: Sequence[ApplicationMessage]) -> None:
+        for checker in self.checkers:
+            checker.published(adapter, session, messages)
+
+    def role_changed(self, adapter: AdapterNode, change: RoleChanged) -> None:
+        self._counts["takeover"] += change.role == "active"
+        for checker in self.checkers:
+            checker.role_changed(adapter, change)
+
+    def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
+        for checker in self.checkers:
+            checker.delivered(viewer, message)
+
+    def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
+        self._counts["gap" if isinstance(what, MergeGap) else "discontinuity"] += 1
+        for checker in self.checkers:
+            checker.told(viewer, what)
+
+    def session(self, viewer: Viewer, event: SessionEvent) -> None:
+        for checker in self.checkers:
+            checker.session(viewer, event)
+
+    def _heard(self, index: int, message: SyncMessage) -> None:
+        for checker in self.checkers:
+            checker.heard(self.adapters[index], message)
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        for subscriber in self.subscribers:
+            subscriber.start()
+        for adapter in self.adapters:
+            adapter.start()
+        self.exchange.open()
+        self.run(2 * self.options.sync.startup_ms * NS_PER_MS)
+        self.exchange.start()
+        self.faults.start()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step()
+
+    def finish(self) -> None:
+        """End the faults, let an operator help where that is the policy, work on, let it settle, and judge."""
+        self.faults.stop()
+        self.run(SETTLE_NS)
+        for adapter in self.adapters:
+            adapter.handle(ReturnToService())
+        if not any(self._is_active(adapter) for adapter in self.adapters):
+            self.adapters[-1].handle(Promote())
+        self.run(SETTLE_NS)
+        self.exchange.rest()
+        self.run(2 * SETTLE_NS)
+        for checker in self.checkers:
+            checker.finish()
+
+    def _is_active(self, adapter: AdapterNode) -> bool:
+        process = adapter.process()
+        return process is not None and process.feed.synchroniser.role == "active"
+
+    def is_well(self) -> bool:
+        """Whether one adapter is active and all others are synchronised with it."""
+        processes = [adapter.process() for adapter in self.adapters]
+        states = [each.feed.synchroniser.state(self.world.now_ns()) for each in processes if each is not None]
+        is_one = sum(state.is_active for state in states) == 1
+        return len(states) == len(self.adapters) and is_one and all(state.is_synchronised for state in states)
+
+    def summary(self) -> FeedSummary:
+        return FeedSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            source_messages=sum(len(log.made) for log in self.exchange.logs.values()),
+            messages_published=sum(adapter.counters["messages_published"] for adapter in self.adapters),
+            messages_delivered=self.stories.count,
+            takeovers=self._counts["takeover"],
+            discontinuities=self._counts["discontinuity"],
+            gaps_reported=self._counts["gap"],
+            crashes=self.faults.crashes,
+            is_mild=self.options.is_mild,
+        )
+
+
+def run_feed_seed(
+    seed: int,
+    *,
+    seconds: float = 10.0,
+    trace: TextIO | None = None,
+    progress: Callable[[float], None] | None = None,
+    market: Market | None = None,
+) -> FeedSummary:
+    """Run the plant of one seed for `seconds` of virtual time and judge it."""
+    world = World(seed, trace)
+    plant = FeedPlant(world, FeedPlantOptions.draw(world.randomness.fork("options")), market)
+    run_and_judge(world, plant, seconds, progress, scenario="feed")
+    return plant.summary()

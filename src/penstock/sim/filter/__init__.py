@@ -1,0 +1,1 @@
+"""Publishers, filter modules and their applications. Read plant.py first."""

@@ -1,0 +1,1 @@
+"""A journal on a disk that fails. Read plant.py first."""

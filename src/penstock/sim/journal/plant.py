@@ -1,0 +1,272 @@
+"""A journal on a disk that fails: a writer with a workload, a reader that follows it, and the verdict.
+
+What is promised, whatever happens to the machine, the process and the disk:
+
+- what was acknowledged, or shown to a reader, is there after every crash: in order, unchanged, once;
+- there is no record that nobody appended, and none comes back that was given up;
+- when the disk is well again, everything appended is acknowledged.
+"""
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import JournalGoneError, SimulationError
+from penstock.journal.config import FollowConfig, JournalConfig
+from penstock.journal.reader import JournalReader
+from penstock.sim.disk import DiskFaults
+from penstock.sim.journal.node import RESTART_DELAY_NS_MAX, JournalNode
+from penstock.sim.judge import SeedRun
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+SETTLING_NS = 2 * NS_PER_SECOND
+
+
+class JournalOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    payload_size_max: int = 300
+    journal: JournalConfig = JournalConfig(segment_bytes=8_192)
+    disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
+    fault_interval_ms: int = 300
+    """Mean time between crashes, kills, stalls and full disks."""
+
+    @staticmethod
+    def draw(pick: SeededRandomness) -> "JournalOptions":
+        return JournalOptions(
+            payload_size_max=pick.choose([1, 100, 2_000]),
+            journal=JournalConfig(
+                segment_bytes=pick.choose([4_096, 16_384, 1_048_576]),
+                linger_us=pick.choose([0, 1_000, 20_000]),
+                gather_bytes_max=pick.choose([4_096, 65_536]),
+                retention_bytes=pick.choose([0, 0, 40_000]),
+                retention_seconds=pick.choose([0, 0, 1]),
+                retry_ms=pick.choose([10, 200]),
+                failures_max=pick.choose([1, 3]),
+            ),
+            disk=DiskFaults(
+                fsync_failure=pick.choose([0.0, 0.02, 0.3]),
+                write_failure=pick.choose([0.0, 0.05]),
+                slow_fsync=pick.choose([0.0, 0.05]),
+                slow_fsync_delay_ns=100 * NS_PER_MS,
+                torn_write=pick.choose([0.5, 1.0]),
+            ),
+            fault_interval_ms=pick.choose([100, 400]),
+        )
+
+
+class JournalSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    records_appended: int
+    records_acknowledged: int
+    records_brought_alone: int
+    records_read: int
+    crashes: int
+    kills: int
+    full_disks: int
+    syncs_failed: int
+    writes_torn: int
+    segments_created: int
+    segments_removed: int
+
+
+class JournalChecker:
+    """Knows what was appended, acknowledged and shown, and compares it with what is there."""
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.shown = 0
+        self.durable = 0
+        self._contents: dict[int, tuple[int, bytes]] = {}
+        """The record of each number that may be in the journal."""
+        self._owed: dict[int, tuple[int, bytes]] = {}
+        """Those that were acknowledged, or shown: they must be."""
+
+    def append(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
+        self._require(sequence not in self._contents, f"{sequence} was given to two records")
+        self._contents[sequence] = (timestamp_ns, payload)
+        self.appended += 1
+
+    def acknowledge(self, through: int) -> None:
+        self._require(through >= self.durable, f"acknowledged {through} after {self.durable}")
+        for sequence in range(self.durable + 1, through + 1):
+            self._require(sequence in self._contents, f"{sequence} was acknowledged, but never appended")
+            self._owed[sequence] = self._contents[sequence]
+        self.durable = through
+
+    def recover(self, last: int) -> None:
+        """The writer goes on after record `last`; what came after it is given up."""
+        self._require(
+            last >= max(self._owed, default=0), f"recovery ends with {last}, {max(self._owed, default=0)} is owed"
+        )
+        self._contents = {sequence: each for sequence, each in self._contents.items() if sequence <= last}
+
+    def show(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
+        content = (timestamp_ns, payload)
+        self._require(self._contents.get(sequence) == content, f"record {sequence} is not what was appended")
+        self._require(self._owed.setdefault(sequence, content) == content, f"record {sequence} has changed")
+        self.shown += 1
+
+    def compare(self, reader: JournalReader, durable: int, *, is_kept: bool) -> None:
+        """Read all that is there, at least up to `durable`; `is_kept` says that retention removes nothing."""
+        expected = 1 if is_kept else reader.first_sequence
+        last = 0
+        for sequence, timestamp_ns, payload in reader.read():
+            self._require(sequence == expected, f"record {sequence} follows {expected - 1}")
+            self.show(sequence, timestamp_ns, payload)
+            expected, last = sequence + 1, sequence
+        self._require(last >= durable, f"records up to {durable} are on the disk, the last is {last}")
+
+    def finish(self) -> None:
+        waiting = max(self._contents, default=0) - self.durable
+        self._require(waiting <= 0, f"{waiting} records are still not acknowledged")
+
+    def _require(self, is_kept: bool, promise: str) -> None:
+        if not is_kept:
+            raise SimulationError(f"JournalChecker: {promise}")
+
+
+class JournalPlant:
+    """One writer, one reader that follows it, and what happens to them."""
+
+    def __init__(self, world: World, options: JournalOptions) -> None:
+        self.world = world
+        self.options = options
+        self.checker = JournalChecker()
+        self.node = JournalNode(self)
+        self.crashes = self.kills = self.full_disks = 0
+        self._randomness = world.randomness.fork("faults")
+        self._is_faulty = True
+        self._reader = self._new_reader()
+
+    # What the node reports
+
+    def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
+        self.checker.append(sequence, timestamp_ns, payload)
+
+    def acknowledged(self, through: int) -> None:
+        self.checker.acknowledge(through)
+
+    def recovered(self, durable: int, last: int) -> None:
+        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
+        self.checker.recover(last)
+        self.checker.compare(self._new_reader(), durable, is_kept=self._is_all_kept())
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        self.node.start()
+        self._wait()
+        self._follow()
+
+    def run(self, duration_ns: int) -> None:
+        self.world.run_until(self.world.now_ns() + duration_ns)
+
+    def finish(self) -> None:
+        """End the faults, let the journal settle, and judge."""
+        self._is_faulty = False
+        self.node.disk.faults = DiskFaults()
+        self._restart()
+        self.world.run_until(self.world.now_ns() + SETTLING_NS)
+        self.node.rest()
+        self.world.run_until(self.world.now_ns() + SETTLING_NS)
+        self.checker.finish()
+        self.kill(is_machine=True)
+        self.world.run_until(self.world.now_ns() + SETTLING_NS)
+        self.checker.compare(self._new_reader(), self.checker.durable, is_kept=self._is_all_kept())
+
+    def summary(self) -> JournalSummary:
+        statistics, counters = self.node.disk.statistics, self.node.counters
+        return JournalSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            records_appended=self.checker.appended,
+            records_acknowledged=self.checker.durable,
+            records_brought_alone=self.node.brought_alone,
+            records_read=self.checker.shown,
+            crashes=self.crashes,
+            kills=self.kills,
+            full_disks=self.full_disks,
+            syncs_failed=statistics.fsyncs_failed,
+            writes_torn=statistics.writes_torn,
+            segments_created=counters["segments_created"],
+            segments_removed=counters["segments_removed"],
+        )
+
+    def kill(self, *, is_machine: bool) -> None:
+        """End the process, or the machine with it; then start again."""
+        if not self.node.is_up:
+            return
+        self.node.crash()
+        if is_machine:
+            self.node.disk.crash()
+            self.node.boots += 1
+            self._reader = self._new_reader()
+            self.crashes += 1
+        else:
+            self.kills += 1
+        self.world.after(self._randomness.below(RESTART_DELAY_NS_MAX), self._restart)
+
+    def _restart(self) -> None:
+        if not self.node.is_up:
+            self.node.start()
+
+    def _is_all_kept(self) -> bool:
+        return not self.options.journal.retention_bytes and not self.options.journal.retention_seconds
+
+    def _new_reader(self) -> JournalReader:
+        return JournalReader(self.node.source, self.node.boot_id(), FollowConfig(chunk_bytes=4_096), "simulated")
+
+    # What happens meanwhile
+
+    def _follow(self) -> None:
+        """The reader looks now and then, also while there is no writer."""
+        self.world.after(self._randomness.below(50 * NS_PER_MS), self._follow)
+        try:
+            for sequence, timestamp_ns, payload in self._reader.read_batch(rows_max=self._randomness.between(1, 50)):
+                self.checker.show(sequence, timestamp_ns, payload)
+        except JournalGoneError as error:
+            if self._is_all_kept():
+                raise
+            self._reader.seek(error.first_sequence)
+
+    def _wait(self) -> None:
+        mean_ns = self.options.fault_interval_ms * NS_PER_MS
+        self.world.after(self._randomness.below(2 * mean_ns), self._strike)
+
+    def _strike(self) -> None:
+        if not self._is_faulty:
+            return
+        match self._randomness.below(4):
+            case 0:
+                self.kill(is_machine=True)
+            case 1:
+                self.kill(is_machine=False)
+            case 2:
+                self.node.stall(self._randomness.below(NS_PER_SECOND))
+            case _:
+                self._fill_disk()
+        self._wait()
+
+    def _fill_disk(self) -> None:
+        self.full_disks += 1
+        faults = self.node.disk.faults
+        faults.size_max = self.node.disk.size() + self._randomness.below(2_000)
+
+        def make_room() -> None:
+            faults.size_max = DiskFaults().size_max
+
+        self.world.after(self._randomness.below(2 * NS_PER_SECOND), make_room)
+
+
+run_journal_seed = SeedRun(
+    "journal", lambda world: JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
+)

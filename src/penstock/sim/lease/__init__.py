@@ -1,0 +1,1 @@
+"""Two routers and a witness that vote for a lease, on clocks that differ. Read plant.py first."""

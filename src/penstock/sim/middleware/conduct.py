@@ -1,0 +1,164 @@
+"""Observers of how nodes behave on the way.
+
+BoundsChecker        buffers stay within their limits
+LosslessChecker      where the network is mild and buffers are large, everything is repaired
+PaceChecker          nobody asks for the same packet again before the answer could have come
+PunctualityChecker   messages leave in time, and no stream in use is silent for longer than it may be
+CollisionChecker     nobody reports two publishers with one id where there are none
+SourceChecker        a stranger that sends recorded packets again does not stay the source of a stream
+RequestChecker       with keys, every request is answered once at most
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.middleware import (
+    Collision,
+    LossReceipt,
+    Multicast,
+    OutgoingMessage,
+    ReceiverConfig,
+    StreamKey,
+    Unicast,
+)
+from penstock.middleware.events import ReceiverInstruction
+from penstock.sim.listening import Viewer
+from penstock.sim.middleware.checkers import MESSAGE_CAUSES, Checker
+from penstock.sim.middleware.stranger import ADDRESS as STRANGER
+from penstock.wire import MessageFlag, decode
+from penstock.wire._authentication import strip_trailer
+
+if TYPE_CHECKING:
+    from penstock.sim.middleware.plant import MiddlewarePlant
+
+STEP_NS = 100 * NS_PER_MS
+"""How often step() is called."""
+
+
+class BoundsChecker(Checker):
+    """Looks at the sizes of buffers while the run goes on."""
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        publishing, receiving = plant.options.publisher, plant.options.receiver
+        for publisher in plant.publishers:
+            for kept in publisher.kept():
+                is_bounded = (
+                    len(kept) <= publishing.retransmission_packets_max
+                    and kept.bytes_kept <= publishing.retransmission_bytes_max
+                )
+                self.require(is_bounded, f"{publisher.name} keeps {len(kept)} packets, {kept.bytes_kept} bytes")
+        for receiver in plant.receivers:
+            for stream in receiver.streams():
+                is_bounded = (
+                    stream.window_packets <= receiving.window_packets_max
+                    and stream.window_bytes <= receiving.window_bytes_max
+                )
+                self.require(
+                    is_bounded, f"{receiver.name} holds {stream.window_packets} packets, {stream.window_bytes} bytes"
+                )
+
+
+class LosslessChecker(Checker):
+    """No receipt for lost packets is acceptable."""
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
+        if isinstance(instruction, LossReceipt):
+            self.require(instruction.cause in MESSAGE_CAUSES, f"{viewer} gave up without need: {instruction}")
+
+
+class PaceChecker(Checker):
+    """Remembers when each receiver asked for each packet."""
+
+    def __init__(self, receiving: ReceiverConfig) -> None:
+        # what would be due in a moment goes along with an earlier request
+        self._pause_ns = receiving.nack_retry_ms * NS_PER_MS - receiving.nack_delay_us * 1_000
+        self._asked_ns: dict[tuple[Viewer, int, int, int, int], int] = {}
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
+        if not isinstance(instruction, Multicast | Unicast):
+            return
+        request = decode(strip_trailer(instruction.data))
+        for first, last in request.ranges:
+            for sequence in range(first, last + 1):
+                key = (viewer, request.publisher_id, request.group, request.epoch, sequence)
+                pause_ns = now_ns - self._asked_ns.get(key, -NS_PER_SECOND)
+                self.require(pause_ns >= self._pause_ns, f"{viewer} asks for {sequence} again after {pause_ns} ns")
+                self._asked_ns[key] = now_ns
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        horizon_ns = plant.world.now_ns() - self._pause_ns
+        self._asked_ns = {key: asked_ns for key, asked_ns in self._asked_ns.items() if asked_ns > horizon_ns}
+
+
+class PunctualityChecker(Checker):
+    """Remembers when messages were published and packets sent."""
+
+    def __init__(self) -> None:
+        self._unsent_ns: dict[tuple[StreamKey, int], list[int]] = defaultdict(list)
+        self._sent_ns: dict[tuple[StreamKey, int], int] = {}
+
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
+        self._unsent_ns[key, epoch].append(now_ns)
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes, now_ns: int) -> None:
+        self._sent_ns[key, epoch] = now_ns
+        complete = sum(not message.flags & MessageFlag.MORE for message in decode(data))
+        del self._unsent_ns[key, epoch][:complete]
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        now_ns = plant.world.now_ns()
+        silence_max_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + STEP_NS
+        wait_max_ns = plant.options.publisher.flush_deadline_us * 1_000 + STEP_NS
+        for publisher in plant.publishers:
+            epoch = publisher.epoch()
+            if epoch is None or publisher.farewells or now_ns - publisher.stalled_until_ns < silence_max_ns:
+                continue
+            for group in plant.groups:
+                stream = (StreamKey(publisher.publisher_id, group), epoch)
+                silence_ns = now_ns - self._sent_ns.get(stream, now_ns)
+                self.require(silence_ns <= silence_max_ns, f"{publisher.name} was silent for {silence_ns} ns")
+                wait_ns = now_ns - min(self._unsent_ns[stream], default=now_ns)
+                self.require(wait_ns <= wait_max_ns, f"{publisher.name} let a message wait for {wait_ns} ns")
+
+
+class CollisionChecker(Checker):
+    """Publishers of the plant have ids of their own; only a stranger may be reported."""
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
+        if isinstance(instruction, Collision):
+            is_true = STRANGER in (instruction.owner, instruction.intruder)
+            self.require(is_true, f"{viewer} sees ghosts: {instruction}")
+
+
+class SourceChecker(Checker):
+    """Remembers since when the stranger's address has been the source of a stream. On a healthy network the next packet
+    of the publisher, a keep-alive at the latest, makes the publisher the source again."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        now_ns = plant.world.now_ns()
+        epochs = {publisher.publisher_id: publisher.epoch() for publisher in plant.publishers}
+        found = {
+            (receiver.viewer(), stream.key)
+            for receiver in plant.receivers
+            for stream in receiver.streams()
+            if stream.source == STRANGER and plant.is_healed and stream.epoch == epochs.get(stream.key.publisher_id)
+        }
+        self._since_ns = {each: self._since_ns.get(each, now_ns) for each in found}
+        limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + NS_PER_SECOND
+        for (viewer, key), since_ns in self._since_ns.items():
+            self.require(now_ns - since_ns <= limit_ns, f"{viewer} takes the stranger for the source of {key}")
+
+
+class RequestChecker(Checker):
+    """Compares the requests that publishers answered with those that receivers sent: neither forged requests, nor
+    recorded requests, nor copies that the network made, are answered."""
+
+    def step(self, plant: "MiddlewarePlant") -> None:
+        if plant.stranger is not None:
+            answered = sum(publisher.counters["nacks_received"] for publisher in plant.publishers)
+            sent = sum(receiver.counters["nacks_sent"] for receiver in plant.receivers)
+            self.require(answered <= sent, f"{answered} requests were answered, but only {sent} were sent")

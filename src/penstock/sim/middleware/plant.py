@@ -1,0 +1,226 @@
+"""A plant of publishers and receivers drawn from a seed, the faults that hit it, and the verdict."""
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.ids import parse_group
+from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware.events import ReceiverInstruction
+from penstock.sim.disk import DiskFaults
+from penstock.sim.judge import SeedRun, work
+from penstock.sim.listening import Viewer
+from penstock.sim.middleware.checkers import Checker, CompletenessChecker, ContentChecker, StoryChecker
+from penstock.sim.middleware.conduct import (
+    STEP_NS,
+    BoundsChecker,
+    CollisionChecker,
+    LosslessChecker,
+    PaceChecker,
+    PunctualityChecker,
+    RequestChecker,
+    SourceChecker,
+)
+from penstock.sim.middleware.faults import FaultSchedule
+from penstock.sim.middleware.nodes import PublisherNode, ReceiverNode
+from penstock.sim.middleware.stranger import Stranger
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.node import Node
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.world import World
+
+
+class PlantOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    publishers: int = 2
+    receivers: int = 3
+    groups: int = 2
+    messages_per_s: int = 200
+    message_size_max: int = 200
+    large_messages: float = 0.0
+    publisher: PublisherConfig = PublisherConfig()
+    receiver: ReceiverConfig = ReceiverConfig()
+    link: LinkFaults = msgspec.field(default_factory=LinkFaults)
+    disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
+    fault_interval_ms: int = 0
+    """Mean time between crashes, stalls, cuts and storms; 0 for none."""
+    is_authentic: bool = False
+    """True if publishers and receivers have keys; a stranger without a key then forges packets and sends recorded ones
+    again."""
+
+    def is_mild(self) -> bool:
+        """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
+        return (
+            self.fault_interval_ms == 0
+            and self.link.loss + self.link.corrupt <= 0.11
+            and self.publisher.retransmission_packets_max >= 4_096
+            and self.receiver.window_packets_max >= 4_096
+            and self.receiver.nack_attempts_max >= 12
+        )
+
+    @staticmethod
+    def draw(randomness: SeededRandomness) -> "PlantOptions":
+        """The options of a seed: mild to merciless."""
+        pick = randomness
+        is_mild = pick.chance(0.25)  # so mild that everything must be repaired
+        is_small = not is_mild and pick.chance(0.5)  # buffers so small that repairs come too late
+        by_multicast = pick.chance(0.5)
+        return PlantOptions(
+            publishers=pick.between(1, 3),
+            receivers=pick.between(1, 4),
+            groups=pick.between(1, 2),
+            messages_per_s=pick.choose([20, 100, 400]),
+            message_size_max=pick.choose([32, 200, 1_000]),
+            large_messages=pick.choose([0.0, 0.02, 0.1]),
+            publisher=PublisherConfig(
+                packet_size_max=pick.choose([384, 1_472]),
+                flush_deadline_us=pick.choose([0, 0, 2_000]),
+                keep_alive_ms=pick.choose([100, 1_000]),
+                keep_alive_packets=pick.choose([3, 1_000]),
+                retransmission_packets_max=16 if is_small else 4_096,
+                repair="multicast" if by_multicast else "unicast",
+            ),
+            receiver=ReceiverConfig(
+                join=pick.choose(["live", "start"]),
+                nack="multicast" if by_multicast else "unicast",
+                nack_attempts_max=12 if is_mild else pick.choose([3, 12]),
+                window_packets_max=32 if is_small else 4_096,
+                window_bytes_max=8_192 if is_small else 16_777_216,
+            ),
+            link=LinkFaults(
+                loss=pick.choose([0.01, 0.1] if is_mild else [0.0, 0.01, 0.1, 0.3]),
+                duplicate=pick.choose([0.0, 0.02, 0.2]),
+                corrupt=pick.choose([0.0, 0.01] if is_mild else [0.0, 0.01, 0.05]),
+                reorder=pick.choose([0.0, 0.05, 0.3]),
+                delay_max_ns=pick.choose([200_000, 5_000_000]),
+                reorder_delay_ns=pick.choose([1_000_000, 50_000_000]),
+            ),
+            disk=DiskFaults(fsync_failure=pick.choose([0.0, 0.3]), slow_fsync=pick.choose([0.0, 0.2])),
+            fault_interval_ms=0 if is_mild else pick.choose([0, 500, 3_000]),
+            is_authentic=pick.chance(0.4),
+        )
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    messages_published: int
+    messages_delivered: int
+    packets_sent: int
+    datagrams_lost: int
+    nacks_sent: int
+    repairs_sent: int
+    packets_reported_lost: int
+    crashes: int
+    packets_forged: int
+    packets_resent: int
+
+
+class MiddlewarePlant:
+    """Publishers and receivers on a faulty network, with checkers around them."""
+
+    def __init__(self, world: World, options: PlantOptions) -> None:
+        self.world = world
+        self.options = options
+        self.network = Network(world, options.link)
+        self.groups = [parse_group(f"239.7.0.{n + 1}") for n in range(options.groups)]
+        self.publishers = [PublisherNode(self, n + 1) for n in range(options.publishers)]
+        self.receivers = [ReceiverNode(self, n + 1) for n in range(options.receivers)]
+        self.nodes: list[Node] = [*self.receivers, *self.publishers]
+        self.stranger = Stranger(self) if options.is_authentic else None
+        self.faults = FaultSchedule(self)
+        self.is_healed = False  # faults have ended
+        stories = StoryChecker(joins_at_start=options.receiver.join == "start")
+        self.contents = ContentChecker()
+        self.checkers: list[Checker] = [
+            stories,
+            self.contents,
+            CompletenessChecker(stories, self.contents),
+            BoundsChecker(),
+            PaceChecker(options.receiver),
+            PunctualityChecker(),
+            CollisionChecker(),
+            SourceChecker(),
+            RequestChecker(),
+        ]
+        if options.is_mild():
+            self.checkers.append(LosslessChecker())
+
+    # What nodes report
+
+    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None:
+        for checker in self.checkers:
+            checker.published(key, epoch, message, self.world.now_ns())
+
+    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
+        for checker in self.checkers:
+            checker.sent(key, epoch, data, self.world.now_ns())
+
+    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
+        for checker in self.checkers:
+            checker.said(viewer, instruction, self.world.now_ns())
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        for node in self.nodes:
+            node.start()
+        self.faults.start()
+        if self.stranger is not None:
+            self.stranger.start()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, STEP_NS, self._look)
+
+    def _look(self) -> None:
+        for checker in self.checkers:
+            checker.step(self)
+
+    def finish(self, *, kills_one: bool = True) -> None:
+        """End the faults, work on for a second, let the plant settle, end the publishers, and judge.
+
+        Of several publishers one is killed, unless told otherwise; the others say goodbye.
+        """
+        self.faults.stop()
+        self.is_healed = True
+        self.run(NS_PER_SECOND)
+        for publisher in self.publishers:
+            publisher.rest()
+        self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
+        for publisher in self.publishers:
+            is_last = publisher is self.publishers[-1] and len(self.publishers) > 1
+            publisher.end(is_killed=kills_one and is_last)
+        self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
+        for checker in self.checkers:
+            checker.finish(self)
+
+    def summary(self) -> Summary:
+        def total(name: str) -> int:
+            return sum(node.counters[name] for node in self.nodes)
+
+        return Summary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            messages_published=total("messages_published"),
+            messages_delivered=self.contents.delivered,
+            packets_sent=total("packets_sent"),
+            datagrams_lost=self.network.statistics.lost + self.network.statistics.cut,
+            nacks_sent=total("nacks_sent"),
+            repairs_sent=total("repairs_sent"),
+            packets_reported_lost=total("packets_lost"),
+            crashes=self.faults.crashes,
+            packets_forged=self.stranger.forged if self.stranger is not None else 0,
+            packets_resent=self.stranger.resent if self.stranger is not None else 0,
+        )
+
+
+run_seed = SeedRun(
+    "middleware", lambda world: MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
+)

@@ -1,0 +1,179 @@
+"""A stranger on the network: a host without a key that forges datagrams, and sends recorded ones again, to disturb
+publishers and receivers."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.errors import PacketError
+from penstock.base.limits import EPOCH_MAX
+from penstock.middleware import Address
+from penstock.sim.log import describe
+from penstock.wire import (
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
+    Packer,
+    Packet,
+    PacketFlag,
+    VouchedPublisher,
+    decode,
+    encode_gone,
+    encode_nack,
+)
+from penstock.wire._authentication import strip_trailer
+
+if TYPE_CHECKING:
+    from penstock.sim.middleware.plant import MiddlewarePlant
+
+KEY = AuthenticationKey(1, b"of the simulator")
+EPOCHS = 100_000
+"""More starts of a publisher than a run has."""
+
+ADDRESS: Address = ("stranger", 6_666)
+FORGERIES_PER_PACKET = 3
+PAUSE_NS = 5 * NS_PER_MS
+RECORDED_MAX = 64
+"""Datagrams recorded at the beginning, and as many of the newest."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A datagram that somebody else sent, to a group or to one address."""
+
+    data: bytes
+    source: Address
+    group: int = 0
+    destination: Address | None = None
+
+
+def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
+    """What nodes of a plant with so many publishers know."""
+    vouched = tuple(VouchedPublisher(number + 1, 1, EPOCHS) for number in range(publishers))
+    return AuthenticationScope("plant", (key,), key.key_id, vouched)
+
+
+class Stranger:
+    """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, or
+    from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet. It also
+    records authentic datagrams, requests included, and sends them again."""
+
+    def __init__(self, plant: "MiddlewarePlant") -> None:
+        self._plant = plant
+        self._randomness = plant.world.randomness.fork("stranger")
+        self._authenticator = Authenticator(
+            [scope(plant.options.publishers, AuthenticationKey(1, b"0123456789abcdef"))]
+        )
+        self._heard: tuple[bytes, Address] | None = None
+        self._oldest: list[Recorded] = []
+        self._newest: deque[Recorded] = deque(maxlen=RECORDED_MAX)
+        self.forged = 0
+        self.resent = 0
+
+    def start(self) -> None:
+        network = self._plant.network
+        network.attach(ADDRESS, self._hear)
+        for group in self._plant.groups:
+            network.join(ADDRESS, group)
+        network.tap(lambda data, source, destination: self._record(Recorded(data, source, destination=destination)))
+        self._wait()
+
+    def _hear(self, data: bytes, source: Address) -> None:
+        if data:
+            self._heard = (data, source)
+        try:
+            packet = decode(strip_trailer(data))
+        except PacketError:  # the network damaged it
+            return
+        self._record(Recorded(data, source, packet.group))
+
+    def _record(self, heard: Recorded) -> None:
+        if heard.source == ADDRESS:
+            return
+        if len(self._oldest) < RECORDED_MAX:
+            self._oldest.append(heard)
+        self._newest.append(heard)
+
+    def _resend(self) -> None:
+        """Send a recorded datagram again: to where it went, or to a receiver; from where it came, or from here."""
+        recorded = self._randomness.choose([*self._oldest, *self._newest])
+        source = recorded.source if self._randomness.chance(0.3) else ADDRESS
+        network = self._plant.network
+        self.resent += 1
+        self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"resends {describe(recorded.data)}")
+        if recorded.destination is not None:
+            network.unicast(source, recorded.destination, recorded.data)
+        elif self._randomness.chance(0.5):
+            network.multicast(source, recorded.group, recorded.data)
+        else:
+            network.unicast(source, self._randomness.choose(self._plant.receivers).address(), recorded.data)
+
+    def _wait(self) -> None:
+        self._plant.world.after(1 + self._randomness.below(2 * PAUSE_NS), self._forge)
+
+    def _forge(self) -> None:
+        self._wait()
+        if self._heard is None:
+            return
+        data, publisher = self._heard
+        try:
+            packet = decode(strip_trailer(data))
+        except PacketError:  # the network damaged it
+            return
+        self._resend()
+        for _ in range(FORGERIES_PER_PACKET):
+            kinds: list[Callable[[Packet], bytes]] = [
+                self._next,
+                self._far,
+                self._goodbye,
+                self._epoch,
+                self._gone,
+                self._nack,
+            ]
+            forged = self._with_trailer(self._randomness.choose(kinds)(packet), data)
+            source = publisher if self._randomness.chance(0.5) else ADDRESS
+            self.forged += 1
+            self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"forges {describe(forged)}")
+            if self._randomness.chance(0.3):
+                self._plant.network.unicast(source, publisher, forged)
+            else:
+                self._plant.network.multicast(source, packet.group, forged)
+
+    def _with_trailer(self, packet: bytes, heard: bytes) -> bytes:
+        match self._randomness.below(3):
+            case 0:
+                return packet
+            case 1:
+                return packet + self._authenticator.trailer(packet)
+            case _:
+                return packet + heard[-24:]
+
+    def _data(self, packet: Packet, sequence: int, *, epoch: int | None = None, flags: int = 0) -> bytes:
+        stream = (packet.publisher_id, packet.group, packet.epoch if epoch is None else epoch)
+        packer = Packer(*stream, first_sequence=min(sequence, 2**64 - 1))
+        if flags & PacketFlag.GOODBYE:
+            return packer.empty(flags)
+        packer.add("md.sim.AAA.trade", b"a message that nobody published")
+        made = packer.flush(flags)
+        assert made is not None
+        return made
+
+    def _next(self, packet: Packet) -> bytes:
+        return self._data(packet, packet.sequence + 1 + self._randomness.below(3))
+
+    def _far(self, packet: Packet) -> bytes:
+        return self._data(packet, self._randomness.choose([2**63, 2**64 - 1, packet.sequence + 5_000]))
+
+    def _goodbye(self, packet: Packet) -> bytes:
+        return self._data(packet, packet.sequence + 1, flags=int(PacketFlag.GOODBYE | PacketFlag.KEEP_ALIVE))
+
+    def _epoch(self, packet: Packet) -> bytes:
+        return self._data(packet, 1, epoch=self._randomness.choose([min(packet.epoch + 1, EPOCH_MAX), EPOCH_MAX]))
+
+    def _gone(self, packet: Packet) -> bytes:
+        return encode_gone(packet.publisher_id, packet.group, packet.epoch, [(1, min(packet.sequence, 2**63) + 10)])
+
+    def _nack(self, packet: Packet) -> bytes:
+        return encode_nack(packet.publisher_id, packet.group, packet.epoch, [(1, max(packet.sequence, 1))])

@@ -1,0 +1,156 @@
+"""What happens to a simulated pair: crashes, power failures, partitions, stalls, and operators who switch."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.assured.core.pair.protocol import SwitchHere
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.sim.replicated.nodes import PairNode
+
+if TYPE_CHECKING:
+    from penstock.sim.replicated.plant import ReplicatedPlant
+
+RESTART_NS_MAX = NS_PER_SECOND
+STALL_NS_MAX = 400 * NS_PER_MS
+SOON_NS_MAX = 100 * NS_PER_MS
+
+
+class ReplicatedFaults:
+    def __init__(self, plant: "ReplicatedPlant") -> None:
+        self._plant = plant
+        self._randomness = plant.world.randomness.fork("faults")
+        self._cut: set[frozenset[str]] = set()
+        self._is_over = False
+
+    def wait(self) -> None:
+        mean_ns = self._plant.options.fault_interval_ms * NS_PER_MS
+        self._plant.world.after(self._randomness.below(2 * mean_ns), self._strike)
+
+    def end(self) -> None:
+        self._is_over = True
+        self._mend()
+
+    def is_cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cut
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        node = self._randomness.choose(self._plant.nodes)
+        router = self._randomness.choose(self._plant.routers)
+        match self._randomness.below(14):
+            case 0 | 1:
+                self._crash(node)
+            case 2:
+                self._partition(node.name)
+            case 3 | 4:
+                self._mend()
+            case 5:
+                node.stall(self._randomness.below(STALL_NS_MAX))
+            case 6:
+                self._plant.count("planned")
+                router.handle(SwitchHere())
+            case 7:
+                self._force(router)
+            case _:
+                self._strike_active()
+        self.wait()
+
+    def _strike_active(self) -> None:
+        """When the other router has everything, and would have to take over; else see to it that it comes to that."""
+        active = next((each for each in self._plant.routers if each.is_in_step()), None)
+        if active is None:
+            self._mend()
+            for node in self._plant.nodes:
+                if not node.is_up:
+                    node.start()
+            return
+        self._randomness.choose([self._fail_power, self._fail_behind, self._isolate])(active)
+
+    # Crashes
+
+    def _crash(self, node: Any, away_ns: int = 0, *, soon: bool = False) -> None:
+        """It is away for at least that long."""
+        if self._is_over or not node.is_up:
+            return
+        self._plant.count("crashes")
+        if isinstance(node, PairNode):
+            node.last_epoch, node.was_degraded = node.epoch(), node.is_degraded()
+        node.crash()
+        self._plant.world.after(
+            away_ns + self._randomness.below(SOON_NS_MAX if soon else RESTART_NS_MAX),
+            lambda: None if node.is_up else node.start(),
+        )
+
+    def _long_ns(self) -> int:
+        """So long that the other router takes over, if it may."""
+        return 2 * self._plant.options.lease_ms * NS_PER_MS
+
+    def _other(self, router: PairNode) -> PairNode:
+        return self._plant.routers[router is self._plant.routers[0]]
+
+    def _fail_power(self, active: PairNode) -> None:
+        """Of both routers at once, while the disk of the one that stands by is slow; the active one comes back late."""
+        other = self._other(active)
+        other.journal.hang(self._randomness.below(SOON_NS_MAX))
+
+        def fail() -> None:
+            self._crash(active, self._long_ns())
+            self._crash(other, soon=True)
+
+        self._plant.world.after(self._randomness.below(SOON_NS_MAX), fail)
+        if not self._plant.options.has_lease:
+            self._plant.world.after(3 * SOON_NS_MAX, lambda: self._force(other))
+
+    def _fail_behind(self, active: PairNode) -> None:
+        """It goes while the other router is slow or not to be reached, and comes back late."""
+        if self._randomness.chance(0.5):
+            self._other(active).stall(self._randomness.below(SOON_NS_MAX))
+        else:
+            self._sever(active.name, self._other(active).name)
+        self._plant.world.after(self._randomness.below(SOON_NS_MAX), lambda: self._crash(active, self._long_ns()))
+        if not self._plant.options.has_lease:
+            self._plant.world.after(2 * SOON_NS_MAX, lambda: self._force(self._other(active)))
+
+    # The network
+
+    def _partition(self, name: str) -> None:
+        self._plant.count("partitions")
+        plant = self._plant
+        names = ["a", "b", "w", *(each.name for each in [*plant.publishers, *plant.consumers])]
+        names.remove(name)
+        for other in names:
+            if self._randomness.chance(0.6):
+                self._sever(name, other)
+
+    def _isolate(self, active: PairNode) -> None:
+        """From the other voters, not from clients: it does not know that it is active no more."""
+        self._plant.count("partitions")
+        for each in self._plant.nodes:
+            if each is not active:
+                self._sever(active.name, each.name)
+
+    def _sever(self, one: str, other: str) -> None:
+        self._cut.add(frozenset((one, other)))
+        self._plant.network.cut(one, other)
+        self._plant.network.cut(other, one)
+
+    def _mend(self) -> None:
+        for pair in self._cut:
+            one, other = pair
+            self._plant.network.mend(one, other)
+            self._plant.network.mend(other, one)
+        self._cut.clear()
+
+    # Operators
+
+    def _force(self, router: PairNode) -> None:
+        """Without a lease nobody forces a router while the other one may be active: that is for operators to know. One
+        that has not everything would give up what was acknowledged."""
+        other = self._other(router)
+        if self._plant.options.has_lease or other.is_up or not router.is_up:
+            return
+        if self._is_over or not router.has_everything(max(1, other.last_epoch)):
+            return
+        self._plant.count("forced")
+        self._plant.checker.is_excused |= other.was_degraded
+        router.handle(SwitchHere(is_forced=True))

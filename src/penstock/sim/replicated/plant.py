@@ -1,0 +1,361 @@
+"""A pair of message routers with publishers and consumers, and what happens to them (REPL-2 to REPL-10, REPL-14).
+
+What is promised, over any crash, partition and switch, by an operator or by the lease:
+
+- what was acknowledged as synchronous is delivered, everywhere where it is wanted, in its publisher's order;
+- what is delivered a second time is flagged; transactions are whole;
+- under a lease two routers are never active at a time; a router that is not active delivers and acknowledges nothing;
+- when all is well again, one router is active, the other has everything, and everything published is acknowledged.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.assured.config import EndpointConfig, RouterConfig, Want
+from penstock.assured.core.lease.protocol import LeaseConfig
+from penstock.assured.core.pair.protocol import PairConfig, SwitchHere
+from penstock.assured.core.router._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
+from penstock.assured.core.router.events import Noted
+from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.errors import SimulationError
+from penstock.sim.judge import SeedRun, work
+from penstock.sim.network import LinkFaults, Network
+from penstock.sim.randomness import SeededRandomness
+from penstock.sim.replicated.checkers import ReplicatedChecker
+from penstock.sim.replicated.clients import SimPublisher
+from penstock.sim.replicated.consumers import SimConsumer
+from penstock.sim.replicated.faults import ReplicatedFaults
+from penstock.sim.replicated.links import End, RouterLink
+from penstock.sim.replicated.nodes import PairNode, WitnessNode
+from penstock.sim.world import World
+
+STEP_NS = 10 * NS_PER_MS
+PEER_NS = 40 * NS_PER_MS
+"""Between two attempts to connect the routers."""
+
+SETTLING_NS_MAX = 10 * NS_PER_SECOND
+"""Until all is well, after the last fault; and until everything is consumed, after the last message."""
+
+TOPICS = (b"a.one", b"a.two", b"b.one")
+WANTS = {"all": (">",), "some": ("a.>",), "queue": ("b.one",)}
+ROUTES = {b"a.one": ["all", "some"], b"a.two": ["all", "some"], b"b.one": ["all", "queue"]}
+LOCAL = frozenset({"some"})
+REPLICATED_TOPICS = (b"a.one", b"b.one")
+ReplicateBy = Literal["endpoint", "publisher", "topic"]
+
+
+class ReplicatedOptions(msgspec.Struct, kw_only=True):
+    """Everything that distinguishes one plant from another."""
+
+    has_lease: bool = True
+    lease_ms: int = 300
+    drift_ppm: int = 10_000
+    replicate_by: ReplicateBy = "endpoint"
+    local: bool = False
+    """Whether not everything is replicated, where endpoints or topics decide."""
+    degrade: Literal["after", "never"] = "after"
+    degrade_after_ms: int = 100
+    matching: Literal["secondary", "primary"] = "secondary"
+    transactions: Literal["stream", "at_commit"] = "stream"
+    window_bytes: int = 65_536
+    cache_bytes: int = 65_536
+    section_bytes: int = 65_536
+    settle_ms: int = 50
+    delay_ms: int = 2
+    sync_ms: int = 3
+    fault_interval_ms: int = 200
+
+    @property
+    def lease(self) -> LeaseConfig:
+        return LeaseConfig(routers=("a", "b"), witness="w", lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
+
+    @property
+    def pair(self) -> PairConfig:
+        return PairConfig(
+            routers=("a", "b"),
+            lease=self.lease if self.has_lease else None,
+            degrade=self.degrade,
+            degrade_after_ms=self.degrade_after_ms,
+            matching=self.matching,
+            transactions=self.transactions,
+            window_bytes=self.window_bytes,
+        )
+
+    def router(self, name: str) -> RouterConfig:
+        treatment: Any = "synchronous" if self.replicate_by == "endpoint" else "none"
+        endpoints = tuple(
+            EndpointConfig(
+                name=each,
+                wants=(Want(topics=topics),),
+                replication="none" if each in self.local_endpoints else treatment,
+            )
+            for each, topics in WANTS.items()
+        )
+        return RouterConfig(
+            name=name,
+            endpoints=endpoints,
+            replicate_by=self.replicate_by,
+            synchronous_topics=self._synchronous_topics if self.replicate_by == "topic" else (),
+            message_bytes_max=4_096,
+            transaction_bytes_max=65_536,
+            cache_bytes=self.cache_bytes,
+            section_bytes=self.section_bytes,
+            fetch_bytes_max=65_536,
+        )
+
+    @property
+    def _synchronous_topics(self) -> tuple[str, ...]:
+        return tuple(each.decode() for each in REPLICATED_TOPICS) if self.local else (">",)
+
+    @property
+    def local_endpoints(self) -> frozenset[str]:
+        """That have no copies."""
+        return LOCAL if self.local and self.replicate_by == "endpoint" else frozenset()
+
+    def treatment(self, topic: bytes, flags: int) -> int:
+        """What a message is to get (REPL-2)."""
+        match self.replicate_by:
+            case "publisher" if flags == 0:
+                return TREATMENT_NONE
+            case "publisher" if flags == MESSAGE_WANTS_ASYNC:
+                return TREATMENT_ASYNC
+            case "topic" if self.local and topic not in REPLICATED_TOPICS:
+                return TREATMENT_NONE
+            case _:
+                return TREATMENT_SYNC
+
+    @staticmethod
+    def draw(pick: SeededRandomness) -> "ReplicatedOptions":
+        delay_ms, sync_ms = pick.choose([1, 10, 40]), pick.choose([1, 5, 20])
+        return ReplicatedOptions(
+            has_lease=pick.chance(0.7),
+            lease_ms=pick.choose([200, 500]),
+            drift_ppm=pick.choose([0, 10_000, 100_000]),
+            replicate_by=pick.choose(["endpoint", "publisher", "topic"]),
+            local=pick.chance(0.5),
+            degrade=pick.choose(["after", "after", "never"]),
+            degrade_after_ms=max(pick.choose([50, 300]), 4 * (delay_ms + sync_ms)),
+            window_bytes=pick.choose([65_536, 1_048_576]),
+            cache_bytes=pick.choose([65_536, 1_048_576]),
+            section_bytes=pick.choose([8_192, 65_536]),
+            settle_ms=pick.choose([5, 100, 400]),
+            delay_ms=delay_ms,
+            sync_ms=sync_ms,
+            fault_interval_ms=pick.choose([100, 300, 1_000]),
+            matching=pick.choose(["secondary", "primary"]),
+            transactions=pick.choose(["stream", "stream", "at_commit"]),
+        )
+
+
+class ReplicatedSummary(msgspec.Struct, kw_only=True):
+    """What a run did, for people."""
+
+    seed: int
+    virtual_seconds: float
+    events: int
+    digest: str
+    deliveries: int
+    redeliveries: int
+    acknowledged_synchronous: int
+    acknowledged_degraded: int
+    acknowledged_known: int
+    epochs: int
+    planned: int
+    forced: int
+    crashes: int
+    partitions: int
+    records_torn: int
+    times_whole: int
+    times_degraded: int
+    times_stranded: int
+
+
+class ReplicatedPlant:
+    def __init__(self, world: World, options: ReplicatedOptions) -> None:
+        self.world = world
+        self.options = options
+        self.topics = TOPICS
+        self._randomness = world.randomness.fork("plant")
+        self._slow = self._randomness.choose(["", "a", "b", "w"])
+        self.network = Network(world, LinkFaults(delay_max_ns=options.delay_ms * NS_PER_MS))
+        self.checker = ReplicatedChecker(ROUTES, has_lease=options.has_lease, local=options.local_endpoints)
+        self.routers = [PairNode(self, name) for name in ("a", "b")]
+        self.witness = WitnessNode(self, "w") if options.has_lease else None  # type: ignore[arg-type]
+        self.publishers = [SimPublisher(self, number) for number in range(2)]
+        self.consumers = [
+            SimConsumer(self, endpoint, number, is_transacting=endpoint == "some")
+            for number, endpoint in enumerate(WANTS)
+        ]
+        self.counts: dict[str, int] = {}
+        self.faults = ReplicatedFaults(self)
+
+    @property
+    def nodes(self) -> list[Any]:
+        return [*self.routers, *([self.witness] if self.witness else [])]
+
+    def rate_ppm(self, name: str) -> int:
+        drift_ppm = self.options.drift_ppm
+        if not self._slow:
+            return self._randomness.between(-drift_ppm, drift_ppm)
+        return -drift_ppm if name == self._slow else drift_ppm
+
+    # What nodes report
+
+    def sends(self, node: PairNode) -> None:
+        """A router delivers or acknowledges."""
+        if not node.may_speak():
+            raise SimulationError(f"ReplicatedChecker: {node.name} is not active, and speaks to clients")
+        self.look()
+
+    def noted(self, note: Noted) -> None:
+        self.count(str(note.values["mode"] if note.what == "replication" else note.what))
+
+    def treatment(self, topic: bytes, flags: int) -> int:
+        return self.options.treatment(topic, flags)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def look(self) -> None:
+        active = [node.name for node in self.routers if node.is_active()]
+        if self.options.has_lease and len(active) > 1:
+            raise SimulationError("ReplicatedChecker: both routers are active")
+
+    # Links
+
+    def connect(
+        self, name: str, node: PairNode, receive: Callable[[Any], None], ended: Callable[[], None]
+    ) -> tuple[End, End] | None:
+        if not node.is_up or node.core is None or self.faults.is_cut(name, node.name):
+            return None
+        link = RouterLink(
+            self.world, self._randomness.fork(name), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
+        )
+        link.ends = [End(link, name, receive, ended), End(link, node.name, lambda _: None, lambda: None)]
+        link.watch()
+        return link.ends[0], link.ends[1]
+
+    def _connect_routers(self) -> None:
+        self.world.after(PEER_NS, self._connect_routers)
+        one, other = self.routers
+        is_up = one.is_up and other.is_up and one.core is not None and other.core is not None
+        if not is_up or one.has_peer() or other.has_peer() or self.faults.is_cut("a", "b"):
+            return
+        link = RouterLink(
+            self.world, self._randomness.fork("peers"), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
+        )
+        for node in self.routers:
+            end = End(link, node.name, lambda _: None, lambda: None)
+            end._receive, end.ended = partial(node.peer_said, end), partial(node.peer_gone, end)
+            link.ends.append(end)
+        link.watch()
+        for node, end in zip(self.routers, link.ends, strict=True):
+            node.peer_opened(end)
+
+    # The run
+
+    def start(self) -> None:
+        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
+        for node in self.nodes:
+            node.start()
+        for client in [*self.publishers, *self.consumers]:
+            client.start()
+        self._connect_routers()
+        self.faults.wait()
+
+    def run(self, duration_ns: int) -> None:
+        work(self.world, duration_ns, STEP_NS, self.look)
+
+    def finish(self) -> None:
+        """End the faults, let the routers find together and everything be consumed, and judge."""
+        self.faults.end()
+        for node in self.nodes:
+            if not node.is_up:
+                node.start()
+        self._operate()
+        for consumer in self.consumers:
+            consumer.hurry()
+        self._settle(self._trouble)
+        for publisher in self.publishers:
+            publisher.is_resting = True
+        self._settle(self._unfinished)
+        self.checker.finish_first()
+        self._take_turns()
+        self.checker.finish()
+
+    def _take_turns(self) -> None:
+        """The other router becomes active: it may have what nobody else has. An order may come to nothing: the voters
+        may not be of one mind in time."""
+        active, other = sorted(self.routers, key=PairNode.is_active, reverse=True)
+
+        def order() -> str:
+            if active.is_in_step():
+                other.handle(SwitchHere())
+            return "" if other.is_active() else "there is no planned switch"
+
+        self._settle(order)
+        self._settle(self._unfinished)
+
+    def _settle(self, trouble: Callable[[], str]) -> None:
+        """Run until there is none any more."""
+        end_ns = self.world.now_ns() + SETTLING_NS_MAX
+        while self.world.now_ns() < end_ns and trouble():
+            self.run(10 * STEP_NS)
+        if why := trouble():
+            raise SimulationError(f"ReplicatedChecker: {why}, though all is well")
+
+    def _trouble(self) -> str:
+        active = [node for node in self.routers if node.is_active()]
+        if len(active) != 1:
+            return f"{len(active)} routers are active"
+        return "" if active[0].is_in_step() else "the other router has not got everything"
+
+    def _unfinished(self) -> str:
+        waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
+        if waiting:
+            return f"not everything is acknowledged: {waiting}"
+        if any(each.is_committing for each in [*self.publishers, *self.consumers]):
+            return "a transaction has not ended"
+        # What only the other router has was left behind by an operator's order.
+        kept = {node.name: node.message_count() for node in self.routers if node.is_active() or self.options.has_lease}
+        return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
+
+    def _operate(self) -> None:
+        """Without a lease, an operator sees to it that one router is active."""
+        self.run(NS_PER_SECOND)
+        if not self.options.has_lease and not any(node.is_active() for node in self.routers):
+            max(self.routers, key=PairNode.epoch).handle(SwitchHere(is_forced=True))
+
+    def summary(self) -> ReplicatedSummary:
+        outcomes, counts = self.checker.outcomes, self.counts
+        return ReplicatedSummary(
+            seed=self.world.seed,
+            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
+            events=self.world.log.count,
+            digest=self.world.log.digest(),
+            deliveries=self.checker.deliveries,
+            redeliveries=self.checker.redeliveries,
+            acknowledged_synchronous=outcomes.get(3, 0),
+            acknowledged_degraded=outcomes.get(4, 0),
+            acknowledged_known=outcomes.get(5, 0),
+            epochs=max(node.epoch() for node in self.routers),
+            planned=counts.get("planned", 0),
+            forced=counts.get("forced", 0),
+            crashes=counts.get("crashes", 0),
+            partitions=counts.get("partitions", 0),
+            records_torn=sum(node.journal.torn for node in self.routers),
+            times_whole=counts.get("whole", 0),
+            times_degraded=counts.get("degraded", 0),
+            times_stranded=counts.get("stranded", 0),
+        )
+
+
+run_replicated_seed = SeedRun(
+    "replicated",
+    lambda world: ReplicatedPlant(world, ReplicatedOptions.draw(world.randomness.fork("options"))),
+    seconds=6.0,
+)

@@ -1,0 +1,1 @@
+"""A distribution tree: root, standby, agents, subscribers, publishers. Read plant.py first."""
