@@ -23,7 +23,7 @@ CONSUMER: dict[str, Any] = {
     "classes": {"critical": CLASS}, "overruns": 0, "receipts": 0, "waiting": 0, "pending": 0, "is_behind": False,
 }  # fmt: skip
 NODE = msgspec.to_builtins(NodeStatus("n", "plant", 1, 1, True, True, 1, 1, 1, [], {"p50": 1.0}))
-FILTER = msgspec.to_builtins(FilterStatus("f", 1, "", "", True, 1, 1, 1, 1, 1, []))
+FILTER = msgspec.to_builtins(FilterStatus("f", 1, "", "", True, 600.0, "", 1, 1, 1, 1, 1, []))
 HEALTH = {"is_healthy": True, "detail": "fine"}
 
 VALUES = (

@@ -79,7 +79,7 @@ def running_tree(directory: Path, *, has_standby: bool = False) -> Iterator[Tree
             if isinstance(config, AgentConfig):
                 stacks[name] = stack.enter_context(contextlib.ExitStack())
                 agents[name] = stacks[name].enter_context(agent_here(_beside(config, directory)))
-                plant.pages.note(name, agents[name].agent.endpoint_url)
+                plant.pages.note(name, agents[name].agent.node.url)
                 agents[name].wait_rooted()
         yield Tree(console, agents, stacks)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from integration.command_kit import Running, running
 from integration.filter_kit import Loop
+from penstock.runtime.node import Node
 from waiting import PATIENCE_SECONDS
 
 Entered: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -23,19 +24,19 @@ Entered: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 class Live(Protocol):
     @property
+    def node(self) -> Node: ...
+
+    @property
     def place(self) -> str: ...
 
-    async def start(self) -> None: ...
-    async def run(self, stop: asyncio.Event) -> None: ...
+
+LiveNode = TypeVar("LiveNode", bound=Live)
 
 
-Node = TypeVar("Node", bound=Live)
-
-
-class NodeHere(Generic[Node]):
+class NodeHere(Generic[LiveNode]):
     """In this process; its loop is in a thread."""
 
-    def __init__(self, make: Callable[[], Node]) -> None:
+    def __init__(self, make: Callable[[], LiveNode]) -> None:
         self.loop = Loop()
         self._stop: asyncio.Event
         try:
@@ -43,12 +44,12 @@ class NodeHere(Generic[Node]):
         except BaseException:
             self.loop.close()
             raise
-        self._ended = asyncio.run_coroutine_threadsafe(self.node.run(self._stop), self.loop.loop)
+        self._ended = asyncio.run_coroutine_threadsafe(self.node.node.run(self._stop), self.loop.loop)
 
-    async def _start(self, make: Callable[[], Node]) -> Node:
+    async def _start(self, make: Callable[[], LiveNode]) -> LiveNode:
         self._stop = asyncio.Event()
         node = make()
-        await node.start()
+        await node.node.start()
         return node
 
     @property

@@ -347,15 +347,41 @@ def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, mo
 
     async def live() -> None:
         adapter = LiveAdapter(config)
-        await adapter.start()
+        await adapter.node.start()
         is_broken.set()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "penstock-replay" in [each.name for each in threading.enumerate()]:
                 await asyncio.sleep(0.01)
-            await adapter.run(asyncio.Event())
+            await adapter.node.run(asyncio.Event())
 
     with pytest.raises(OSError, match="on purpose"):
         asyncio.run(live())
+
+
+def sockets_open() -> list[str]:
+    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    links = [os.readlink(path) for path in paths if os.path.lexists(path)]
+    return [link for link in links if link.startswith(("socket", "anon_inode:[eventfd"))]
+
+
+@pytest.mark.parametrize("place", ["metrics", "service"])
+def test_an_adapter_whose_port_is_in_use_leaves_nothing_open(tmp_path: Path, place: str) -> None:
+    day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
+    config = msgspec.structs.replace(replaying(tmp_path, day), trading_date="2026-01-30")
+
+    async def live() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            before = sockets_open()
+            ports = {"metrics_port": port} if place == "metrics" else {"service": ServiceConfig(open=True, port=port)}
+            adapter = LiveAdapter(msgspec.structs.replace(config, **ports))
+            assert len(sockets_open()) > len(before)
+            with pytest.raises(ConfigurationError, match="cannot listen"):
+                await adapter.node.start()
+            assert len(sockets_open()) == len(before)
+        assert not [each.name for each in threading.enumerate() if each.name.startswith("penstock-replay")]
+
+    asyncio.run(live())
 
 
 def test_a_soupbintcp_server_is_a_source_like_any_other(tmp_path: Path) -> None:

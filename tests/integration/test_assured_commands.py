@@ -56,7 +56,7 @@ def test_queues_are_made_filled_listed_and_drained(tmp_path: Path) -> None:
         assert "no queue" in refused("queue", "show", place, "fills")
         assert "no endpoint" in refused("queue", "drain", place, "fills")
 
-        page = router.router.endpoint_url.removeprefix("http://")
+        page = router.router.node.url.removeprefix("http://")
         assert "router: active, epoch 1" in done("router", "status", "--node", page).stdout
         told = json.loads(done("router", "status", "--node", page, "--json").stdout)
         assert (told["kind"], told["role"]) == ("router", "active")

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from integration.assured_kit import ORDERS, client_of, router_config, router_here, router_process
+from account_kit import recorded
+from integration.assured_kit import ORDERS, RouterHere, client_of, router_config, router_here, router_process
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import AssuredEndpoint, Delivery
 from penstock.base.errors import LocalProtocolError, PenstockError, RefusedError, UnreachableError
 from penstock.journal import JournalConfig
 from penstock.net.udp import free_ports
+from penstock.runtime.accounts import AccountsConfig
 from waiting import PATIENCE_SECONDS, wait_until
 
 FORKED = """
@@ -502,3 +504,12 @@ def test_a_program_that_ends_without_flush_is_told(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         router.resume()
     assert "100 assured messages were not acknowledged" in done.stderr
+
+
+def test_a_router_that_cannot_open_its_journal_writes_no_accounts(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal").write_text("not a directory")
+    accounts = AccountsConfig(path=str(tmp_path / "accounts"))
+    with pytest.raises(PenstockError):
+        RouterHere(router_config(tmp_path / "state", accounts=accounts))
+    assert recorded(tmp_path / "accounts") == []

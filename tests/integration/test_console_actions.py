@@ -100,6 +100,8 @@ def test_a_role_that_is_taken_away_ends_what_an_open_page_shows(tmp_path: Path) 
             admin.set_policy(policy_text().replace('roles = ["administrator"]\n', ""))
         wait_until(lambda: not session.is_operator, "the role to be gone")
         assert not session.is_over
+        refused = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "the page is still open"})
+        assert (refused.status, refused.code) == (403, "forbidden")
         page.socket.close()
 
 

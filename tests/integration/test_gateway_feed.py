@@ -94,6 +94,8 @@ def test_who_loses_a_right_is_told_and_gets_no_more(console: RunningConsole, pub
     bob, alice = console.stream("bob"), console.stream("alice")
     wish = {"op": "subscribe", "id": 1, "topics": ["md.us.eq.AAPL.>"]}
     assert bob.ask(wish)["kind"] == alice.ask(wish)["kind"] == "subscribed"
+    publisher.publish_batch(Originated(AAPL, [9]))  # the gateway now follows the feed, and repairs what it misses
+    assert alice.hear_kind("messages")["messages"][-1]["seq"] == 9
     with AdminClient.connect(console.admin.url, Credentials("boss", secret=SECRETS["boss"].encode())) as boss:
         boss.revoke("bob", "not paid")
         revoked = bob.hear_kind("revoked")

@@ -19,6 +19,7 @@ from penstock.net.udp import Channel, free_channel
 from penstock.security.authentication_watch import AuthenticationWatch
 from penstock.security.brokering import AuthenticationChanged
 from penstock.security.client import AdminClient
+from penstock.security.key_lease import ReceivingLease
 from penstock.wire import Authenticator, Packer
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -70,11 +71,12 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
 @pytest.mark.spec("AUTH-2")
 def test_receivers_get_the_first_packet_of_a_new_publisher(server: AdminServer) -> None:
     channel = free_channel()
-    authenticator = Authenticator()
+    lease = ReceivingLease()
+    authenticator = Authenticator(lease=lease.flag)
     alice = AdminClient.connect(server.url, credentials("alice"))
     heard: list[bytes] = []
     with (
-        AuthenticationWatch(alice, authenticator.use),
+        AuthenticationWatch(alice, authenticator.use, lease),
         MulticastReceiver([channel], authenticator=authenticator) as receiver,
         penstock.connect(server.url, credentials=credentials("quill")) as quill,
     ):

@@ -29,7 +29,7 @@ def refused(*words: object) -> str:
 
 
 def pages(*agents: AgentHere) -> list[str]:
-    return [word for each in agents for word in ("--node", each.agent.endpoint_url.removeprefix("http://"))]
+    return [word for each in agents for word in ("--node", each.agent.node.url.removeprefix("http://"))]
 
 
 @pytest.mark.spec("TREE-7")

@@ -99,7 +99,7 @@ async def start_witness(directory: Path, port: int, lease: LeaseConfig = LEASE, 
         control=LeaseAccess(port=port, **access),
     )
     witness = LiveWitness(config)
-    await witness.start()
+    await witness.node.start()
     return witness
 
 

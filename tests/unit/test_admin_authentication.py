@@ -77,7 +77,8 @@ def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() ->
     plant.revoke("alice")
     (pending,) = changes(plant, "bob")
     assert ([each.key_id for each in pending.keys], pending.active_key_id) == ([1, 2], 1)
-    assert not changes(plant, "alice")
+    (taken,) = changes(plant, "alice")
+    assert (taken.scope, taken.keys, taken.publishers) == ("itch", [], [])
     plant.confirm("feed")
     plant.wait(plant.limits.key_grace_s + 0.1)
     active = changes(plant, "feed")[-1]
@@ -87,7 +88,7 @@ def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() ->
     rotated = changes(plant, "bob")[-1]
     assert ([each.key_id for each in rotated.keys], rotated.active_key_id) == ([2], 2)
     assert rotated == changes(plant, "feed")[-1]
-    assert not changes(plant, "alice")
+    assert changes(plant, "alice") == [taken]
 
 
 @pytest.mark.spec("AUTH-2")
@@ -240,7 +241,7 @@ def test_a_holder_that_may_not_see_all_of_a_grown_sealed_feed_has_its_tag_key_re
     plant.confirm("feed")
     plant.wait(plant.limits.key_grace_s)
     assert keys_of(changes(plant, "feed")[-1]) == ([1, 2], 2)
-    assert not changes(plant, "alice")
+    assert [keys_of(each) for each in changes(plant, "alice")] == [([], 0)]
 
 
 def older_and_newer() -> tuple[Authentication, Authentication]:
@@ -412,3 +413,18 @@ def test_a_scope_names_each_key_and_publisher_once() -> None:
     assert [(each.publisher_id, each.epoch_first) for each in scope.publishers] == [(11, 9)]
     assert len(scope.keys[0].key) == 16
     assert "hidden" in repr(scope)
+
+
+@pytest.mark.spec("AUTH-6")
+def test_a_filter_module_that_loses_its_role_is_told_to_drop_the_keys() -> None:
+    plant = Plant()
+    plant.register()
+    scopes = plant.core.authenticate(plant.caller("filter"), plant.now_ns).scopes
+    state = AuthenticationState(None, lambda scopes: None)
+    state.renew(scopes)
+    plant.set_policy(Policy.parse(plant.core.policy.text.replace('roles = ["filter"]', "roles = []")))
+    for each in changes(plant, "filter"):  # at once, before the rotation ends
+        state.note(each)
+    keys = {each.name: [key.key_id for key in each.keys] for each in state.scopes}
+    assert keys["itch"] == []
+    assert keys[PUBLISHERS]

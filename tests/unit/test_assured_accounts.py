@@ -8,25 +8,25 @@ import pytest
 from tests.assured_kit import Router, message, queue
 
 from account_kit import recorded, router_accounts
-from penstock.assured.live.recorder import RouterRecorder
+from penstock.assured.live.account_rows import account_rows
 from penstock.assured.wire._layout import SETTLE_REJECTED, SETTLE_RETURNED
 from penstock.base.counters import Counters
-from penstock.runtime.accounts import AccountsConfig
+from penstock.runtime.accounts import Account, AccountRecorder, AccountsConfig
 from penstock.spark.pipeline.audit.routers import RouterSection
 
 
-def recorder(router: Router, path: str = "unused") -> RouterRecorder:
-    return RouterRecorder(AccountsConfig(path=path), "r", router.core, lambda: 1, Counters("test"))
+def rows_of(router: Router) -> list[Account]:
+    return list(account_rows(router.core, 1))
 
 
 def accounts(router: Router) -> dict[str, dict[str, Any]]:
-    given = list(recorder(router).given())
+    given = rows_of(router)
     return {each.fields.get("endpoint", "run"): each.fields for each in given}
 
 
 def assert_it_adds_up(router: Router) -> None:
     given = {"router": "r", "event_time": 1, "started": 1, "state": "open"}
-    run, *endpoints = [{**given, **each.fields} for each in recorder(router).given()]
+    run, *endpoints = [{**given, **each.fields} for each in rows_of(router)]
     found = RouterSection().judged([run], endpoints)
     assert found.verdict == "good", found.summary
 
@@ -78,7 +78,12 @@ def test_accounts_are_written_down_and_closed(tmp_path: Path) -> None:
     router = Router(queue("a", "orders.>"))
     router.link(1)
     handle = router.publisher(1)
-    book = recorder(router, str(tmp_path / "accounts"))
+
+    async def rows() -> list[Account]:
+        return rows_of(router)
+
+    config = AccountsConfig(path=str(tmp_path / "accounts"))
+    book = AccountRecorder(config, "penstock.router.r.{}", rows, Counters("test"), router="r")
     book.start()
     router.publish(1, handle, 1, message("one"))
     asyncio.run(book.close())

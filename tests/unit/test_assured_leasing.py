@@ -51,7 +51,7 @@ def test_the_first_router_holds_the_lease_and_the_other_one_when_it_is_gone(tmp_
         await until(lambda: west.holds)
         assert west.held[0] % 2 == 0
         assert witness.status().holder == WEST
-        await asyncio.gather(west.close(), witness.close())
+        await asyncio.gather(west.close(), witness.node.close())
 
     run(story())
 
@@ -69,7 +69,7 @@ def test_a_holder_that_starts_again_asks_when_it_reaches_a_voter(tmp_path: Path)
         assert east.counters["votes_unsent"], "it asked before it was connected"
         await until(lambda: east.holds)
         assert east.held == [5]
-        await asyncio.gather(east.close(), witness.close())
+        await asyncio.gather(east.close(), witness.node.close())
 
     run(story())
 
@@ -80,7 +80,7 @@ def test_without_a_majority_nobody_holds_it(tmp_path: Path) -> None:
         witness = await start_witness(tmp_path, ports[TOWER])
         east = await Keeper(EAST, tmp_path, ports).start()
         await until(lambda: east.holds)
-        await witness.close()
+        await witness.node.close()
         await until(lambda: east.lost)
         assert not east.holds
         await until(lambda: east.counters["votes_unsent"])
@@ -88,7 +88,7 @@ def test_without_a_majority_nobody_holds_it(tmp_path: Path) -> None:
         witness = await start_witness(tmp_path, ports[TOWER])
         await until(lambda: east.holds)
         assert east.held[-1] > east.held[0]
-        await asyncio.gather(east.close(), witness.close())
+        await asyncio.gather(east.close(), witness.node.close())
 
     run(story())
 
@@ -111,12 +111,12 @@ def test_a_witness_that_was_started_again_is_bound_by_what_it_promised(tmp_path:
 
         assert await ask(WEST, 4) == "held"
         assert await ask(EAST, 3) == "granted"
-        await witness.close()
+        await witness.node.close()
         witness = await start_witness(tmp_path, port, lease)
         assert await ask(WEST, 4) == "held"
         assert await ask(WEST, 2) == "epoch"
         assert await ask(EAST, 3) == "granted"
-        await witness.close()
+        await witness.node.close()
 
     run(story())
 
@@ -128,7 +128,7 @@ def test_only_the_routers_of_the_pair_are_let_in(tmp_path: Path) -> None:
         assert await stranger.receive() is None
         await stranger.close()
         assert witness.status().in_touch == []
-        await witness.close()
+        await witness.node.close()
 
     run(story())
 
@@ -145,7 +145,7 @@ def test_voters_that_were_told_different_things_do_not_vote_together(tmp_path: P
         assert witness.status().in_touch == []
         assert witness.status().epoch == 0
         assert not east.holds
-        await asyncio.gather(east.close(), witness.close())
+        await asyncio.gather(east.close(), witness.node.close())
 
     run(story())
 
@@ -167,7 +167,7 @@ def test_whoever_has_another_secret_or_none_is_refused(tmp_path: Path) -> None:
         await connection.send(LEASE.terms)
         assert await connection.receive() == LEASE.terms
         await connection.close()
-        await witness.close()
+        await witness.node.close()
 
     run(story())
 
@@ -197,7 +197,7 @@ def test_rubbish_ends_its_connection_and_nothing_else(tmp_path: Path) -> None:
         await asks.receive()
         assert witness.status().in_touch == [EAST]
         await asyncio.gather(*(each.close() for each in (out_of_turn, answers_nobody, asks)))
-        await witness.close()
+        await witness.node.close()
 
     run(story())
 
@@ -212,7 +212,7 @@ def test_clocks_that_differ_are_told_of(tmp_path: Path, caplog: pytest.LogCaptur
             patch.setattr(ControlConnection, "clock_estimate", lambda _: estimate(5_000, 1))
             await until(lambda: "clocks_differ" in caplog.text)
             assert east.links.clocks_apart_ms() == 4_999
-        await asyncio.gather(east.close(), west.close(), witness.close())
+        await asyncio.gather(east.close(), west.close(), witness.node.close())
 
     run(story())
 

@@ -7,7 +7,6 @@ from penstock.base.clock import NS_PER_SECOND, BootClock
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.feed.outbound import Outbound
-from penstock.feed.sealing_lease import SealingLease
 from penstock.feed.sync.announcement import announcement_message, end_message
 from penstock.feed.sync.messages import Announced
 from penstock.middleware import Publisher, PublisherConfig
@@ -15,6 +14,7 @@ from penstock.middleware.events import OutgoingMessage
 from penstock.middleware.sourcestream import DiscontinuityNote, session_said
 from penstock.net.udp import Channel
 from penstock.security import Sealer, StreamKey
+from penstock.security.key_lease import KeyLease
 from penstock.wire import MessageFlag, OriginFlag, decode
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
@@ -36,7 +36,7 @@ class SetClock(BootClock):
 
 def test_a_lease_counts_from_the_request_and_is_never_shortened() -> None:
     clock = SetClock()
-    lease = SealingLease(clock)
+    lease = KeyLease("sealing", clock)
     assert not lease.is_valid
     assert "has not begun" in lease.trouble
     asked_ns = lease.now_ns()
@@ -55,21 +55,21 @@ def test_a_lease_counts_from_the_request_and_is_never_shortened() -> None:
 def test_it_is_said_before_sealing_ends_and_when_it_has_ended(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     clock = SetClock()
-    lease = SealingLease(clock)
-    lease.tell("a")
+    lease = KeyLease("sealing", clock)
+    lease.tell(adapter="a")
     lease.renew(clock.ns, 10.0)
-    lease.tell("a")
+    lease.tell(adapter="a")
     assert (lease.trouble, caplog.records) == ("", [])
     clock.advance(6)
     for _ in range(3):
-        lease.tell("a")
+        lease.tell(adapter="a")
     assert lease.trouble == "sealing ends in 4 s unless an administration server answers"
     clock.advance(4)
     for _ in range(3):
-        lease.tell("a")
+        lease.tell(adapter="a")
     assert lease.trouble == "sealing has ended: no administration server has answered for 10 s"
     lease.renew(clock.ns, 10.0)
-    lease.tell("a")
+    lease.tell(adapter="a")
     assert caplog.messages == ["sealing_lease_ends_soon", "sealing_lease_ended", "sealing_lease_renewed"]
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_sent_without_a_lease_and_nothing_leaves_open() -> None:
     counters = Counters("publisher")
     publisher = Publisher(7, 1, PublisherConfig(), counters)
     out = Outbound(publisher, Channel(), None, now_ns=0, is_sealed=True)
-    out.lease = SealingLease(clock)
+    out.lease = KeyLease("sealing", clock)
     out.seal_with(Sealer(KEY, 7, 1))
     message = OutgoingMessage("md.x", b"1", 1, 1)
     out.publish_message(message, 1)
@@ -103,7 +103,7 @@ def test_a_receiver_of_a_sealed_feed_is_told_names_and_dates_of_sessions() -> No
     clock, sent = SetClock(), []
     publisher = Publisher(7, 1, PublisherConfig(), Counters("publisher"))
     out = Outbound(publisher, Channel(), None, now_ns=0, is_sealed=True)
-    out.lease = SealingLease(clock)
+    out.lease = KeyLease("sealing", clock)
     out.seal_with(Sealer(KEY, 7, 1))
     flags = int(OriginFlag.SYNCHRONISED) | session_tag("day", "2024-01-02") << SESSION_TAG_SHIFT
     body = DiscontinuityNote("session", [], "day", "2024-01-02").encode()

@@ -53,7 +53,9 @@ def plant_status(updates: int = 0, *consumers: ConsumerDistributionRecord, **val
 
 
 def filter_status(messages: int, passed: int = 0, *applications: ApplicationStatus) -> FilterStatus:
-    return FilterStatus("beside", 7402, "127.0.0.1:9", "module", True, 2, 5, messages, 1, passed, list(applications))
+    return FilterStatus(
+        "beside", 7402, "127.0.0.1:9", "module", True, None, "", 2, 5, messages, 1, passed, list(applications)
+    )
 
 
 def reading(at_s: float, status: Status | None, place: Place = PLANT, **values: Any) -> Reading:

@@ -8,25 +8,22 @@ import pytest
 
 from account_kit import recorded, tree_accounts
 from penstock.base.counters import Counters
-from penstock.runtime.accounts import AccountsConfig
-from penstock.sim.treenodes import AgentNode
+from penstock.runtime.accounts import UNWRITTEN_MAX, Account, AccountRecorder, AccountsConfig
+from penstock.sim.tree.nodes import AgentNode
 from penstock.spark.pipeline.audit.trees import TreeSection
-from penstock.tree.config import AgentConfig
 from penstock.tree.core.accounts import Ledger
 from penstock.tree.core.control import OLDEST
 from penstock.tree.core.infostream import Diverged, Gone, Lagging, Revoked
 from penstock.tree.core.kernel.notices import LinkState
-from penstock.tree.live.recorder import AgentRecorder, Given
+from penstock.tree.live.account_rows import account_rows
 from unit.tree_stage import Stage
 
 
-def recorder(node: AgentNode, path: str = "unused") -> AgentRecorder:
-    place = {"role": "root", "state_directory": "unused"} if node.name == "root" else {"parent": "127.0.0.1:1"}
-    config = AgentConfig(name=node.name, accounts=AccountsConfig(path=path), **place)  # type: ignore[arg-type]
-    return AgentRecorder(config, node.agent, [], Counters("test"))
+def rows_of(node: AgentNode) -> list[Account]:
+    return list(account_rows(node.agent, []))
 
 
-def of(given: list[Given], model: str) -> list[dict[str, object]]:
+def of(given: list[Account], model: str) -> list[dict[str, object]]:
     return [each.fields for each in given if each.model.name == model]
 
 
@@ -36,32 +33,32 @@ def test_what_came_and_what_went_is_accounted_for() -> None:
     leaf = stage.agent("leaf", "left", alternates=(stage.place_of("right"),))
     app = stage.subscriber("app", "leaf")
     stage.up()
-    books = {node.name: recorder(node) for node in (stage.root, leaf)}
+    leaf.agent.board.ledger.keep(UNWRITTEN_MAX)
     stage.publish(20)
     late = stage.subscriber("late", "leaf", begin=OLDEST)
     late.start()
     stage.wait(300)
     assert len(stage.got(late)) == 20
-    (stream,) = of(list(books["root"].given()), "agent_intake")
+    (stream,) = of(rows_of(stage.root), "agent_intake")
     assert (stream["role"], stream["begun"], stream["last"], stream["taken"]) == ("root", 0, 20, 20)
-    links = {str(each["party"]): each for each in of(list(books["leaf"].given()), "agent_account")}
+    links = {str(each["party"]): each for each in of(rows_of(leaf), "agent_account")}
     parent = leaf.agent.board.parent
     assert links[parent]["role"] == "parent"
     assert int(str(links[parent]["received"])) >= 20, "the messages, and its infostream"
     assert (links["app"]["role"], links["app"]["sent"], links["app"]["fetched"]) == ("subscriber", 20, 0)
     assert (links["late"]["sent"], links["late"]["fetched"]) == (0, 20)
-    (run,) = of(list(books["leaf"].given()), "agent_run")
+    (run,) = of(rows_of(leaf), "agent_run")
     assert (run["parent"], run["parents_found"], run["parents_lost"], run["depth"]) == (parent, 1, 0, 3)
 
     middle[parent].crash()
     stage.wait(3_000)
     stage.publish(5)
-    given = list(books["leaf"].given())
+    given = rows_of(leaf)
     (run,) = of(given, "agent_run")
     (other,) = middle.keys() - {parent}
     assert (run["parent"], run["parents_found"], run["parents_lost"]) == (other, 2, 1)
     assert [each.fields["party"] for each in given if each.is_closed] == [parent]
-    assert not any(each.is_closed for each in books["leaf"].given()), "its last account is given once"
+    assert not any(each.is_closed for each in rows_of(leaf)), "its last account is given once"
     assert {each["party"] for each in of(given, "agent_account")} == {"left", "right", "app", "late"}
     assert stage.got(app) == list(range(1, 26))
 
@@ -87,7 +84,13 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     leaf = stage.agent("leaf")
     app = stage.subscriber("app", "leaf")
     stage.up()
-    book = recorder(leaf, str(tmp_path / "accounts"))
+    leaf.agent.board.ledger.keep(UNWRITTEN_MAX)
+
+    async def rows() -> list[Account]:
+        return rows_of(leaf)
+
+    config = AccountsConfig(path=str(tmp_path / "accounts"))
+    book = AccountRecorder(config, "penstock.tree.leaf.{}", rows, Counters("test"), agent="leaf", tree="tree")
     book.start()
 
     async def give() -> None:

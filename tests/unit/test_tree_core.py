@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.clock import NS_PER_MS
-from penstock.sim.treeapps import Session
+from penstock.sim.tree.apps import Session
 from penstock.tree.config import ReactionConfig
 from penstock.tree.core.control import OLDEST, Position, Published
 from penstock.tree.core.events import Busy, Move, Promote, Restore, Revoke, SendBack

@@ -4,9 +4,9 @@ from typing import Any
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim import TreePlant, TreePlantOptions, World
-from penstock.sim.treeapps import Subscriber, Subscription
-from penstock.sim.treemarket import Taste
-from penstock.sim.treenodes import AgentNode
+from penstock.sim.tree.apps import Subscriber, Subscription
+from penstock.sim.tree.market import Taste
+from penstock.sim.tree.nodes import AgentNode
 from penstock.tree.core.control import LIVE, Class, Position
 
 STREAM = "s1"

@@ -8,7 +8,7 @@ former holder's key is useless after twice `key_rotation_s`, and usually after t
 event by asking for later ones (EventReaders).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -92,7 +92,8 @@ class StreamAuthentication:
                 self._state.notify(client, event, now_ns)
 
     def rotate_lost(self, now_ns: int) -> list[str]:
-        """Create new keys for scopes in which a holder lost its right; returns the scopes."""
+        """Create new keys for scopes in which a holder lost its right, and tell the former holder to drop its keys;
+        returns the scopes."""
         rotated = []
         for scope in self.scopes():
             keys = self._keys(scope)
@@ -110,6 +111,7 @@ class StreamAuthentication:
                 self._make_key(scope, "pending", entitled, since_ns)
                 self.tell(scope, now_ns)
                 self._note_told(scope, "pending")
+                self._take_back(scope, (each for each in newest.holders if each not in entitled), now_ns)
                 rotated.append(scope)
         return rotated
 
@@ -137,6 +139,17 @@ class StreamAuthentication:
             self.tell(scope, now_ns)
             self._note_told(scope, "old")
         return activated
+
+    def _take_back(self, scope: str, clients: Iterable[str], now_ns: int) -> None:
+        """Tell clients that lost their right to drop the keys of the scope. A client that still asks for events, such
+        as a filter module without its role, would otherwise accept packets of the scope until the rotation ends."""
+        for client in clients:
+            if client in self._rights.policy.clients:
+                number = self._state.meta.event_number + 1
+                nothing = Authentication(
+                    scope=scope, keys=[], active_key_id=0, publishers=[], issuer=self._issuer, number=number
+                )
+                self._state.notify(client, AuthenticationChanged(authentication=nothing), now_ns)
 
     def _adjust_times(self, now_ns: int) -> None:
         """After the clock was set back, the waiting times begin anew."""

@@ -73,8 +73,9 @@ class AdminLimits(Config, frozen=True):
     confirmed that it has the key."""
 
     key_lease_s: Seconds = 600.0
-    """How long an adapter that cannot reach a server continues to seal with its stream key; the default equals the
-    lifetime of tokens. Longer than two heartbeats."""
+    """How long an adapter that cannot reach a server continues to seal with its stream key, and a receiver continues to
+    accept packets under its authentication keys; the default equals the lifetime of tokens. Longer than two
+    heartbeats."""
 
     key_lifetime_s: Seconds = 300.0
     """Age at which a stream key is replaced, so that a key that leaked opens no more than was sealed with it. Longer

@@ -160,7 +160,12 @@ class StreamAdministration:
 
     def events(self, caller: Caller, after: int) -> b.Events:
         found, is_complete = self.state.events(caller.client, after)
-        return b.Events(events=found, next_after=self.state.meta.event_number, is_complete=is_complete)
+        return b.Events(
+            events=found,
+            next_after=self.state.meta.event_number,
+            is_complete=is_complete,
+            key_lease_s=self._limits.key_lease_s,
+        )
 
     def claim_publisher(self, caller: Caller, request: b.PublisherRequest, now_ns: int) -> b.PublisherClaimed:
         answer = self.publishers.claim(caller.client, request.name)
@@ -276,7 +281,9 @@ class StreamAdministration:
         """The scopes whose packets the caller may check: all for a filter, else those of clients' publishers."""
         scopes = self.authentication.scopes() if "filter" in caller.roles else [PUBLISHERS]
         told = [self.authentication.hand_out(caller.client, each, now_ns) for each in scopes]
-        return b.AuthenticationAnswer(scopes=told, events_after=self.state.meta.event_number)
+        return b.AuthenticationAnswer(
+            scopes=told, events_after=self.state.meta.event_number, key_lease_s=self._limits.key_lease_s
+        )
 
     # Administrators
 

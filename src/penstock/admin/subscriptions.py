@@ -138,6 +138,7 @@ class Subscriptions:
             streams=self._feeds.streams(subscription, now_ns),
             generation=generation,
             events_after=self._state.meta.event_number,
+            key_lease_s=self._limits.key_lease_s,
         )
 
     def _tell_adapters(self, subscription_id: str, before: Subscription | None, now_ns: int) -> None:

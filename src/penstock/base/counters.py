@@ -25,6 +25,7 @@ class Cause(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     UNVOUCHED = "unvouched"
     FORGED = "forged"
+    LEASE_ENDED = "lease_ended"
     STALE_REQUEST = "stale_request"
     # packets that are well formed, but not wanted
     DUPLICATE = "duplicate"

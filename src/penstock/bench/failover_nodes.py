@@ -200,7 +200,7 @@ def measure(directory: Path, targets: Sequence[Target], kills: int, pauses: int)
     ports = Ports(*free_ports(len(Ports.__struct_fields__)))
     channel = free_channel()
     document = directory / "plant.toml"
-    document.write_text(_document(targets, ports, str(channel)))
+    document.write_text(plant_document(targets, ports, str(channel)))
     found = {target.name: Stalls() for target in targets}
     with ExitStack() as stack:
         running = stack.enter_context(RunningPlant(Plant.load(document), log_level="ERROR"))
@@ -230,7 +230,7 @@ def measure(directory: Path, targets: Sequence[Target], kills: int, pauses: int)
     return found
 
 
-def _document(targets: Sequence[Target], ports: Ports, channel: str) -> str:
+def plant_document(targets: Sequence[Target], ports: Ports, channel: str) -> str:
     """The plant's document with the nodes of these targets."""
     parts = {
         "edge": EDGE_DOCUMENT.format(ports=ports, channel=channel),

@@ -18,7 +18,7 @@ from penstock.bench.harness import Result, result
 from penstock.bench.pipeline_follow import CORES, Silent
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
-from penstock.sim.feeddays import CaptureNode, pair_plant, run_days
+from penstock.sim.feed.days import CaptureNode, pair_plant, run_days
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive

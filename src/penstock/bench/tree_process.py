@@ -90,7 +90,7 @@ def _serve(config: AgentConfig, orders: Connection) -> None:
 async def _run(config: AgentConfig, orders: Connection) -> None:
     loop = asyncio.get_running_loop()
     agent = LiveAgent(config)
-    await agent.start()
+    await agent.node.start()
     stop = asyncio.Event()
 
     def hear() -> None:
@@ -108,4 +108,4 @@ async def _run(config: AgentConfig, orders: Connection) -> None:
     while not agent.status(0).is_rooted:
         await asyncio.sleep(ROOTED_SECONDS)
     orders.send((agent.place, os.getpid()))
-    await agent.run(stop)
+    await agent.node.run(stop)

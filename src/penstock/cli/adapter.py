@@ -26,16 +26,16 @@ def adapter(
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveAdapter(chosen)
-        await live.start()
+        await live.node.start()
         status = live.status()
         facts = {
             "adapter": status.name,
             "publisher_id": status.publisher_id,
             "service_port": status.service_port,
             "peers_port": status.peers_port,
-            "url": live.endpoint_url,
+            "url": live.node.url,
         }
         announce(chosen.name, facts, pages)
-        await live.run(stop)
+        await live.node.run(stop)
 
     run_in_foreground(main, name=chosen.name)

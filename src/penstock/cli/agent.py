@@ -73,9 +73,9 @@ def agent(
                 asyncio.get_running_loop().add_signal_handler(
                     signal.SIGHUP, lambda: reload(live, lambda: load_again(path, name))
                 )
-            facts = {"agent": chosen.name, "control_port": live.control_port, "url": live.endpoint_url}
+            facts = {"agent": chosen.name, "control_port": live.control_port, "url": live.node.url}
             announce(chosen.name, facts, pages)
-            await live.run(stop)
+            await live.node.run(stop)
 
     run_in_foreground(main, name=chosen.name)
 

@@ -20,6 +20,7 @@ from penstock.middleware.driver import MulticastReceiver
 from penstock.net.udp import Channel
 from penstock.security.authentication_watch import AuthenticationWatch
 from penstock.security.client import AdminClient
+from penstock.security.key_lease import ReceivingLease
 from penstock.wire import Authenticator
 
 log = logger("capture")
@@ -44,7 +45,8 @@ def capture(
     """Write everything that is delivered on a channel, and what is lost, into a journal, in order.
 
     With --connect, packets without a valid authentication trailer are refused and counted. The role `filter` gives the
-    keys of all feeds; other clients get those of publishers that belong to no feed.
+    keys of all feeds; other clients get those of publishers that belong to no feed. While no administration server
+    answers for longer than the lease of the keys, all packets are refused.
 
     It ends with a summary of what is safely on the disk. A disk that is full or fails ends it with status 1.
     """
@@ -58,8 +60,10 @@ def capture(
         interrupt = stack.enter_context(interruptible())
         authenticator: Authenticator | None = None
         if connect is not None and credentials is not None:
-            authenticator = Authenticator()
-            stack.enter_context(AuthenticationWatch(AdminClient.connect(connect, credentials), authenticator.use))
+            lease = ReceivingLease(program="capture")
+            authenticator = Authenticator(lease=lease.flag)
+            client = AdminClient.connect(connect, credentials)
+            stack.enter_context(AuthenticationWatch(client, authenticator.use, lease))
         receiver = stack.enter_context(MulticastReceiver([chosen], config=config, authenticator=authenticator))
         journal = JournalWriter.open(to)
         first = journal.next_sequence
@@ -91,4 +95,5 @@ def _refused(authenticator: Authenticator | None) -> str:
     if authenticator is None:
         return ""
     count = authenticator.unauthenticated + authenticator.unknown_key + authenticator.unvouched + authenticator.forged
-    return f"; {count:,} not authentic"
+    unleased = f"; {authenticator.lease_ended:,} without a lease" if authenticator.lease_ended else ""
+    return f"; {count:,} not authentic{unleased}"

@@ -49,10 +49,10 @@ def run(
 
     async def main(stop: asyncio.Event) -> None:
         live = LiveRouter(chosen)
-        await live.start()
-        facts = {"router": chosen.name, "control_port": live.control_port, "url": live.endpoint_url}
+        await live.node.start()
+        facts = {"router": chosen.name, "control_port": live.control_port, "url": live.node.url}
         announce(chosen.name, facts, pages)
-        await live.run(stop)
+        await live.node.run(stop)
 
     run_in_foreground(main, name=chosen.name)
 

@@ -51,12 +51,12 @@ from penstock.security.brokering import (
 )
 from penstock.security.client import AdminClient
 from penstock.security.direct_address import NUMBERS, direct_address
+from penstock.security.key_lease import ReceivingLease
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.client.subscription import Since
 from penstock.wire import AuthenticationScope, Authenticator
 
-EVENTS_WAIT_SECONDS = 10.0
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
 """What an administration server says, or does not, that has no time for anybody: the grants are as good as before."""
 RENEW_AFTER = 0.5
@@ -96,6 +96,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._inboxes: list[Inbox] = []
         self._publishers: list[MulticastPublisher] = []
         self._authentication = AuthenticationState(None, self._use_publishers_scope)  # of PUBLISHERS
+        self._lease = ReceivingLease(client=admin.credentials.client)
         self._renew_at: dict[str, float] = {}  # by the monotonic clock
         self._events_after: int | None = None
         self._unheard_since: float | None = None  # since when the administration server does not answer
@@ -163,7 +164,9 @@ class Client(NodeWays, StreamWays, AssuredWays):
             raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
         for topic in topics:
             Interest.parse(topic)
+        asked_ns = self._lease.now_ns()
         brokered = self.admin.subscribe(topics)
+        self._begin_lease(asked_ns, brokered.key_lease_s)
         self._learn_models(brokered.streams)
         counters = Counters("client", subscription=brokered.subscription_id[:8])
         holder: list[Subscription] = []
@@ -183,6 +186,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             transport,
             where,
             refused,
+            self._lease.flag,
         )
         try:
             if where is not None:
@@ -249,7 +253,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             self.models,
             node=self._node,
             token=token,
-            authenticator=Authenticator(self._authentication.scopes),
+            authenticator=Authenticator(self._authentication.scopes, lease=self._lease.flag),
         )
         with self._lock:
             self._inboxes = [each for each in self._inboxes if not each.is_closed] + [made]
@@ -272,6 +276,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             self._thread.join()
         if self._service is not None:
             self._service.close()
+        self._lease.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -345,9 +350,15 @@ class Client(NodeWays, StreamWays, AssuredWays):
 
     def _learn_publishers_scope(self) -> None:
         """Fetch the authentication keys of publishers without a feed; events keep them up to date."""
+        asked_ns = self._lease.now_ns()
         answer = self.admin.authentication()
+        self._begin_lease(asked_ns, answer.key_lease_s)
         self._hear_after(answer.events_after)
         self._authentication.note(next(each for each in answer.scopes if each.scope == PUBLISHERS))
+
+    def _begin_lease(self, asked_ns: int, lease_s: float) -> None:
+        self._lease.begin(asked_ns, lease_s)
+        self._lease.start()
 
     def _authenticate(self, told: Authentication) -> None:
         with self._lock:
@@ -428,17 +439,20 @@ class Client(NodeWays, StreamWays, AssuredWays):
         with self._lock:
             after = self._events_after
             soonest = min(self._renew_at.values(), default=float("inf"))
-        wait_s = min(EVENTS_WAIT_SECONDS, max(soonest - time.monotonic(), 0.0))
+        wait_s = min(self._lease.events_wait_s, max(soonest - time.monotonic(), 0.0))
+        asked_ns = self._lease.now_ns()
         events = self.admin.events(after or 0, wait_s=wait_s)
         for event in events.events:
             self._take(event.body)
-        with self._lock:
-            self._events_after = events.next_after
-        if not events.is_complete:
+        if events.is_complete:
+            self._lease.renew(asked_ns, events.key_lease_s)
+        else:
             self.hurry()
             if self._inboxes or self._publishers:
                 for told in self.admin.authentication().scopes:
                     self._authenticate(told)
+        with self._lock:
+            self._events_after = events.next_after
 
     def _take(self, body: object) -> None:
         match body:

@@ -27,7 +27,7 @@ from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
 from penstock.security.authentication import is_older, scope_of
 from penstock.security.brokering import Authentication, BrokeredStream, StreamAddress
-from penstock.wire import AuthenticationScope, Authenticator, PacketMessage
+from penstock.wire import AuthenticationScope, Authenticator, LeaseFlag, PacketMessage
 
 log = logger("client.line")
 
@@ -49,6 +49,8 @@ class Surroundings(msgspec.Struct):
     transport: Transport
     where: str | None
     on_refused: Callable[[RefusedError], None]
+    lease: LeaseFlag
+    """Of authentication keys."""
 
 
 class Line:
@@ -253,7 +255,7 @@ class Line:
 
     def _authenticator(self) -> Authenticator:
         """An authenticator for a new receiver. Authenticators of closed receivers are few, and are kept."""
-        made = Authenticator(self._scopes)
+        made = Authenticator(self._scopes, lease=self._around.lease)
         self._authenticators.append(made)
         return made
 

@@ -175,6 +175,12 @@ cdef class Lane:
         if self._bell >= 0:
             tap_close(self._bell)
 
+    def close(self) -> None:
+        """After the last run(); ring() does nothing from then on."""
+        if self._bell >= 0:
+            tap_close(self._bell)
+            self._bell = -1
+
     def ring(self) -> None:
         """Have run() return soon, in the data thread."""
         tap_store(&self._is_rung, 1)

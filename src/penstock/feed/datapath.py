@@ -82,11 +82,17 @@ class DataPath:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the batch at hand, say goodbye to receivers, and end."""
+        """Finish the batch at hand, say goodbye to receivers, and end. A path that never started has nothing to say."""
         self._is_stopped = True
         self._lane.ring()
         if self._thread.is_alive():
             self._thread.join()
+        self._mail.close()
+        self._lane.close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def latencies(self) -> LatencyHistogram:
         """From a datagram's arrival in this process to the moment its messages were sent, per source message."""

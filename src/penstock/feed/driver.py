@@ -1,8 +1,8 @@
 """A live adapter: everything of a feed adapter in one process, from its configuration to its end.
 
     adapter = LiveAdapter(config)
-    await adapter.start()
-    await adapter.run(stop)
+    await adapter.node.start()
+    await adapter.node.run(stop)
 
 The data thread (datapath.py) receives, converts and publishes. The loop's thread has the rest: the channels to other
 adapters (sync/peering.py), the stream service (service/driver.py), the administration server (administration.py),
@@ -12,16 +12,13 @@ health and metrics. Control reaches the data thread as mail, between two batches
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
-from penstock.base.counters import Counters
 from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.base.metrics import Metrics
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import PERCENTILES, AdapterStatus, StreamStatus, gauges_of, shown_latency
 from penstock.feed.administration import Administration, open_to_all
@@ -53,39 +50,35 @@ from penstock.feed.sync.terms import TermFile
 from penstock.feed.unlined import ReplayInput, SoupInput
 from penstock.middleware import Publisher
 from penstock.middleware.files import claim_epoch
-from penstock.net.agent import NodeLife
-from penstock.net.page_access import page_of
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
+from penstock.runtime.node import Node, in_thread
 from penstock.security.brokering import Revoked
 
 HEALTH_SECONDS = 0.5
 PERSIST_AGAIN_SECONDS = 0.5
 
-T = TypeVar("T")
-
 log = logger("feed.adapter")
 
 
 class LiveAdapter:
-    """One adapter. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+    """One adapter. `node` starts and closes it; after the start `status()` describes it."""
 
     def __init__(self, config: AdapterConfig) -> None:
         self.config = config
-        self._life = NodeLife()
+        self.node = node = Node(config, label="adapter")
         self._state = Path(config.state_directory)
         self._terms = TermFile(self._state / "terms")
-        self._metrics = Metrics()
         now_ns = time.monotonic_ns()
-        self._counters = self._counted("feed.adapter")
-        self._sources = Sources(config, self._metrics)
+        self._counters = self.node.counters("feed.adapter")
+        self._sources = Sources(config, node.metrics)
         self._core = FeedAdapter(
             self._sources.arbiters,
             self._sources.converters,
             config.sync_config(),
             term=self._terms.highest(),
             now_ns=now_ns,
-            counters=self._counted("feed"),
+            counters=self.node.counters("feed"),
             dates=self._sources.dates,
         )
         self._socket = RepairSocket(config.publish.channel)
@@ -97,8 +90,8 @@ class LiveAdapter:
             self._outbound,
             self._sources.lined,
             self._socket,
-            lambda instructions: self._life.call(self._carry_out, instructions),
-            lambda error: self._life.call(self._life.fail, error),
+            lambda instructions: node.call(self._carry_out, instructions),
+            node.fail,
             live_ids=self._sources.live_ids,
             spin=config.spin,
             cpu=config.cpu,
@@ -119,57 +112,40 @@ class LiveAdapter:
             secret=_secret_in(config.peers.secret_file),
             server_tls=server_context(config.peers.tls),
             client_tls=client_context(config.peers.tls),
-            counters=self._counted("feed.peers"),
+            counters=self.node.counters("feed.peers"),
         )
         self._meter = HealthMeter(spins=config.spin)
         self._health = Health()
         self._is_online = True
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._endpoint = page_of(config, self._metrics, self._liveness, self.status)
-        self._metrics.show_gauges(lambda: gauges_of(self.status()))
-
-    async def start(self) -> None:
+        node.add("sockets", close=self._close_sockets)
         if self._recorder is not None:
-            self._recorder.start()
-        await self._server.start()
-        await self._peering.start()
-        self._pump.start()
-        self._data.start()
+            node.add("recorder", start=self._recorder.start, close=in_thread(self._recorder.stop))
+        node.add("server", start=self._server.start, close=self._server.close)
+        node.add("service pump", start=self._pump.start, close=self._pump.stop)
+        node.add("data path", start=self._data.start, close=in_thread(self._data.stop))
         for source in self._unlined:
-            source.start()
-        if self._administration is not None:
-            self._administration.start(self._server.port)
-        self._endpoint.start()
-        self._start_task(self._measure())
+            node.add("source", start=source.start, close=source.stop)
+        node.add("peers", start=self._peering.start, close=self._peering.close)
+        if (administration := self._administration) is not None:
+            start = partial(self._start_administration, administration)
+            node.add("administration", start=start, close=administration.stop)
+        node.add("log", start=self._log_start)
+        node.add_task(self._measure)
+        node.show(self.status, self._liveness, gauges=lambda: gauges_of(self.status()))
+
+    def _start_administration(self, administration: Administration) -> None:
+        administration.start(self._server.port)
+
+    def _log_start(self) -> None:
         log.info("adapter_started", name=self.config.name, feed=self.config.feed, epoch=self._outbound.publisher.epoch)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or something fails; then everything ends in order."""
-        await self._life.run(stop, self.close)
-
-    async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._administration is not None:
-            await self._administration.stop()
-        await self._peering.close()
-        for source in self._unlined:
-            await source.stop()
-        await asyncio.to_thread(self._data.stop)
-        self._pump.stop()
-        await self._server.close()
-        if self._recorder is not None:
-            await asyncio.to_thread(self._recorder.stop)
-        await asyncio.to_thread(self._endpoint.stop)
+    def _close_sockets(self) -> None:
+        if self._data.is_running:  # it hangs, and still uses them
+            return
         for tap in self._outbound.taps:
             tap.close()
         self._sources.close()
         self._socket.close()
-
-    @property
-    def endpoint_url(self) -> str:
-        return self._endpoint.url
 
     def status(self) -> AdapterStatus:
         """May be called in any thread: what it reads is always whole, though not of one moment."""
@@ -217,7 +193,7 @@ class LiveAdapter:
             config.publisher_id or publisher_id_of(self.config.feed, self.config.index),
             claim_epoch(self._state / "epoch"),
             config.publisher,
-            self._counted("publisher"),
+            self.node.counters("publisher"),
             is_authenticated=bool(self.config.admin.url) and config.transport == "multicast",
             seed=SystemRandomness().below(2**64),
         )
@@ -238,7 +214,7 @@ class LiveAdapter:
             publisher_id=publisher.publisher_id,
             group=self._outbound.group,
             epoch=publisher.epoch,
-            counters=self._counted("journal"),
+            counters=self.node.counters("journal"),
         )
 
     def _make_administration(self) -> Administration | None:
@@ -258,9 +234,9 @@ class LiveAdapter:
             tuple(contributions),
         )
         verify = open_to_all if self._administration is None else self._administration.gate.verify
-        counters = self._counted("feed.service")
+        counters = self.node.counters("feed.service")
         service = StreamService(identity, verify, config.service, counters, self._outbound.models.messages)
-        service.accounts.show_in(self._metrics)
+        service.accounts.show_in(self.node.metrics)
         journal_path = Path(config.journal.path) if config.journal.path else None
         side = ServiceSide(self._data, contributions, journal_path)
         return SubscriberServer(
@@ -268,13 +244,8 @@ class LiveAdapter:
             side,
             secret=_secret_in(config.service.secret_file),
             tls=server_context(config.service.tls),
-            counters=self._counted("feed.service.core.connections"),
+            counters=self.node.counters("feed.service.core.connections"),
         )
-
-    def _counted(self, component: str) -> Counters:
-        counters = Counters(component, adapter=self.config.name)
-        self._metrics.register(counters)
-        return counters
 
     # What the core wants done
 
@@ -284,7 +255,7 @@ class LiveAdapter:
                 case SendPeer(index, message):
                     self._peering.send(index, message)
                 case PersistTerm(term):
-                    self._start_task(self._persist(term))
+                    self.node.spawn(self._persist(term))
                 case RoleChanged(role, term, why):
                     log.warning("role", adapter=self.config.name, role=role, term=term, why=why)
                     self._server.service.term = term
@@ -320,7 +291,7 @@ class LiveAdapter:
             self._health = self._meter.measure(Totals(errors, sent, due, self._data.lag_ns))
             self._data.give(HealthMeasured(self._health))
             if self._outbound.is_sealed:
-                self._outbound.lease.tell(self.config.name)
+                self._outbound.lease.tell(adapter=self.config.name)
             await asyncio.sleep(HEALTH_SECONDS)
 
     def _revoke(self, event: Revoked) -> None:
@@ -335,12 +306,7 @@ class LiveAdapter:
             troubles.append(status.sealing_trouble)
         may_send = status.sealing_lease_s is None or status.sealing_lease_s > 0
         detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
-        return EndpointHealth(not self._life.has_failed and status.is_online and may_send, detail)
-
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        return EndpointHealth(status.is_online and may_send, detail)
 
 
 def _secret_in(path: str) -> Secret | None:

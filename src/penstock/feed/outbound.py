@@ -20,7 +20,6 @@ from penstock.base.counters import Cause, Counters
 from penstock.feed._tap import Tap
 from penstock.feed.inband import ModelsInBand
 from penstock.feed.sealed import seal_batch, seal_message
-from penstock.feed.sealing_lease import SealingLease
 from penstock.feed.service.published import cut
 from penstock.middleware import Close, Multicast, MulticastStored, Publish, PublishBatch, Publisher
 from penstock.middleware.batch import Packable
@@ -29,6 +28,7 @@ from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
+from penstock.security.key_lease import KeyLease
 from penstock.wire import DatagramBatch, PacketStore
 
 ROWS_MAX = 4_096
@@ -66,7 +66,7 @@ class Outbound:
         self.cursor = publisher.stream(self.group, now_ns)
         self.is_sealed = is_sealed
         self.models = models or ModelsInBand()
-        self.lease = SealingLease()
+        self.lease = KeyLease("sealing")
         self._sealer: Sealer | None = None
         self._sealers: dict[int, Sealer] = {}
         config = publisher.config

@@ -1,8 +1,9 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
 Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
-knows, seals with its stream key until its lease ends (sealing_lease.py), and registers again when a server answers, or
-when another server has taken over. What tokens are checked with is kept (security/gate.py), also over a restart.
+knows, seals with its stream key until its lease ends (security/key_lease.py), and registers again when a server
+answers, or when another server has taken over. What tokens are checked with is kept (security/gate.py), also over a
+restart.
 """
 
 import threading
@@ -63,7 +64,8 @@ class Registration:
         self._wants_beat.set()
         self._client.close()
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join()
 
     def tell_soon(self) -> None:
         """Something in the heartbeat has changed: say it now."""

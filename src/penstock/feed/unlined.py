@@ -36,7 +36,8 @@ class ReplayInput:
 
     async def stop(self) -> None:
         self._is_stopped.set()
-        await asyncio.to_thread(self._thread.join)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
         try:

@@ -35,6 +35,7 @@ from penstock.net.udp import Channel
 from penstock.runtime.accounts import Account, add_accounts
 from penstock.runtime.node import Node, in_thread
 from penstock.security.brokering import Revoked
+from penstock.security.key_lease import ReceivingLease
 from penstock.topics import GroupMap
 from penstock.wire import Authenticator
 
@@ -51,6 +52,7 @@ class LiveFilter:
         self._map_seen = _seen(self._map_path)
         group_map = GroupMap.load(self._map_path) if self._map_path is not None else None
         channels = self._channels_of(group_map) if group_map is not None else config.own_channels()
+        self._lease = ReceivingLease(filter=config.name)
         core = FilterModule(
             config,
             SystemRandomness(),
@@ -59,10 +61,12 @@ class LiveFilter:
             group_map=group_map,
             models=_models(config),
             keeps_books=bool(config.accounts.path),
-            authenticator=Authenticator() if config.admin.url else None,
+            authenticator=Authenticator(lease=self._lease.flag) if config.admin.url else None,
         )
         authenticator = core.watcher.in_order.authenticator
-        tokens = node.watch_tokens(config.admin, config.state_directory, self._revoke, authenticator=authenticator)
+        tokens = node.watch_tokens(
+            config.admin, config.state_directory, self._revoke, authenticator=authenticator, lease=self._lease
+        )
         self._desk = Desk(config, None if tokens is None else tokens.gate.verify, channels)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         path = config.handover or f"@penstock-filter-{random_bytes(8).hex()}"
@@ -114,6 +118,8 @@ class LiveFilter:
             address=_shown(data.address),
             repair=self.config.repair,
             is_in_touch=self.node.is_in_touch,
+            receiving_lease_s=None if self.node.tokens is None else self._lease.left_s,
+            receiving_trouble="" if self.node.tokens is None else self._lease.trouble,
             groups=len(data.groups),
             interests=len(data.core.table),
             messages=data.core.forwarder.messages_in,
@@ -181,8 +187,8 @@ class LiveFilter:
     def _health(self) -> Health:
         status = self.status()
         detail = f"{len(status.applications)} applications, {status.interests} interests, {status.groups} groups"
-        trouble = self.node.token_trouble
-        return Health(is_healthy=True, detail=f"{detail}; {trouble}" if trouble else detail)
+        troubles = [each for each in (self.node.token_trouble, status.receiving_trouble) if each]
+        return Health(is_healthy=True, detail="; ".join([detail, *troubles]))
 
 
 def _seen(path: Path | None) -> tuple[int, int] | None:

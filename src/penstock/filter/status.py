@@ -24,6 +24,12 @@ class FilterStatus(msgspec.Struct, frozen=True):
     is_in_touch: bool
     """Whether the administration server answers; true where there is none."""
 
+    receiving_lease_s: float | None
+    """The remaining time of the lease of authentication keys if no administration server answers; None: without one."""
+
+    receiving_trouble: str
+    """A readable warning about this lease, or nothing."""
+
     groups: int
     """That are listened to."""
 
@@ -41,9 +47,11 @@ class FilterStatus(msgspec.Struct, frozen=True):
 
 
 def gauges_of(status: FilterStatus) -> dict[str, float]:
+    lease = {} if status.receiving_lease_s is None else {"filter_receiving_lease_seconds": status.receiving_lease_s}
     return {
         "filter_applications": len(status.applications),
         "filter_groups": status.groups,
         "filter_interests": status.interests,
         "filter_in_touch": status.is_in_touch,
+        **lease,
     }

@@ -18,3 +18,4 @@ def watch_refused(counters: Counters, authenticator: Authenticator) -> None:
     counters.watch("packets_dropped", lambda: authenticator.unknown_key, cause=Cause.UNKNOWN_KEY)
     counters.watch("packets_dropped", lambda: authenticator.unvouched, cause=Cause.UNVOUCHED)
     counters.watch("packets_dropped", lambda: authenticator.forged, cause=Cause.FORGED)
+    counters.watch("packets_dropped", lambda: authenticator.lease_ended, cause=Cause.LEASE_ENDED)

@@ -294,6 +294,15 @@ class Discontinuity(msgspec.Struct, frozen=True):
         return bool(self.lost) or self.reason not in ("start", "session")
 
 
+def is_one_session(name: str, trading_date: str, other_name: str, other_date: str) -> bool:
+    """True if two announcements are of one session. A venue may use one name every day: then the trading dates differ.
+
+    An unknown trading date is empty and agrees with every date. Captures apply the rule to hashes (_cursors.pyx).
+    """
+    has_dates = bool(trading_date and other_date)
+    return name == other_name and (not has_dates or trading_date == other_date)
+
+
 SessionKind: TypeAlias = Literal["begin", "end", "running"]
 
 
@@ -315,9 +324,8 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The feed, for receivers that combine source streams of several feeds."""
 
     def has_name_of(self, other: "SessionEvent") -> bool:
-        """True if both sessions have one name. A venue may use one name every day: then the trading dates differ."""
-        has_dates = bool(self.trading_date and other.trading_date)
-        return self.session == other.session and (not has_dates or self.trading_date == other.trading_date)
+        """True if both events name one session."""
+        return is_one_session(self.session, self.trading_date, other.session, other.trading_date)
 
     def is_of_session(self, known: "SessionEvent") -> bool:
         """True if the event is about the session of an event that came before."""

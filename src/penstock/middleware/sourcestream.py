@@ -27,7 +27,7 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.middleware._merge import BranchCursor, SourceCursor
 from penstock.middleware.budget import PACKET_OVERHEAD
 from penstock.middleware.config import MergerConfig
-from penstock.middleware.events import Discontinuity, MergeGap, SessionEvent, SessionKind, StreamKey
+from penstock.middleware.events import Discontinuity, MergeGap, SessionEvent, SessionKind, StreamKey, is_one_session
 from penstock.middleware.own import DISCONTINUITY_TOPIC
 from penstock.wire import Origin, OriginFlag, PacketMessage, find_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, lineage, session_tag
@@ -405,11 +405,10 @@ class SourceStream(SourceCursor):
             self._session, self._trading_date = note.session, note.trading_date or self._trading_date
 
     def _is_other_session(self, note: DiscontinuityNote, tag: int) -> bool:
-        """A venue may use one name every day: then the trading dates differ."""
+        """Without both names, only the tags can tell."""
         if not note.session or not self._session:
             return tag != self.session_tag
-        has_dates = bool(note.trading_date and self._trading_date)
-        return note.session != self._session or (has_dates and note.trading_date != self._trading_date)
+        return not is_one_session(note.session, note.trading_date, self._session, self._trading_date)
 
     def _begin_session(self, name: str, trading_date: str, tag: int) -> None:
         """Restart the positions in the source."""

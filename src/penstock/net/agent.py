@@ -44,46 +44,6 @@ async def stopped_or_failed(stop: asyncio.Event, failed: "asyncio.Future[Any]") 
         stopped.cancel()
 
 
-class NodeLife:
-    """What the parts of a live node share: other threads call into its loop, and what fails in one of them ends it.
-    Made in the thread of the running loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._failed: asyncio.Future[None] = self._loop.create_future()
-
-    @property
-    def has_failed(self) -> bool:
-        return self._failed.done()
-
-    async def run(self, stop: asyncio.Event, close: Callable[[], Awaitable[None]]) -> None:
-        """Until `stop` is set or something has failed; then everything is closed, and what failed is raised."""
-        try:
-            await stopped_or_failed(stop, self._failed)
-        finally:
-            await close()
-        if self._failed.done():
-            self._failed.result()
-
-    def call(self, function: Callable[P, None], *arguments: P.args, **_: P.kwargs) -> None:
-        """From any thread: in the loop's, soon."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def fail(self, error: Exception) -> None:
-        """In the loop's thread. The first one counts."""
-        if not self._failed.done():
-            self._failed.set_exception(error)
-
-    def watch(self, task: "asyncio.Task[None]") -> None:
-        """The node does not go on without this task."""
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self.fail(error)
-
-
 class CoreRunner(Generic[E, I]):
     """Gives events to a core, has its instructions carried out in order, and wakes it when its deadline has come.
 

@@ -30,9 +30,9 @@ log = logger("node.agents")
 
 @contextlib.asynccontextmanager
 async def running_agent(config: AgentConfig) -> AsyncIterator[LiveAgent]:
-    """An agent that has started, and what it is fed with; its run() ends it."""
+    """An agent that has started, and what it is fed with; its node ends it."""
     agent = LiveAgent(config)
-    await agent.start()
+    await agent.node.start()
     feed = RootFeed(agent) if config.subscribe else None
     try:
         if feed is not None:

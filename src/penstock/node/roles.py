@@ -190,10 +190,10 @@ async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None
     from penstock.feed.driver import LiveAdapter
 
     adapter = LiveAdapter(config)
-    await adapter.start()
-    tell(Ready(adapter.endpoint_url, adapter.endpoint_url))
+    await adapter.node.start()
+    tell(Ready(adapter.node.url, adapter.node.url))
     with _reporting(lambda: tell(AdapterReport(adapter.status()))):
-        await adapter.run(stop)
+        await adapter.node.run(stop)
 
 
 async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
@@ -229,9 +229,9 @@ async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: async
         if path is not None:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload, agent, lambda: load_again(path, config.name))
-        tell(Ready(agent.place, agent.endpoint_url))
+        tell(Ready(agent.place, agent.node.url))
         with _reporting(lambda: tell(AgentReport(agent.status(REPORTED_CONSUMERS_MAX)))):
-            await agent.run(stop)
+            await agent.node.run(stop)
 
 
 async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
@@ -239,18 +239,18 @@ async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> N
 
     sys.setswitchinterval(SWITCH_SECONDS)
     router = LiveRouter(config)
-    await router.start()
-    tell(Ready(router.place, router.endpoint_url))
+    await router.node.start()
+    tell(Ready(router.place, router.node.url))
     with _reporting(lambda: tell(RouterReport(router.status()))):
-        await router.run(stop)
+        await router.node.run(stop)
 
 
 async def _witness(config: WitnessConfig, tell: Tell, stop: asyncio.Event) -> None:
     witness = LiveWitness(config)
-    await witness.start()
-    tell(Ready(witness.place, witness.endpoint_url))
+    await witness.node.start()
+    tell(Ready(witness.place, witness.node.url))
     with _reporting(lambda: tell(WitnessReport(witness.status()))):
-        await witness.run(stop)
+        await witness.node.run(stop)
 
 
 @contextlib.contextmanager

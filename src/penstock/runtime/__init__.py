@@ -4,7 +4,6 @@
   tasks, calls from other threads, administration tokens, and the shutdown. Every shutdown step is logged and bounded.
 - `accounts.AccountRecorder` writes the rows that a subsystem gives to a journal: what changed per period, and a closing
   record at the end.
-- `access.AccessControl` has the rights of each connection: who it is, what it may do, renewal, expiry, revocation.
 
 A driver makes its parts, adds them to its node in order, and carries out the instructions of its core.
 """

@@ -30,6 +30,7 @@ from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import Revoked
 from penstock.security.client import AdminClient
 from penstock.security.gate import TokenState
+from penstock.security.key_lease import ReceivingLease
 from penstock.security.token_watch import UNREACHABLE, TokenWatch
 from penstock.wire import Authenticator
 
@@ -161,16 +162,18 @@ class Node:
         *,
         on_told: Callable[[TokenState], None] | None = None,
         authenticator: Authenticator | None = None,
+        lease: ReceivingLease | None = None,
     ) -> TokenWatch | None:
         """Check tokens by what the administration server says; None without one. `on_revoked` and `on_told` are called
-        in the thread of the loop. `state_directory` keeps what is known over a restart; empty: nowhere."""
+        in the thread of the loop. `state_directory` keeps what is known over a restart; empty: nowhere.
+        `lease` is that of the authenticator's keys."""
         if not admin.url:
             return None
         directory = Path(state_directory) if state_directory else None
         authentication = None
         if authenticator is not None:
             path = None if directory is None else directory / "authentication.json"
-            authentication = AuthenticationState(path, authenticator.use)
+            authentication = AuthenticationState(path, authenticator.use, lease)
         self.tokens = TokenWatch(
             AdminClient.connect(admin.url, admin.credentials),
             None if directory is None else directory / "tokens.json",

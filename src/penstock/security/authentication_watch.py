@@ -8,9 +8,9 @@ from penstock.base.log import logger
 from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import AuthenticationChanged
 from penstock.security.client import AdminClient
+from penstock.security.key_lease import ReceivingLease
 from penstock.wire import AuthenticationScope
 
-EVENTS_WAIT_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 
 log = logger("security.authentication")
@@ -18,13 +18,18 @@ log = logger("security.authentication")
 
 class AuthenticationWatch:
     """From its making to close(). The first keys are fetched at once, and errors raised; later, while no server
-    answers, the last keys stay in use. `on_change` is called with all scopes, first in the caller's thread."""
+    answers, the last keys stay in use until the lease ends. `on_change` is called with all scopes, first in the
+    caller's thread."""
 
-    def __init__(self, client: AdminClient, on_change: Callable[[list[AuthenticationScope]], None]) -> None:
+    def __init__(
+        self, client: AdminClient, on_change: Callable[[list[AuthenticationScope]], None], lease: ReceivingLease
+    ) -> None:
         self._client = client
-        self._state = AuthenticationState(None, on_change)
+        self._lease = lease
+        self._state = AuthenticationState(None, on_change, lease)
         self._is_stopped = threading.Event()
         after = self._begin()
+        lease.start()
         self._thread = threading.Thread(target=self._watch, args=(after,), name="penstock-authentication", daemon=True)
         self._thread.start()
 
@@ -32,6 +37,7 @@ class AuthenticationWatch:
         self._is_stopped.set()
         self._client.close()
         self._thread.join()
+        self._lease.stop()
 
     def __enter__(self) -> "AuthenticationWatch":
         return self
@@ -40,8 +46,10 @@ class AuthenticationWatch:
         self.close()
 
     def _begin(self) -> int:
+        asked_ns = self._lease.now_ns()
         answer = self._client.authentication()
         self._state.renew(answer.scopes)
+        self._state.note_answer(asked_ns, answer.key_lease_s)
         return answer.events_after
 
     def _watch(self, after: int | None) -> None:
@@ -53,8 +61,12 @@ class AuthenticationWatch:
                 self._is_stopped.wait(RETRY_SECONDS)
 
     def _follow(self, after: int) -> int | None:
-        answer = self._client.events(after, wait_s=EVENTS_WAIT_SECONDS)
+        asked_ns = self._lease.now_ns()
+        answer = self._client.events(after, wait_s=self._lease.events_wait_s)
         for event in answer.events:
             if isinstance(event.body, AuthenticationChanged):
                 self._state.note(event.body.authentication)
-        return answer.next_after if answer.is_complete else None
+        if not answer.is_complete:
+            return None
+        self._state.note_answer(asked_ns, answer.key_lease_s)
+        return answer.next_after

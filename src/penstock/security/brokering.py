@@ -21,6 +21,8 @@ from penstock.security.token import Grant
 
 TOPICS_MAX = 4_096
 MODELS_MAX = 1_024
+KEY_LEASE_SECONDS = 600.0
+"""The lease of authentication keys if a server does not name one."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
 Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
@@ -185,6 +187,9 @@ class Brokered(Answer, frozen=True, kw_only=True):
     generation: int
     events_after: int
     """Events with higher numbers happened after this answer."""
+    key_lease_s: float = KEY_LEASE_SECONDS
+    """From the request on, packets are accepted under the streams' authentication keys for this time; each answer to a
+    request for events extends it."""
 
 
 # Events
@@ -269,6 +274,8 @@ class Events(Answer, frozen=True, kw_only=True):
     """For the next request."""
     is_complete: bool
     """False when events before these are no longer kept: then ask for the whole state again."""
+    key_lease_s: float = KEY_LEASE_SECONDS
+    """From the request on, packets are accepted under the authentication keys for this time, if it is complete."""
 
 
 # Publishers
@@ -359,6 +366,9 @@ class AuthenticationAnswer(Answer, frozen=True, kw_only=True):
 
     scopes: list[Authentication]
     events_after: int
+    key_lease_s: float = KEY_LEASE_SECONDS
+    """From the request on, packets are accepted under these keys for this time; each answer to a request for events
+    extends it."""
 
 
 class Verification(Answer, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from penstock.security.authentication_state import AuthenticationState
 from penstock.security.brokering import AuthenticationChanged, Revoked
 from penstock.security.client import AdminClient
 from penstock.security.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest
+from penstock.security.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
 
 RETRY_SECONDS = 0.5
-EVENTS_WAIT_SECONDS = 10.0
 LEARNED_SIZE_MAX = STATE_SIZE_MAX
 """Of revocations that wait to be used; about."""
 
@@ -74,7 +74,8 @@ class Learned:
 class TokenWatch:
     """Keeps a gate up to date from start() to stop(). `on_revoked` is called in its thread, or in that of
     learn() or use_learned(); `on_told` in its thread, with what tokens are checked with, when the server has said
-    something about it. `authentication` is kept up to date as well, for a node that checks packets."""
+    something about it. `authentication` is kept up to date as well, and its lease renewed, for a node that checks
+    packets."""
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class TokenWatch:
         self._on_revoked = on_revoked
         self._on_told = on_told
         self._authentication = authentication
+        self._lease: ReceivingLease | None = None if authentication is None else authentication.lease
         self._learned = Learned()
         self._learning = threading.Lock()
         self._is_use_due = False
@@ -104,6 +106,8 @@ class TokenWatch:
         self._thread = threading.Thread(target=self._watch, name="penstock-tokens", daemon=True)
 
     def start(self) -> None:
+        if self._lease is not None:
+            self._lease.start()
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -115,6 +119,8 @@ class TokenWatch:
         self._client.close()
         if self._thread.is_alive():
             self._thread.join()
+        if self._lease is not None:
+            self._lease.stop()
 
     def learn(self, told: TokenState) -> bool:
         """What another node has from its server: it counts while this one's does not answer. Whether use_learned() is
@@ -169,11 +175,16 @@ class TokenWatch:
             self._on_revoked(each)
         self._tell()
         if self._authentication is not None:
-            self._authentication.renew(self._client.authentication().scopes)
+            asked_ns = self._asked_ns()
+            answer = self._client.authentication()
+            self._authentication.renew(answer.scopes)
+            self._authentication.note_answer(asked_ns, answer.key_lease_s)
         return told.events_after
 
     def _follow(self, after: int) -> int | None:
-        answer = self._client.events(after, wait_s=EVENTS_WAIT_SECONDS)
+        asked_ns = self._asked_ns()
+        wait_s = EVENTS_WAIT_SECONDS if self._lease is None else self._lease.events_wait_s
+        answer = self._client.events(after, wait_s=wait_s)
         for event in answer.events:
             self.gate.note(event.body)
             if isinstance(event.body, Revoked):
@@ -183,7 +194,14 @@ class TokenWatch:
         if answer.events:
             self._tell()
         self.gate.forget_expired(time.time_ns())
-        return answer.next_after if answer.is_complete else None
+        if not answer.is_complete:
+            return None
+        if self._authentication is not None:
+            self._authentication.note_answer(asked_ns, answer.key_lease_s)
+        return answer.next_after
+
+    def _asked_ns(self) -> int:
+        return 0 if self._lease is None else self._lease.now_ns()
 
     def _tell(self) -> None:
         if self._on_told is not None and self.gate.state is not None:

@@ -179,6 +179,7 @@ class NodeView:
             for each in now.applications
         ]
         troubles = [] if now.is_in_touch else [IN_TOUCH]
+        troubles += [now.receiving_trouble] if now.receiving_trouble else []
         received, _, passed = streams
         return NodeFacts(troubles, received.per_s, passed.per_s, {}, len(now.applications)), streams, consumers
 

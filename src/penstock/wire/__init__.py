@@ -6,7 +6,7 @@ then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx rea
 makes them, _batch.pyx does both for many at once.
 """
 
-from penstock.wire._authentication import Authenticator
+from penstock.wire._authentication import Authenticator, LeaseFlag
 from penstock.wire._batch import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, decode_batch, encode_batch
 from penstock.wire._codec import ERROR_CAUSES, TRAILER_SIZE
 from penstock.wire._datagrams import DatagramBatch
@@ -53,6 +53,7 @@ __all__ = [
     "Extension",
     "Hop",
     "Kind",
+    "LeaseFlag",
     "MessageBatch",
     "MessageFlag",
     "Origin",

@@ -40,6 +40,10 @@ cdef class AuthenticationTable:
     cdef const Vouched *find_publisher(self, uint64_t publisher_id) noexcept nogil
 
 
+cdef class LeaseFlag:
+    cdef public bint has_ended
+
+
 cdef class Authenticator:
     cdef AuthenticationTable _table
     cdef AuthenticationTable _next_table  # set by any thread, used from the next batch on
@@ -48,10 +52,12 @@ cdef class Authenticator:
     cdef Py_ssize_t _trusted_count
     cdef bint _requests_only              # trusted addresses need a trailer except for requests
     cdef object _next_trusted             # the addresses and requests_only, set together by any thread
+    cdef LeaseFlag _lease                 # None: the keys have no lease
     cdef readonly uint64_t unauthenticated
     cdef readonly uint64_t unknown_key
     cdef readonly uint64_t unvouched
     cdef readonly uint64_t forged
+    cdef readonly uint64_t lease_ended
 
     cdef int update(self) except -1
     cdef int admit(self, DatagramBatch batch) except -1

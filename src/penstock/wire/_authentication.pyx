@@ -203,15 +203,24 @@ cdef class AuthenticationTable:
         return NULL
 
 
+cdef class LeaseFlag:
+    """Whether the lease of keys has ended. Several authenticators share a flag; any thread may set it."""
+
+    def __cinit__(self, *, bint has_ended = True):
+        self.has_ended = has_ended
+
+
 cdef class Authenticator:
     """Makes and checks trailers. A datagram is authentic if its tag is right under a key of the scope of its publisher,
-    and its epoch is vouched for.
+    and its epoch is vouched for. While the `lease` has ended, authentic datagrams are refused as well: somebody who was
+    revoked may hold the keys.
 
     use() and trust() may be called in any thread; everything else in the thread that receives.
     """
 
-    def __cinit__(self, scopes = (), *, trusted = ()):
+    def __cinit__(self, scopes = (), *, trusted = (), LeaseFlag lease = None):
         self._table = AuthenticationTable(scopes)
+        self._lease = lease
         self._trusted = frozenset()
         self.trust(trusted)
         self.update()
@@ -351,6 +360,9 @@ cdef class Authenticator:
         # all bits are compared, so that the time says nothing about how many are right
         if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
             self.forged += 1
+            return False
+        if self._lease is not None and self._lease.has_ended:
+            self.lease_ended += 1
             return False
         return True
 

@@ -1,8 +1,8 @@
 """A live message router: everything of it in one process, from its configuration to its end.
 
     router = LiveRouter(config)
-    await router.start()
-    await router.run(stop)
+    await router.node.start()
+    await router.node.run(stop)
 
 The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (disk.py),
 tokens and metrics have threads of their own.
@@ -11,7 +11,7 @@ tokens and metrics have threads of their own.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.assured.core.lease.protocol import Keep, Tell
 from penstock.assured.core.pair.protocol import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.core.router import events
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.live.account_rows import account_rows
 from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.desk import Desk, Rights, refusal_of
 from penstock.assured.live.disk import LiveDisk
@@ -27,7 +28,6 @@ from penstock.assured.live.inline_commit import RouterInlineCommit
 from penstock.assured.live.observation import endpoints_of, role_of
 from penstock.assured.live.pair import LivePair
 from penstock.assured.live.peer_settings import peer_settings_of
-from penstock.assured.live.recorder import RouterRecorder
 from penstock.assured.live.reserve import reserve_of
 from penstock.assured.live.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
 from penstock.assured.live.translating import event_of, message_of, news_of
@@ -45,21 +45,18 @@ from penstock.assured.wire.control import (
     Welcome,
 )
 from penstock.base.clock import BootClock, SystemRandomness
-from penstock.base.counters import Counters
 from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError, PenstockError, TokenError, TokenExpiredError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
-from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
-from penstock.net.agent import CoreRunner, NodeLife, stopped_or_failed
-from penstock.net.page_access import page_of
+from penstock.net.agent import CoreRunner, stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
+from penstock.runtime.accounts import Account, add_accounts
+from penstock.runtime.node import Node
 from penstock.security.brokering import Revoked
-from penstock.security.client import AdminClient
 from penstock.security.gate import TokenState
-from penstock.security.token_watch import TokenWatch
 
 EXPIRY_CHECK_SECONDS = 0.5
 TOKEN_SECONDS = 5.0
@@ -69,13 +66,14 @@ log = logger("assured")
 
 
 class LiveRouter:
-    """One router. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+    """One router. `node` starts and closes it; after the start `status()` describes it."""
 
     def __init__(self, config: RouterNodeConfig) -> None:
         self.config = config
-        self._life = NodeLife()
-        self._metrics = Metrics()
-        self._tokens = self._make_tokens()
+        self.node = node = Node(config)
+        if config.admin.url:
+            _made(Path(config.state_directory))
+        tokens = node.watch_tokens(config.admin, config.state_directory, self._revoke, on_told=self._pass_on_tokens)
         models = config.known_models()
         self._core = MessageRouter(config, SystemRandomness(), models)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
@@ -83,54 +81,47 @@ class LiveRouter:
         driven = self._core if self._pair is None else self._pair.core
         self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, clock=BootClock(), after=self._look)
         self._runner.failed.add_done_callback(self._core_failed)
-        self._desk = Desk(config.operators, None if self._tokens is None else self._tokens.gate.verify)
+        self._desk = Desk(config.operators, None if tokens is None else tokens.gate.verify)
         self._links = RouterLinks(
             config,
             self._desk,
             self,
             secret=secret,
             tls=server_context(config.control.tls),
-            counters=self._counted("assured.links"),
+            counters=node.counters("assured.links"),
             is_crowded=self._is_crowded,
         )
         self._storing: LiveDisk | None = None
-        self._recorder: RouterRecorder | None = None
         self._is_settled = asyncio.Event()  # the role is known, and on the disk
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = page_of(config, self._metrics, self._health, self.status)
-        self._metrics.show_gauges(lambda: gauges_of(self.status()))
-        self._metrics.show_rows(lambda: rows_of(self.status()))
+        self._is_serving = False
+        node.add("port", start=self._links.bind)
+        node.add_tokens()
+        node.add("first tokens", start=self._await_tokens)
+        topic = f"penstock.router.{config.name}.{{}}"
+        add_accounts(node, config.accounts, "assured.accounts", topic, self._accounts, router=config.name)
+        node.add("disk", start=self._recover, close=self._close_disk)
+        node.add("core", close=self._runner.stop)
+        if self._pair is not None:
+            node.add("peer", close=self._pair.close)
+        node.add("clients", start=self._links.start, close=self._links.close)
+        node.add("service", start=self._begin, close=self._end)
+        node.add_task(self._watch_rights)
+        node.show(
+            self.status, self._health, gauges=lambda: gauges_of(self.status()), rows=lambda: rows_of(self.status())
+        )
 
-    # Its life
+    # From start to shutdown
 
-    async def start(self) -> None:
-        try:
-            await self._links.bind()
-            if self._tokens is not None:
-                self._tokens.start()
-                await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
-            await self._recover()
-            self._recorder = self._make_recorder()
-            await self._links.start()
-            if self._pair is not None:
-                await self._pair.start()
-                for task in self._pair.tasks:
-                    self._life.watch(task)
-            self._endpoint.start()
-        except BaseException:
-            await self.close()
-            raise
-        self._tasks.append(asyncio.ensure_future(self._watch_rights()))
-        for task in self._tasks:
-            self._life.watch(task)
-        log.info("router_started", name=self.config.name, port=self._links.port, epoch=self._core.epoch)
+    async def _await_tokens(self) -> None:
+        if (tokens := self.node.tokens) is not None:
+            await asyncio.to_thread(tokens.wait, TOKEN_SECONDS)
 
     async def _recover(self) -> None:
         """Everything that the journal has goes into the core, before anybody can connect."""
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
-        counters = self._counted("assured.journal")
+        counters = self.node.counters("assured.journal")
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes)
         storing = self._storing = LiveDisk(
             directory / "journal", self.config.journal, counters, self._tell, reserve=reserve
@@ -150,37 +141,26 @@ class LiveRouter:
             raise self._runner.failed.result()
         log.info("recovered", records=records, ms=round(1_000 * (time.monotonic() - began)))
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or something fails; then everything ends in order, after the other router of a pair has
-        taken over."""
-        await self._life.run(stop, self._leave)
-
-    async def _leave(self) -> None:
-        if self._pair is not None and not self._life.has_failed:
-            await self._pair.hand_over()
-        await self.close()
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if not self._runner.failed.done() and self._storing is not None:
-            self._runner.handle(events.Stop("the router ends"))
-        await self._links.close()
-        if self._pair is not None:
-            await self._pair.close()
-        self._runner.stop()
+    async def _close_disk(self) -> None:
         if self._storing is not None:
             await self._storing.close()
-        if self._recorder is not None:
-            await self._recorder.close()
-        if self._tokens is not None:
-            await asyncio.to_thread(self._tokens.stop)
-        await asyncio.to_thread(self._endpoint.stop)
 
-    @property
-    def endpoint_url(self) -> str:
-        return self._endpoint.url
+    async def _begin(self) -> None:
+        if self._pair is not None:
+            await self._pair.start()
+            for task in self._pair.tasks:
+                self.node.watch(task)
+        self._is_serving = True
+        log.info("router_started", name=self.config.name, port=self._links.port, epoch=self._core.epoch)
+
+    async def _end(self) -> None:
+        """After the other router of a pair has taken over."""
+        try:
+            if self._pair is not None and self._is_serving and not self.node.has_failed:
+                await self._pair.hand_over()
+        finally:
+            if not self._runner.failed.done() and self._storing is not None:
+                self._runner.handle(events.Stop("the router ends"))
 
     @property
     def control_port(self) -> int:
@@ -252,7 +232,7 @@ class LiveRouter:
                 self._links.refuse(link, refusal_of(error))
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
-        self._life.fail(failed.result())
+        self.node.fail(failed.result())
 
     # What the core wants
 
@@ -304,20 +284,9 @@ class LiveRouter:
 
     # What clients may do
 
-    def _make_tokens(self) -> TokenWatch | None:
-        admin = self.config.admin
-        if not admin.url:
-            return None
-        state = _made(Path(self.config.state_directory))
-        client = AdminClient.connect(admin.url, admin.credentials)
-        return TokenWatch(client, state / "tokens.json", self._on_revoked, self._on_told)
-
-    def _on_revoked(self, event: Revoked) -> None:
-        self._life.call(self._revoke, event)
-
-    def _on_told(self, state: TokenState) -> None:
+    def _pass_on_tokens(self, state: TokenState) -> None:
         if self._pair is not None:
-            self._life.call(self._pair.tell_tokens, state)
+            self._pair.tell_tokens(state)
 
     def _revoke(self, event: Revoked) -> None:
         for link in self._desk.bearers(event.subscription_id):
@@ -352,7 +321,7 @@ class LiveRouter:
             control_port=self._links.port,
             clients=self._links.count,
             is_storing=self._storing is None or self._storing.is_storing,
-            is_in_touch=self._tokens is None or self._tokens.is_in_touch,
+            is_in_touch=self.node.is_in_touch,
             endpoints=endpoints_of(self._core),
             happenings=list(self._happenings),
             replication=None if self._pair is None else self._pair.status(),
@@ -360,37 +329,25 @@ class LiveRouter:
 
     def _health(self) -> Health:
         status = self.status()
-        return Health(not self._life.has_failed and status.is_storing, detail_of(status))
+        return Health(status.is_storing, detail_of(status))
 
     def _make_pair(self, models: Mapping[int, MessageModel], secret: Secret | None) -> LivePair | None:
         if self.config.pair is None:
             return None
-        counters = self._counted("assured.pair")
+        counters = self.node.counters("assured.pair")
         return LivePair(
             self.config.pair,
             self._core,
             Path(self.config.state_directory),
             lambda event: self._runner.handle(event),
             lambda link, message: self._links.say(link, message),
-            peer_settings_of(self.config, models, secret, self._tokens),
+            peer_settings_of(self.config, models, secret, self.node.tokens),
             counters,
         )
 
-    def _make_recorder(self) -> RouterRecorder | None:
-        if not self.config.accounts.path:
-            return None
-        counters = self._counted("assured.accounts")
-        recorder = RouterRecorder(
-            self.config.accounts, self.config.name, self._core, lambda: self._links.count, counters
-        )
-        recorder.start()
-        self._tasks.append(asyncio.ensure_future(recorder.keep()))
-        return recorder
-
-    def _counted(self, component: str) -> Counters:
-        counters = Counters(component, node=self.config.name)
-        self._metrics.register(counters)
-        return counters
+    async def _accounts(self) -> Iterable[Account]:
+        """None before the journal is replayed: a failed start closes no accounts of an earlier run."""
+        return list(account_rows(self._core, self._links.count)) if self._is_settled.is_set() else []
 
 
 def _made(directory: Path) -> Path:

@@ -1,13 +1,12 @@
 """A live witness: the third voter for the lease of a pair of message routers (REPL-14), in a process of its own.
 
     witness = LiveWitness(config)
-    await witness.start()
-    await witness.run(stop)
+    await witness.node.start()
+    await witness.node.run(stop)
 
 It stores no messages. Where it runs matters: apart from both routers, so that it does not fail with one of them.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,14 +18,13 @@ from penstock.assured.live.config import LeaseAccess
 from penstock.assured.live.voter import LiveVoter
 from penstock.base.clock import BootClock
 from penstock.base.config import Config
-from penstock.base.counters import Counters
 from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.base.metrics import Metrics
-from penstock.net.agent import CoreRunner, NodeLife
+from penstock.net.agent import CoreRunner
 from penstock.net.control import Name
-from penstock.net.page_access import PageAccessConfig, page_of
+from penstock.net.page_access import PageAccessConfig
+from penstock.runtime.node import Node
 from penstock.security.access import AnyPort
 
 log = logger("assured.witness")
@@ -97,46 +95,33 @@ def gauges_of(status: WitnessStatus) -> dict[str, float]:
 
 
 class LiveWitness:
-    """After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+    """`node` starts and closes it; after the start `status()` describes it."""
 
     def __init__(self, config: WitnessConfig) -> None:
         self.config = config
-        self._life = NodeLife()
-        self._metrics = Metrics()
+        self.node = node = Node(config)
         self._clock = BootClock()
-        counters = Counters("assured.lease", node=config.name)
-        self._metrics.register(counters)
+        counters = node.counters("assured.lease")
         directory = Path(config.state_directory)
         self._lease = LiveVoter(config.lease, config.name, config.control, {}, directory, self._tell, counters)
         self._voter: LeaseVoter | None = None
         self._runner: CoreRunner[VoterEvent, VoterInstruction] | None = None
-        self._endpoint = page_of(config, self._metrics, self._health, self.status)
-        self._metrics.show_gauges(lambda: gauges_of(self.status()))
+        node.add("core", start=self._open, close=self._stop_core)
+        node.add("lease", start=self._start_lease, close=self._lease.close)
+        node.show(self.status, self._health, gauges=lambda: gauges_of(self.status()))
 
-    async def start(self) -> None:
-        try:
-            voter = self._voter = LeaseVoter(self.config.lease, self._lease.open(), self._clock.now_ns())
-            self._runner = CoreRunner(voter, self._lease.carry_out, clock=self._clock)
-            self._runner.failed.add_done_callback(lambda failed: self._life.fail(failed.result()))
-            await self._lease.start()
-            self._endpoint.start()
-        except BaseException:
-            await self.close()
-            raise
-        log.info("witness_started", name=self.config.name, port=self._lease.port, epoch=voter.memory.epoch)
+    def _open(self) -> None:
+        voter = self._voter = LeaseVoter(self.config.lease, self._lease.open(), self._clock.now_ns())
+        self._runner = CoreRunner(voter, self._lease.carry_out, clock=self._clock)
+        self._runner.failed.add_done_callback(lambda failed: self.node.fail(failed.result()))
 
-    async def run(self, stop: asyncio.Event) -> None:
-        await self._life.run(stop, self.close)
+    async def _start_lease(self) -> None:
+        await self._lease.start()
+        log.info("witness_started", name=self.config.name, port=self._lease.port, epoch=self.status().epoch)
 
-    async def close(self) -> None:
-        await self._lease.close()
+    def _stop_core(self) -> None:
         if self._runner is not None:
             self._runner.stop()
-        await asyncio.to_thread(self._endpoint.stop)
-
-    @property
-    def endpoint_url(self) -> str:
-        return self._endpoint.url
 
     @property
     def control_port(self) -> int:
@@ -177,4 +162,4 @@ class LiveWitness:
             detail += f"; {status.alone} is alone"
         if not status.is_storing:
             detail += "; the disk takes nothing"
-        return Health(not self._life.has_failed and status.is_storing, detail)
+        return Health(status.is_storing, detail)

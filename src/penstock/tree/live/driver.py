@@ -1,8 +1,8 @@
 """A live agent: everything of it in one process, from its configuration to its end.
 
     agent = LiveAgent(config)
-    await agent.start()
-    await agent.run(stop)
+    await agent.node.start()
+    await agent.node.run(stop)
 
 The core, its links (links.py) and the disk's requests (journal_queue.py) are in the loop's thread; reading journals,
 tokens and metrics have threads of their own.
@@ -11,29 +11,28 @@ tokens and metrics have threads of their own.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from penstock.base.clock import SystemRandomness, random_bytes
-from penstock.base.counters import Cause, Counters
+from penstock.base.counters import Cause
 from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError, TokenExpiredError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
-from penstock.base.metrics import Metrics
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.agent import CoreRunner, NodeLife
+from penstock.net.agent import CoreRunner
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
-from penstock.net.page_access import page_of
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
+from penstock.runtime.accounts import UNWRITTEN_MAX, Account, add_accounts
+from penstock.runtime.node import Node
 from penstock.security.brokering import Revoked
-from penstock.security.client import AdminClient
 from penstock.security.own_token import OwnToken
-from penstock.security.token_watch import UNREACHABLE, TokenWatch
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import Order, Ordered, Refused
@@ -60,11 +59,11 @@ from penstock.tree.core.events import (
     Start,
     Stop,
 )
+from penstock.tree.live.account_rows import account_rows
 from penstock.tree.live.desk import Desk, refusal_of
 from penstock.tree.live.journal_queue import Storing
 from penstock.tree.live.links import AgentLinks
 from penstock.tree.live.load import watch_load
-from penstock.tree.live.recorder import AgentRecorder
 from penstock.tree.live.status import AgentStatus, Happening, gauges_of, rows_of
 from penstock.tree.live.status_snapshot import observed
 from penstock.tree.live.stream_store import StreamStore
@@ -94,16 +93,17 @@ def event_of(order: Order) -> Event:
 
 
 class LiveAgent:
-    """One agent. After start() `status()` says everything; run() ends when it is told to, or raises why it must."""
+    """One agent. `node` starts and closes it; after the start `status()` describes it."""
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config = config.with_session_topics()
-        self._life = NodeLife()
-        self._metrics = Metrics()
-        self._tokens = self._make_tokens()
+        self.node = node = Node(config)
+        if config.admin.url and config.state_directory:
+            make_directory(config.state_directory)
+        tokens = node.watch_tokens(config.admin, config.state_directory, self._revoke)
         self._own_token = random_bytes(16).hex()
         names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
-        self._core = DistributionAgent(config, SystemRandomness(), self._counted("tree"), models=names)
+        self._core = DistributionAgent(config, SystemRandomness(), node.counters("tree"), models=names)
         self._runner: CoreRunner[Event, Instruction] = CoreRunner(
             self._core, self._carry_out, after=lambda: self._links.pump_soon()
         )
@@ -111,7 +111,7 @@ class LiveAgent:
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
         tls = TlsConfig(certificate="", private_key="", ca_file=config.ca_file) if config.ca_file else None
-        verify = None if self._tokens is None else self._tokens.gate.verify
+        verify = None if tokens is None else tokens.gate.verify
         self._desk = Desk(config.bearers, config.operators, verify, own_token=self._own_token)
         self._links = AgentLinks(
             config,
@@ -122,78 +122,63 @@ class LiveAgent:
             secret=secret,
             server_tls=server_context(config.control.tls),
             guard=Guard(upward, client_context(tls)),
-            counters=self._counted("tree.links"),
+            counters=node.counters("tree.links"),
         )
         self._storing: Storing | None = None
-        self._recorder = self._make_recorder()
+        self._found = Start()
         self._became: Became | None = None
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._endpoint = page_of(config, self._metrics, self._health, self.status)
-        self._metrics.show_gauges(lambda: gauges_of(self.status(0)))
-        self._metrics.show_rows(lambda: rows_of(self.status(METRICS_LINKS_MAX)))
+        node.add_tokens()
+        node.add("first tokens", start=self._await_tokens)
+        node.add("store", start=self._open_store if config.role != "agent" else None, close=self._close_store)
+        topic = f"penstock.tree.{config.name}.{{}}"
+        add_accounts(node, config.accounts, "tree.accounts", topic, self._accounts, agent=config.name, tree=config.tree)
+        if config.accounts.path:
+            self._core.board.ledger.keep(UNWRITTEN_MAX)
+        node.add("core", close=self._stop_core)
+        node.add("links", start=self._links.start, close=self._links.close)
+        node.add("place in the tree", start=self._begin, close=self._end)
+        node.add_task(self._watch_rights)
+        node.add_task(lambda: watch_load(self._tell))
+        node.add_task(self._note_publishers)
+        node.show(
+            self.status,
+            self._health,
+            gauges=lambda: gauges_of(self.status(0)),
+            rows=lambda: rows_of(self.status(METRICS_LINKS_MAX)),
+        )
 
-    # Its life
+    # From start to shutdown
 
-    async def start(self) -> None:
-        try:
-            if self._recorder is not None:
-                self._recorder.start()
-            await self._begin_tokens()
-            start = await self._open_store() if self.config.role != "agent" else Start()
-            await self._links.start()
-            self._endpoint.start()
-            start = msgspec.structs.replace(start, place=self.place, wall_ns=time.time_ns())
-            self._runner.handle(start)
-        except BaseException:
-            await self.close()
-            raise
-        work = [self._watch_rights(), watch_load(self._tell), self._note_publishers()]
-        if self._recorder is not None:
-            work.append(self._recorder.keep())
-        self._tasks += [asyncio.ensure_future(each) for each in work]
-        for task in self._tasks:
-            self._life.watch(task)
-        log.info("agent_started", name=self.config.name, role=self.config.role, port=self._links.port)
-
-    async def _begin_tokens(self) -> None:
+    async def _await_tokens(self) -> None:
         """Before the first login, if an administration server answers in time: who has no token, or comes to an agent
         that cannot check it, is refused, and would settle with whoever takes it first afterwards."""
-        if self._tokens is None:
+        if (tokens := self.node.tokens) is None:
             return
-        self._tokens.start()
         if self.config.role != "root":
             own = OwnToken(self.config.admin, (">",))
-            self._tasks.append(asyncio.ensure_future(own.keep(self._renew_own)))
+            self.node.spawn(own.keep(self._renew_own))
             await own.wait(TOKEN_SECONDS)
-        await asyncio.to_thread(self._tokens.wait, TOKEN_SECONDS)
+        await asyncio.to_thread(tokens.wait, TOKEN_SECONDS)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or something fails; then everything ends in order."""
-        await self._life.run(stop, self.close)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if not self._runner.failed.done():
-            self._runner.handle(Stop("the agent ends"))
-        await self._links.close()
-        if not self._runner.failed.done():
-            self._runner.handle(Noticed())  # of what came last
-        self._runner.stop()
-        if self._recorder is not None:
-            await self._recorder.close()
+    async def _close_store(self) -> None:
         if self._storing is not None:
             self._mark_publishers(self._storing)
             await self._storing.close()
-        if self._tokens is not None:
-            await asyncio.to_thread(self._tokens.stop)
-        await asyncio.to_thread(self._endpoint.stop)
 
-    @property
-    def endpoint_url(self) -> str:
-        return self._endpoint.url
+    def _begin(self) -> None:
+        self._runner.handle(msgspec.structs.replace(self._found, place=self.place, wall_ns=time.time_ns()))
+        log.info("agent_started", name=self.config.name, role=self.config.role, port=self._links.port)
+
+    def _end(self) -> None:
+        if not self._runner.failed.done():
+            self._runner.handle(Stop("the agent ends"))
+
+    def _stop_core(self) -> None:
+        """After the links, whose last notices the core handles first."""
+        if not self._runner.failed.done():
+            self._runner.handle(Noticed())
+        self._runner.stop()
 
     @property
     def control_port(self) -> int:
@@ -217,7 +202,7 @@ class LiveAgent:
         for stream in config.streams:
             self._runner.handle(Define(stream.name, stream.topics))
 
-    async def _open_store(self) -> Start:
+    async def _open_store(self) -> None:
         config = self.config
         store = await asyncio.to_thread(
             StreamStore.open,
@@ -225,17 +210,17 @@ class LiveAgent:
             config.tree,
             config.streams,
             config.journal,
-            self._counted("tree.journal"),
+            self.node.counters("tree.journal"),
             tail_half_size=config.tail_bytes // 2,
         )
         self._storing = Storing(
-            store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self._life.fail
+            store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self.node.fail
         )
         self._core.rooting.intaking.lend(store.tail)
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
         found = Start(store.recovered(), marks.through, beyond, store.term, store.is_root)
-        return msgspec.structs.replace(found, bearers=marks.bearers)
+        self._found = msgspec.structs.replace(found, bearers=marks.bearers)
 
     # Operators
 
@@ -258,7 +243,7 @@ class LiveAgent:
             log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
-        self._life.fail(failed.result())
+        self.node.fail(failed.result())
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -304,19 +289,6 @@ class LiveAgent:
         log.info("infostream", direction=informed.direction, party=informed.party, kind=info.kind, what=what)
 
     # What parties may have
-
-    def _make_tokens(self) -> TokenWatch | None:
-        admin = self.config.admin
-        if not admin.url:
-            return None
-        state = self.config.state_directory
-        client = AdminClient.connect(admin.url, admin.credentials)
-        if state:
-            make_directory(state)
-        return TokenWatch(client, Path(state) / "tokens.json" if state else None, self._on_revoked)
-
-    def _on_revoked(self, event: Revoked) -> None:
-        self._life.call(self._revoke, event)
 
     def _revoke(self, event: Revoked) -> None:
         for _, name in self._desk.bearers(event.subscription_id):
@@ -372,7 +344,7 @@ class LiveAgent:
             self._core,
             links_max,
             control_port=self._links.port,
-            is_in_touch=self._tokens is None or self._tokens.is_in_touch,
+            is_in_touch=self.node.is_in_touch,
             is_storing=self._storing is None or self._storing.is_storing,
             happenings=list(self._happenings),
         )
@@ -383,21 +355,13 @@ class LiveAgent:
         if not status.is_rooted:
             detail += "; no way to the root"
             detail += f" ({status.why_alone})" if status.why_alone else ""
-        if self._tokens is not None and not status.is_in_touch:
-            detail += f"; {self._tokens.trouble or UNREACHABLE}"
+        if trouble := self.node.token_trouble:
+            detail += f"; {trouble}"
         if not status.is_storing:
             detail += "; the disk takes nothing"
         if status.is_degraded:
             detail += "; degraded: no standby has what is acknowledged"
-        return Health(not self._life.has_failed and status.is_storing, detail)
+        return Health(status.is_storing, detail)
 
-    def _make_recorder(self) -> AgentRecorder | None:
-        if not self.config.accounts.path:
-            return None
-        counted = [self._core.board.counters, self._links.counters]
-        return AgentRecorder(self.config, self._core, counted, self._counted("tree.accounts"))
-
-    def _counted(self, component: str) -> Counters:
-        counters = Counters(component, node=self.config.name)
-        self._metrics.register(counters)
-        return counters
+    async def _accounts(self) -> Iterable[Account]:
+        return list(account_rows(self._core, [self._core.board.counters, self._links.counters]))
