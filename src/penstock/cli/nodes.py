@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -15,11 +16,28 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.net.agent import run_agent
 from penstock.node.pages import Pages
 from penstock.node.plant import Plant
+from penstock.runtime.node import Node
 
 SWITCH_SECONDS = 0.0005
 """How long a node's data thread and the loop's let each other wait for the interpreter."""
 
 C = TypeVar("C")
+
+
+class Runnable(Protocol):
+    """A driver of any subsystem: its node starts and closes it."""
+
+    node: Node
+
+
+class Controlled(Runnable, Protocol):
+    """A driver that accepts control sessions."""
+
+    @property
+    def control_port(self) -> int: ...
+
+
+L = TypeVar("L", bound=Runnable)
 
 
 def described_node(path: Path, name: str | None, kind: type[C], what: str) -> tuple[C, Pages | None]:
@@ -51,6 +69,34 @@ def announce(name: str, facts: dict[str, object], pages: Pages | None = None) ->
         pages.note(name, str(facts["url"]))
     sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
     sys.stdout.flush()
+
+
+def run_live(
+    name: str,
+    make: Callable[[], L],
+    facts_of: Callable[[L], dict[str, object]],
+    pages: Pages | None,
+    *,
+    on_hangup: Callable[[L], object] | None = None,
+) -> NoReturn:
+    """Run a node until Ctrl-C or SIGTERM. `facts_of` gives what is announced when it runs; `on_hangup` is called on
+    SIGHUP."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        live = make()
+        await live.node.start()
+        if on_hangup is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup, live)
+        announce(name, {**facts_of(live), "url": live.node.url}, pages)
+        await live.node.run(stop)
+
+    run_in_foreground(main, name=name)
+
+
+def control_facts(kind: str, name: str) -> Callable[[Controlled], dict[str, object]]:
+    """What a node announces that clients connect to."""
+    return lambda live: {kind: name, "control_port": live.control_port}
 
 
 def run_in_foreground(main: Callable[[asyncio.Event], Awaitable[None]], *, name: str) -> NoReturn:
