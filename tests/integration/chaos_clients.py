@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.assured.client import open_assured
 from penstock.base.counters import Counters
-from penstock.bench.failover_clients import ADAPTERS, ENDPOINT, FEED_TOPICS, QUOTE, ROUTED_TOPIC, ROUTERS, TOPIC, Ports
+from penstock.bench.failover.clients import ADAPTERS, ENDPOINT, FEED_TOPICS, QUOTE, ROUTED_TOPIC, ROUTERS, TOPIC, Ports
 from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver

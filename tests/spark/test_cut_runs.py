@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.pipeline_days import (
+from penstock.bench.pipeline.days import (
     archive_files,
     compare_days,
     difference,

@@ -160,7 +160,7 @@ def test_no_file_is_dead() -> None:
         used |= imports(path)
     for text in compiled_texts():
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
-    benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
+    benches = set(re.findall(r'Bench\(\s*"([\w.]+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
     used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     texts = compiled_texts()
