@@ -485,7 +485,7 @@ import penstock.node.roles
 assert not {"penstock.admin.driver", "penstock.assured.live.driver", "penstock.feed.driver"} & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")
-assert "penstock.cli.journal" not in sys.modules
+assert "penstock.cli.journal.command" not in sys.modules
 for name in COMMANDS:
     load_command(name)
 assert not [name for name in sys.modules if "textual" in name or "sqlglot" in name]

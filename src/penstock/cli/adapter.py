@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.nodes import described_node, run_live
+from penstock.cli.common.nodes import described_node, run_live
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.driver import LiveAdapter
 

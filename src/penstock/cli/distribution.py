@@ -6,9 +6,9 @@ from typing import Annotated, NoReturn, TypeVar, cast, get_args
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.channel import INTERFACE, InterfaceOption
 from penstock.cli.clock import parse_address
-from penstock.cli.nodes import described_node, run_live
+from penstock.cli.common.channel import INTERFACE, InterfaceOption
+from penstock.cli.common.nodes import described_node, run_live
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.node.pages import Pages
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig

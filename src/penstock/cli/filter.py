@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
-from penstock.cli.nodes import control_facts, described_node, run_live
+from penstock.cli.common.channel import INTERFACE, InterfaceOption, MapOption
+from penstock.cli.common.nodes import control_facts, described_node, run_live
 from penstock.filter.config import FilterConfig
 from penstock.filter.control import PORT_DEFAULT
 from penstock.filter.driver import LiveFilter

@@ -12,10 +12,10 @@ from penstock.assured.live.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
 from penstock.base.words import counted
-from penstock.cli.nodes import control_facts, described_node, run_live
-from penstock.cli.readable import printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
-from penstock.cli.statuses import show_statuses
+from penstock.cli.common.nodes import control_facts, described_node, run_live
+from penstock.cli.common.readable import printable
+from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
+from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(
     help="Run a message router (assured messages), see how one is, or give a pair orders.", no_args_is_help=True

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.base.errors import PacketError
 from penstock.base.ids import format_group
-from penstock.cli.readable import Models, harmless_json, printable
+from penstock.cli.common.readable import Models, harmless_json, printable
 from penstock.journal import Record
 from penstock.wire import Kind, Packet, PacketMessage, decode
 

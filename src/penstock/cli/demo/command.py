@@ -15,8 +15,8 @@ from rich.table import Table
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.base.files import make_directory
-from penstock.cli.demo_account import PERCENTILES, account, filtered, has_all, overload
-from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.common.interrupt import Interrupt, interruptible
+from penstock.cli.demo.account import PERCENTILES, account, filtered, has_all, overload
 from penstock.demo.plant import DemoPlant
 from penstock.demo.reports import ArchiveResult, DemoOptions
 from penstock.demo.routing import ROUTERS

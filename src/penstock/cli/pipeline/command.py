@@ -12,9 +12,9 @@ import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import absolute_modules
-from penstock.cli import pipeline_audit, pipeline_plan, pipeline_replay
-from penstock.cli.table_options import CALENDAR_HELP, PREFIX_HELP, VENUE_HELP, DecimalsOption, ModulesOption
-from penstock.cli.tabular import tabular
+from penstock.cli.common.table_options import CALENDAR_HELP, PREFIX_HELP, VENUE_HELP, DecimalsOption, ModulesOption
+from penstock.cli.common.tabular import tabular
+from penstock.cli.pipeline import audit, plan, replay
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.archive import TableInfo
@@ -29,9 +29,9 @@ GraceOption = Annotated[
 GRACE_MINUTES = 60
 TablesOption = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be repeated.")]
 
-app.command("audit")(pipeline_audit.audit)
-app.command("plan")(pipeline_plan.plan)
-app.command("replay")(pipeline_replay.replay)
+app.command("audit")(audit.audit)
+app.command("plan")(plan.plan)
+app.command("replay")(replay.replay)
 
 COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 
@@ -90,7 +90,7 @@ def run(
     What is archived already is passed over: a run that was ended or killed is gone on with by the same command. What
     cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
     """
-    from penstock.cli.pipeline_run import RunOptions, run_pipeline
+    from penstock.cli.pipeline.run import RunOptions, run_pipeline
     from penstock.model import MessageModel
 
     run_pipeline(

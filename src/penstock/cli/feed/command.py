@@ -17,14 +17,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import load_modules
 from penstock.base.files import create_or_open
-from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption
 from penstock.cli.clock import parse_address
-from penstock.cli.feedlisten import listen_mold, listen_soup
-from penstock.cli.feedreport import report_text
-from penstock.cli.feedsoup import play_soup
-from penstock.cli.file_options import FormatOption
-from penstock.cli.interrupt import interruptible
-from penstock.cli.table_options import ModulesOption
+from penstock.cli.common.channel import INTERFACE, FromStartOption, InterfaceOption
+from penstock.cli.common.file_options import FormatOption
+from penstock.cli.common.interrupt import interruptible
+from penstock.cli.common.table_options import ModulesOption
+from penstock.cli.feed.listen import listen_mold, listen_soup
+from penstock.cli.feed.report import report_text
+from penstock.cli.feed.soup import play_soup
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import datagram_format
 from penstock.feed.formats.stream import ByteStream

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 from rich.console import Console
 
-from penstock.cli.tabular import tabular
+from penstock.cli.common.tabular import tabular
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.plan import Plan

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from penstock.base.calendar import locate
 from penstock.base.errors import ConfigurationError
-from penstock.cli.interrupt import interruptible
-from penstock.cli.table_options import chosen_table
-from penstock.cli.tabular import tabular
+from penstock.cli.common.interrupt import interruptible
+from penstock.cli.common.table_options import chosen_table
+from penstock.cli.common.tabular import tabular
 from penstock.model import MessageModel
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 from penstock.spark.pipeline.archive import Archive

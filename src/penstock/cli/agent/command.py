@@ -11,8 +11,8 @@ import typer
 
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
-from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
-from penstock.cli.treeview import print_tree
+from penstock.cli.agent.tree_view import print_tree
+from penstock.cli.common.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.agents import load_again, reload, running_agent

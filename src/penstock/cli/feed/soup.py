@@ -4,7 +4,7 @@ import asyncio
 
 import typer
 
-from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.feed.play.config import PlayerConfig
 from penstock.feed.play.soup_player import SoupPlayer
 

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from penstock.base.counters import Counters
-from penstock.cli.interrupt import Interrupt, interruptible
-from penstock.cli.readable import printable
+from penstock.cli.common.interrupt import Interrupt, interruptible
+from penstock.cli.common.readable import printable
 from penstock.feed.config import LineConfig
 from penstock.feed.formats import DatagramFormat
 from penstock.feed.lines.driver import LineReceiver
