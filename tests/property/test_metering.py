@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import LocalProtocolError
-from penstock.engine._metering import Metering, MeterState
-from penstock.engine._pairs import Pairs
-from penstock.engine._wheel import SLOT_NS
+from penstock.engine.core.kernel._metering import Metering, MeterState
+from penstock.engine.core.kernel._pairs import Pairs
+from penstock.engine.core.kernel._wheel import SLOT_NS
 
 CONSUMERS, ITEMS = 3, 4
 PAIRS = CONSUMERS * ITEMS

@@ -7,8 +7,7 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError, OverrunError, TopicError
 from penstock.engine import DistributionEngine, Event, EventFlag, EventKind, make_event, read_events
-from penstock.engine._event import ALL_ITEMS, ReceiptCause
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Detach,
     Image,
     Lost,
@@ -21,6 +20,7 @@ from penstock.engine.events import (
     UpstreamLive,
     Wanted,
 )
+from penstock.engine.core.kernel._event import ALL_ITEMS, ReceiptCause
 from penstock.shm import RingReader
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.filter_kit import batch_of, packets

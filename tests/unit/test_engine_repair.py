@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.engine import ClassMap, EventKind, read_events
-from penstock.engine.classes import ClassRule
 from penstock.engine.config import Weights
-from penstock.engine.events import ChangeClasses, Detach, Image, LearnModel, Overrun, Removed, Subscribe, Tick
+from penstock.engine.core.classes import ClassRule
+from penstock.engine.core.events import ChangeClasses, Detach, Image, LearnModel, Overrun, Removed, Subscribe, Tick
 from penstock.model import shipped
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.test_engine_classes import bar, records_consumer

@@ -17,8 +17,8 @@ from penstock.bench.engine_consumers import CONSUMERS, DRAIN_EVERY_NS, Crowd, cr
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, check, now, pin, stamp
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig
-from penstock.engine._event import EVENT_HEAD_SIZE
-from penstock.engine.events import Attach, Overrun, Sinks, Subscribe
+from penstock.engine.core.events import Attach, Overrun, Sinks, Subscribe
+from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
 from penstock.net.handover import Handover

@@ -8,7 +8,7 @@ from penstock.base.clock import SystemRandomness
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check
 from penstock.engine import DistributionEngine, EngineConfig, MeteringLimits, SessionBuffer
-from penstock.engine.events import Attach, Sinks, Subscribe
+from penstock.engine.core.events import Attach, Sinks, Subscribe
 from penstock.model import shipped
 
 PAIRS_SMALL, PAIRS_LARGE = 1_000, 100_000

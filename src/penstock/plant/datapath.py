@@ -21,7 +21,7 @@ from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, SessionBuffer, control
 from penstock.engine.control import EVENTS_SIZE_MAX
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Attach,
     Detach,
     EngineEvent,
