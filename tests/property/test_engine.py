@@ -149,7 +149,7 @@ class EngineMachine(RuleBasedStateMachine):
         consumer = self.consumers.pop(data.draw(st.sampled_from(sorted(self.consumers))))
         self.core.handle(Detach(consumer.number), self.now)
         consumer.close()
-        assert self.core.kernel.pair_count == sum(
+        assert self.core.kernel.pairs.used == sum(
             len(each.wanted() & set(self.newest)) for each in self.consumers.values()
         ) or any(self.core.record(number).waiting for number in self.consumers)
 

@@ -30,7 +30,7 @@ from penstock.engine.core.events import (
     Tick,
     Unsubscribe,
 )
-from penstock.engine.core.kernel._regions import RegionSink
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.engine.core.signals import Readings, SignalThresholds, Threshold
 from penstock.model import MessageModel, shipped
 from penstock.shm import RegionMarks, RegionReader, RegionWriter, RingReader, RingWriter

@@ -64,7 +64,7 @@ def test_who_comes_back_is_told_what_nobody_kept() -> None:
     events = read_events(back.take())
     assert [each for each in told(events) if each[0] == UPDATE] == []
     assert sorted(each for each in told(events) if each[0] == REFRESH) == [(REFRESH, 4), (REFRESH, 100)]
-    assert (events[0].kind, events[0].lost[:2]) == (RECEIPT, (last + 1, core.kernel.number))
+    assert (events[0].kind, events[0].lost[:2]) == (RECEIPT, (last + 1, core.kernel.items.number))
 
 
 @pytest.mark.spec("ADPT-1")

@@ -25,7 +25,7 @@ from penstock.engine.core.events import (
     Tick,
 )
 from penstock.engine.core.kernel._event import ReceiptCause
-from penstock.engine.core.kernel._regions import RegionSink
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.model import shipped
 from penstock.shm import RegionReader, RegionWriter
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, drain, engine, record, ring_consumer

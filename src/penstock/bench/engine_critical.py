@@ -177,7 +177,7 @@ def engine_stand() -> Iterator[Stand]:
             lambda topic, record: engine.publish(topic, MODEL, record, 0),
             lambda: engine.distribute(batch, 0),
             stack.enter_context(crowd("ring", path, ROW_SIZE)),
-            lambda number: engine.handle(Overrun(CONSUMERS - 1 - number, engine.kernel.number), 0),
+            lambda number: engine.handle(Overrun(CONSUMERS - 1 - number, engine.kernel.items.number), 0),
         )
         stand.begin()
         pin(0)

@@ -139,7 +139,7 @@ def _rate_error() -> tuple[float, int]:
         while (now_ns := time.monotonic_ns()) < end_ns:
             while next_ns <= now_ns:
                 next_ns += 1_000 * MS // (UPDATES_PER_S * ITEMS)
-                engine.publish(topics[engine.kernel.number % ITEMS].encode(), quote, record, now_ns)
+                engine.publish(topics[engine.kernel.items.number % ITEMS].encode(), quote, record, now_ns)
             engine.serve(now_ns)
             for number in engine.take_ready():
                 empty(buffers[number])

@@ -181,7 +181,7 @@ class LiveNode:
             self.node.is_in_touch,
             self._is_fed(),
             engine.kernel.items.count,
-            engine.kernel.number,
+            engine.kernel.items.number,
             engine.consumer_count,
             consumers,
             shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
@@ -221,7 +221,7 @@ class LiveNode:
 
     def _intake(self) -> Intake:
         engine = self._data.engine
-        return Intake(engine.kernel.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
+        return Intake(engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
 
     def _losses(self) -> int:
         """Times that something did not come."""

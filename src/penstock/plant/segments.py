@@ -13,7 +13,7 @@ from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX
 from penstock.engine.control import OpenRegion
 from penstock.engine.core.events import Sinks
-from penstock.engine.core.kernel._regions import RegionSink
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
 from penstock.shm import RegionMarks, RegionWriter, RingWriter

@@ -119,7 +119,7 @@ class DistributionEngine:
         this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
         seed = randomness.below(2**64)
-        pairs = Pairs(config.pairs_max, seed)
+        pairs = Pairs(config.pairs_max, config.consumers_max, seed)
         self.kernel = Distributor(
             consumers_max=config.consumers_max,
             items=Items(config.items_max, seed),
@@ -167,7 +167,7 @@ class DistributionEngine:
             case RegionOpened():
                 self.kernel.open_region(event.consumer, event.model_id, event.sink)
                 self._regions.opened(event.consumer, event.model_id)
-                self.kernel.attend_to(event.consumer, now_ns)
+                self.kernel.serve_consumer(event.consumer, now_ns)
             case Overrun():
                 self._restart(event)
             case _:
@@ -208,7 +208,7 @@ class DistributionEngine:
             case UpstreamLive():
                 for subscription in self._book.live_above(event.topics):
                     self._live(subscription)
-                    self.kernel.attend_to(subscription.consumer, self._interests.now_ns)
+                    self.kernel.serve_consumer(subscription.consumer, self._interests.now_ns)
             case Lost():
                 self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
@@ -233,7 +233,7 @@ class DistributionEngine:
             return self._interests.now_ns
         metering = self.kernel.metering
         due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
-        deadlines = (self.kernel.next_pace_ns(), due_ns)
+        deadlines = (self.kernel.consumers.next_pace_ns(), due_ns)
         return min((each for each in deadlines if each is not None), default=None)
 
     @property
@@ -280,13 +280,13 @@ class DistributionEngine:
     def take(self) -> list[EngineInstruction]:
         """What is to be done after the calls above; handle() has it in its answer."""
         self._tell_lost()
-        ready = self.kernel.take_ready()
+        ready = self.kernel.consumers.take_ready()
         answers: list[EngineInstruction] = [Ready(tuple(ready))] if ready else []
         return answers + self._regions.take()
 
     def take_ready(self) -> list[int]:
         """Consumers whose buffers have something to send, each named once until its driver has asked."""
-        return self.kernel.take_ready()
+        return self.kernel.consumers.take_ready()
 
     def current(self, topics: Sequence[str], count_max: int | None = None) -> list[Current]:
         """The items that match, or the first of them, as they are now: a static read (TP-1)."""
@@ -301,7 +301,7 @@ class DistributionEngine:
         attached = self._attached.get(consumer)
         if attached is None:
             raise LocalProtocolError(f"there is no consumer {consumer}")
-        tally = self.kernel.tally(consumer)
+        counts = self.kernel.counts(consumer)
         subscriptions = self._book.of(consumer).values()
         sinks = {"ring": attached.sinks.ring, "buffer": attached.sinks.buffer, "notices": attached.sinks.notices}
         served = self._interests.parties[consumer].served
@@ -312,13 +312,13 @@ class DistributionEngine:
             memory=(*(name for name, sink in sinks.items() if sink is not None), *self._regions.of(consumer)),
             subscriptions=len(subscriptions),
             topics=len({each.text for subscription in subscriptions for each in subscription.interests}),
-            items=tally["items"],
-            classes={name: ClassRecord(**tally[name]) for name in self.config.classes if NUMBERS[name] in served},
-            overruns=tally["overruns"],
-            receipts=tally["receipts"],
-            waiting=tally["waiting"],
-            pending=tally["pending"],
-            is_behind=tally["is_behind"],
+            items=counts["items"],
+            classes={name: ClassRecord(**counts[name]) for name in self.config.classes if NUMBERS[name] in served},
+            overruns=counts["overruns"],
+            receipts=counts["receipts"],
+            waiting=counts["waiting"],
+            pending=counts["pending"],
+            is_behind=counts["is_behind"],
         )
 
     def records(self, count_max: int | None = None) -> list[ConsumerDistributionRecord]:
@@ -333,7 +333,7 @@ class DistributionEngine:
 
     def _attach(self, event: Attach) -> None:
         party = self._chooser.party(event.name, event.destination, event.classes, event.overrides)
-        self.kernel.attach(event.consumer, event.sinks.ring, event.sinks.buffer, event.sinks.notices)
+        self.kernel.consumers.attach(event.consumer, event.sinks.ring, event.sinks.buffer, event.sinks.notices)
         if self.kernel.metering is not None:
             per_second = self._chooser.limits.consumer_per_second
             self.kernel.metering.limit(event.consumer, interval_ns(per_second), self._interests.now_ns)
@@ -357,11 +357,11 @@ class DistributionEngine:
         subscription = self._book.open(event.consumer, event.number, event.topics, event.cls, event.per_second)
         try:
             self._chooser.check(self._interests.parties[event.consumer], event.cls)
-            is_replay = event.after > 0 and self.kernel.begin_replay(event.consumer, event.after)
+            is_replay = event.after > 0 and self.kernel.critical.begin_replay(event.consumer, event.after)
             matching = self._book.matching(subscription.interests)
             self._interests.want(subscription, matching, event.after if is_replay else None)
             if event.after and not is_replay:
-                self.kernel.remind(event.consumer)
+                self.kernel.refresh_withdrawn(event.consumer)
             self._regions.check(event.consumer)
         except PenstockError:
             self._book.close(subscription)  # first: what others have is chosen without it
@@ -370,11 +370,11 @@ class DistributionEngine:
         if len(self._book.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
             running = [key for key, session in self._sessions.items() if session.kind != "end"]
             if self._tell_sessions(event.consumer, running):  # older SESSION events may wait to be served
-                self.kernel.told_sessions(event.consumer)
+                self.kernel.critical.told_sessions(event.consumer)
         wanted = self._book.want(subscription)
         if not subscription.awaits:
             self._live(subscription)
-        self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         return [Wanted(wanted)] if wanted else []
 
     def _live(self, subscription: Subscription) -> None:
@@ -386,27 +386,27 @@ class DistributionEngine:
         subscription = self._book.get(event.consumer, event.number)
         subscription.per_second = event.per_second
         self._interests.choose(subscription, subscription.items)
-        self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
         subscription = self._book.get(event.consumer, event.number)
         self._book.close(subscription)
         self._interests.drop(subscription, is_told=event.is_told)
-        self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         unwanted = self._book.unwant([subscription])
         return [Unwanted(unwanted)] if unwanted else []
 
     def _restart(self, event: Overrun) -> None:
         if event.ring == "notices":
-            self.kernel.notify_anew(event.consumer)
+            self.kernel.restart_notices(event.consumer)
         else:
             self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
-            if event.last_number < self.kernel.sessions_after(event.consumer):
+            if event.last_number < self.kernel.critical.sessions_after(event.consumer):
                 self._untold[event.consumer] = list(self._sessions)  # session events may be among the lost events
         for subscription in self._book.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among what was lost
                 self._live(subscription)
-        self.kernel.attend_to(event.consumer, self._interests.now_ns)
+        self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         self.counters.add("rings_overrun")
 
     def _change_session(self, event: SessionEvent) -> None:
@@ -448,11 +448,11 @@ class DistributionEngine:
     def _tell_session(self, event: SessionEvent, *, is_first: bool) -> None:
         if event.kind == "running" and not is_first:  # its begin was not heard
             event = msgspec.structs.replace(event, kind="begin")
-        self.kernel.tell_session(encode_session(event), self._interests.now_ns)
+        self.kernel.send_session(encode_session(event), self._interests.now_ns)
 
     def _tell_lost(self) -> None:
         """Send the current sessions to consumers that lost events or had no room for them."""
-        for consumer in self.kernel.take_sessions_lost():
+        for consumer in self.kernel.critical.take_sessions_lost():
             self._untold[consumer] = list(self._sessions)
         for consumer, keys in list(self._untold.items()):
             self._tell_sessions(consumer, keys)
@@ -463,7 +463,7 @@ class DistributionEngine:
         for at, key in enumerate(keys):
             event = self._sessions[key]
             kind: SessionKind = "end" if event.kind == "end" else "running"
-            if not self.kernel.tell_session_to(consumer, encode_session(msgspec.structs.replace(event, kind=kind))):
+            if not self.kernel.send_session_to(consumer, encode_session(msgspec.structs.replace(event, kind=kind))):
                 if consumer not in self._untold:
                     self.counters.add("sessions_deferred")
                 self._untold[consumer] = keys[at:]

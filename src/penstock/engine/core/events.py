@@ -29,7 +29,7 @@ import msgspec
 from penstock.base.core import Tick
 from penstock.engine.control import ClassName, ClassWish, RingName
 from penstock.engine.core.classes import ClassMap
-from penstock.engine.core.kernel._regions import RegionSink
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.engine.core.kernel._sinks import SessionBuffer
 from penstock.engine.core.signals import Readings
 from penstock.middleware.events import SessionEvent

@@ -45,7 +45,7 @@ class Interests:
         """The subscription has the items from now on; with `after`, its consumer has their updates up to there."""
         consumer = subscription.consumer
         for numbers, choice in self._choices(subscription, numpy.asarray(items, numpy.uint32)):
-            had = self._kernel.want(consumer, numbers, *choice, self.now_ns, after)
+            had = self._kernel.subscribe(consumer, numbers, *choice, self.now_ns, after)
             subscription.add(numbers.tolist())
             for item in had:
                 self._choose_among(consumer, item)
@@ -85,7 +85,7 @@ class Interests:
         """The subscription's items are to have what now holds for it."""
         consumer = subscription.consumer
         for numbers, choice in self._choices(subscription, numpy.asarray(items, numpy.uint32)):
-            for item in self._kernel.choose(consumer, numbers, *choice, self.now_ns, is_sole=True):
+            for item in self._kernel.change_class(consumer, numbers, *choice, self.now_ns, is_sole=True):
                 self._choose_among(consumer, item)
 
     def _choose_among(self, consumer: int, item: int) -> None:
@@ -95,7 +95,7 @@ class Interests:
         choices = [choice for each in having for _, choice in self._choices(each, numbers)]
         best = min(choices, key=lambda each: (each.program is None, each.cls, each.interval_ns), default=None)
         if best is not None:
-            self._kernel.choose(consumer, numbers, *best, self.now_ns)
+            self._kernel.change_class(consumer, numbers, *best, self.now_ns)
 
     def forget_kinds(self) -> None:
         """Items of one kind may be of several now."""
@@ -127,7 +127,7 @@ class Interests:
             end = begin + left
             if subscription.is_open:
                 self.choose(subscription, items[begin:end])
-                self._kernel.attend_to(subscription.consumer, self.now_ns)
+                self._kernel.serve_consumer(subscription.consumer, self.now_ns)
                 left -= max(len(items[begin:end]), 1)
                 if end < len(items):
                     self._unchosen.appendleft((subscription, end, items))
@@ -152,7 +152,6 @@ class Interests:
                 is_nonconflatable=self._chooser.is_nonconflatable(model_id),
                 is_logged=self._chooser.is_logged(text, model_id, model_version),
                 spans=self._chooser.spans(model_id),
-                born=self._kernel.number,
                 is_first=self._config.keeps == "all",
             )
         except LimitError:
@@ -173,14 +172,14 @@ class Interests:
             if items.model(item)[0] == model_id:
                 for subscription in self._book.wanting(topic.decode()):
                     if subscription.remove(item):
-                        self._kernel.unwant(subscription.consumer, item)
-                        self._kernel.attend_to(subscription.consumer, self.now_ns)
+                        self._kernel.unsubscribe(subscription.consumer, item)
+                        self._kernel.serve_consumer(subscription.consumer, self.now_ns)
                 items.remove(item)
 
     def drop(self, subscription: Subscription, *, is_told: bool = True) -> None:
         """The subscription is over: what only it wanted is no longer sent."""
         for item in subscription.items:
-            if self._kernel.unwant(subscription.consumer, item, is_told):
+            if self._kernel.unsubscribe(subscription.consumer, item, is_told):
                 self._choose_among(subscription.consumer, item)
         self.forget(subscription.items)
 

@@ -38,8 +38,8 @@ class RegionRequests:
     def check(self, consumer: int) -> None:
         """Ask for the regions that a subscription needs; a LimitError says that they would be too large."""
         refused = 0
-        for number, model_id in self._kernel.take_requests():
-            needed = self._kernel.slots_needed(number, model_id)
+        for number, model_id in self._kernel.regions.take_requests():
+            needed = self._kernel.regions.slots_needed(number, model_id)
             if needed <= self._config.region_records_max:
                 self._ask(number, model_id, needed)
             elif number == consumer:

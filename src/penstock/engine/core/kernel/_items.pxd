@@ -45,6 +45,7 @@ cdef class Items:
     cdef readonly uint32_t count        # numbers given out, also those that are free again
     cdef readonly uint32_t used
     cdef readonly uint32_t items_max
+    cdef readonly uint64_t number       # updates that the engine has taken: the number of the last one
     cdef uint32_t _capacity
     cdef uint32_t *_slots               # open addressing; NONE is free
     cdef uint64_t _mask
@@ -52,6 +53,10 @@ cdef class Items:
     cdef list _free
     cdef set _stores                    # keeps what the items' spans are in
     cdef dict _ranks                    # by model: ranks given out so far, and those that are free again
+
+    cdef inline uint64_t next_number(self) noexcept nogil:
+        self.number += 1
+        return self.number
 
     cdef uint32_t find(self, const uint8_t *topic, uint16_t size, uint16_t model_id) noexcept nogil
     cdef uint32_t hash_of(self, const uint8_t *topic, uint16_t size) noexcept nogil

@@ -1,4 +1,4 @@
-"""What an engine knows: items with their current records, and pairs of a consumer and an item that it gets."""
+"""Items with their current records, and the number of the last update."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport PyObject
@@ -58,11 +58,11 @@ cdef class Items:
 
     def add(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, *, bint is_nonconflatable = False,
-        bint is_logged = True, SpanStore spans = None, uint64_t born = 0, bint is_first = True,
+        bint is_logged = True, SpanStore spans = None, bint is_first = True,
     ) -> int:
-        """A new item without a record. `spans` is where its updates are put together if the newest does not say all.
-        `born` is the engine's number; unless it `is_first`, there may have been updates before that were not taken. Its
-        topic has been checked, and is not there yet with this model."""
+        """Add an item without a record, and return its number. `spans` accumulates its withheld updates if the newest
+        record alone does not represent them. Unless it `is_first`, the engine may have skipped earlier updates of the
+        item. The caller has checked the topic, and that no item has this topic and model."""
         cdef uint32_t number, at_once = self.used + 1
         cdef uint16_t size = <uint16_t>len(topic)
         if at_once > self.items_max:
@@ -85,8 +85,8 @@ cdef class Items:
             item.spans = <PyObject *>spans
         item.model_id = model_id
         item.model_version = model_version
-        item.born = born
-        item.unlogged = 0 if is_first else born
+        item.born = self.number
+        item.unlogged = 0 if is_first else self.number
         ranks = self._ranks.setdefault(model_id, [0, []])
         if ranks[1]:
             item.rank = ranks[1].pop()

@@ -1,7 +1,7 @@
-"""Pairs of a consumer and an item that it gets.
+"""Pairs of a consumer and an item that the consumer gets.
 
-What an update looks at and changes of a pair, also of one that it only puts on the timing wheel, is one cache line (Pair).
-The rest is looked at when something is written for it, or its consumer's wishes change (Standing).
+An update reads and changes one cache line of each pair (Pair), even if it only moves the pair on the timing wheel. The
+rest (Delivery) is used when an event is written for the pair, or when the consumer's subscriptions change.
 """
 
 from cpython.ref cimport PyObject
@@ -25,16 +25,16 @@ cdef struct Pair:           # 64 bytes, at an address that they divide
     uint8_t flags
 
 
-cdef struct Standing:       # what its consumer has had, and where the pair is listed
+cdef struct Delivery:       # what the pair's consumer has been sent, and the lists that the pair is in
     uint64_t after          # the number up to which a refresh, or the subscription's beginning, covers all
     uint64_t begun          # the number from which on each update of a critical one was owed
     uint64_t since          # and none was left out for a refresh
-    uint64_t refreshed      # the engine's number when the last refresh was written
+    uint64_t refreshed      # the number of the last update when the last refresh was written
     uint64_t version        # of the last event written
     uint64_t written        # the generation of the record in the consumer's region
     uint32_t place          # in the item's interest list
-    uint32_t before         # in the consumer's list; NONE
-    uint32_t behind
+    uint32_t previous       # in the list of the consumer's pairs; NONE
+    uint32_t next
     uint32_t next_refresh   # in the consumer's queues; NONE
     uint32_t next_pending
     uint32_t slot           # in the consumer's region
@@ -54,20 +54,44 @@ cdef enum PairFlag:
     PAIR_SWALLOWED = 128    # updates came while it waits to be refreshed, and the consumer has had earlier ones
 
 
+cdef struct ConsumerPairs:  # the pairs of one consumer
+    uint32_t first          # NONE
+    uint32_t count
+
+
 cdef class Pairs:
     cdef Pair *pairs
-    cdef Standing *standings
+    cdef Delivery *deliveries
     cdef readonly uint32_t used
     cdef readonly uint32_t pairs_max
     cdef readonly uint32_t room         # pairs that there is memory for
+    cdef readonly uint32_t consumers_max
+    cdef ConsumerPairs *_by_consumer
     cdef uint32_t _count
     cdef uint32_t _free                 # the first free one; they are linked by `next_refresh`
     cdef uint32_t *_slots
     cdef uint64_t _mask
     cdef uint64_t _seed
 
-    cdef inline Standing *standing(self, const Pair *pair) noexcept nogil:
-        return &self.standings[pair - self.pairs]
+    cdef inline Delivery *delivery(self, const Pair *pair) noexcept nogil:
+        return &self.deliveries[pair - self.pairs]
+
+    # The consumer's pairs: the first, the one after a pair, and how many.
+    cdef inline uint32_t first_of(self, uint32_t consumer) noexcept nogil:
+        return self._by_consumer[consumer].first
+
+    cdef inline uint32_t next_of(self, uint32_t number) noexcept nogil:
+        return self.deliveries[number].next
+
+    cdef inline uint32_t count_of(self, uint32_t consumer) noexcept nogil:
+        return self._by_consumer[consumer].count
+
+    # The pair has left the queue of this flag. A pair that is gone is released when it has left both queues.
+    cdef inline void leave_queue(self, uint32_t number, uint8_t flag) noexcept nogil:
+        cdef Pair *pair = &self.pairs[number]
+        pair.flags &= ~flag
+        if pair.flags & PAIR_GONE and not pair.flags & (PAIR_REFRESH | PAIR_QUEUED):
+            self.release(number)
 
     cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil
     cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF

@@ -32,16 +32,24 @@ assert sizeof(Pair) == CACHE_LINE
 cdef class Pairs:
     """Pairs by number, by consumer and item, and in each item's interest list."""
 
-    def __cinit__(self, uint32_t pairs_max, uint64_t seed):
+    def __cinit__(self, uint32_t pairs_max, uint32_t consumers_max, uint64_t seed):
+        cdef uint32_t consumer
         self.pairs_max = pairs_max
+        self.consumers_max = consumers_max
+        self._by_consumer = <ConsumerPairs *>malloc((<size_t>consumers_max + 1) * sizeof(ConsumerPairs))
+        if self._by_consumer is NULL:
+            raise MemoryError
+        for consumer in range(consumers_max):
+            self._by_consumer[consumer] = ConsumerPairs(NONE, 0)
         self._seed = seed
         self._free = NONE
         self.allot(SLOTS_MIN)
 
     def __dealloc__(self):
         free(self.pairs)
-        free(self.standings)
+        free(self.deliveries)
         free(self._slots)
+        free(self._by_consumer)
 
     cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil:
         """The pair's number, or NONE."""
@@ -53,24 +61,29 @@ cdef class Pairs:
         return number
 
     cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF:
-        """A new pair, in its item's interest list but in no queue and no list of its consumer yet."""
+        """A new pair, in its item's interest list and the list of its consumer's pairs, but in no queue."""
         cdef uint32_t number
         cdef uint64_t at
         cdef Pair *pair
-        cdef Standing *standing
+        cdef Delivery *delivery
         self.check_room(1)
         if 2 * <uint64_t>(self.used + 1) > self._mask + 1:
             self.allot(2 * (self._mask + 1))
         if entry.pair_count == entry.pair_capacity:
             grow_interest(entry)
         number = self.fresh()
-        pair, standing = &self.pairs[number], &self.standings[number]
+        pair, delivery = &self.pairs[number], &self.deliveries[number]
         memset(pair, 0, sizeof(Pair))
-        memset(standing, 0, sizeof(Standing))
+        memset(delivery, 0, sizeof(Delivery))
         pair.flags = PAIR_USED
         pair.consumer, pair.item = consumer, item
-        standing.before = standing.behind = standing.next_refresh = standing.next_pending = standing.slot = NONE
-        standing.place = entry.pair_count
+        delivery.next_refresh = delivery.next_pending = delivery.slot = NONE
+        delivery.previous, delivery.next = NONE, self._by_consumer[consumer].first
+        if delivery.next != NONE:
+            self.deliveries[delivery.next].previous = number
+        self._by_consumer[consumer].first = number
+        self._by_consumer[consumer].count += 1
+        delivery.place = entry.pair_count
         entry.pairs[entry.pair_count] = number
         entry.pair_count += 1
         at = self.slot_of(consumer, item)
@@ -86,20 +99,29 @@ cdef class Pairs:
         return 0
 
     cdef void remove(self, Item *entry, uint32_t number) noexcept nogil:
-        """Out of the item's interest list and no longer found; the number stays taken until release()."""
+        """Take the pair out of both lists, so that it is no longer found; its number stays taken until release()."""
         cdef Pair *pair = &self.pairs[number]
+        cdef const Delivery *delivery = &self.deliveries[number]
+        cdef ConsumerPairs *listed = &self._by_consumer[pair.consumer]
         cdef uint64_t at = self.slot_of(pair.consumer, pair.item)
         cdef uint32_t last = entry.pairs[entry.pair_count - 1]
-        entry.pairs[self.standings[number].place] = last
-        self.standings[last].place = self.standings[number].place
+        entry.pairs[self.deliveries[number].place] = last
+        self.deliveries[last].place = self.deliveries[number].place
         entry.pair_count -= 1
         while self._slots[at] != number:
             at = (at + 1) & self._mask
         self.close_hole(at)
+        if delivery.previous == NONE:
+            listed.first = delivery.next
+        else:
+            self.deliveries[delivery.previous].next = delivery.next
+        if delivery.next != NONE:
+            self.deliveries[delivery.next].previous = delivery.previous
+        listed.count -= 1
 
     cdef void release(self, uint32_t number) noexcept nogil:
         self.pairs[number].flags = 0
-        self.standings[number].next_refresh = self._free
+        self.deliveries[number].next_refresh = self._free
         self._free = number
         self.used -= 1
 
@@ -123,7 +145,7 @@ cdef class Pairs:
     cdef uint32_t fresh(self) except? 0xFFFFFFFF:
         cdef uint32_t number = self._free
         if number != NONE:
-            self._free = self.standings[number].next_refresh
+            self._free = self.deliveries[number].next_refresh
             return number
         if self._count == self.room:
             self.reserve(self._count + 1)
@@ -135,10 +157,10 @@ cdef class Pairs:
         cdef void *bigger
         if count <= self.room:
             return 0
-        bigger = realloc(self.standings, room * sizeof(Standing))
+        bigger = realloc(self.deliveries, room * sizeof(Delivery))
         if bigger is NULL:
             raise MemoryError
-        self.standings = <Standing *>bigger
+        self.deliveries = <Delivery *>bigger
         bigger = zeroed_lines(room * sizeof(Pair))
         if bigger is NULL:
             raise MemoryError

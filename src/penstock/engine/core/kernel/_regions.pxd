@@ -1,34 +1,48 @@
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cpython.ref cimport PyObject
+from libc.stdint cimport uint16_t, uint32_t
 
-from penstock.shm._memory cimport Mapping
-from penstock.shm._region cimport Geometry
+from penstock.engine.core.kernel._consumers cimport Consumers
+from penstock.engine.core.kernel._event cimport ADAPTIVE
+from penstock.engine.core.kernel._items cimport Item, Items
+from penstock.engine.core.kernel._pairs cimport Pair, Pairs
+from penstock.engine.core.kernel._region_sink cimport RegionSink
 
 
-cdef class RegionSink:
-    cdef readonly object region
-    cdef readonly object marks
-    cdef readonly bint is_shared
-    cdef readonly uint32_t record_count
-    cdef readonly uint32_t users        # consumers that it is attached to
-    cdef Mapping _mapping
-    cdef Mapping _marks_mapping
-    cdef Geometry *geometry
-    cdef const uint8_t *_marks          # NULL: it has none
-    cdef uint64_t *_numbers             # by slot, if shared: the engine's number of the update that stands there
-    cdef uint8_t *_payload              # of a record that is not as long as the region's
-    cdef uint32_t _taken                # slots given out so far
-    cdef uint32_t *_free                # slots that were given back
-    cdef uint32_t _free_count
+cdef struct ModelRegion:    # where a consumer's records of one model go
+    PyObject *sink          # a RegionSink
+    uint16_t model_id
 
-    # Overwrite a record; its generation from then on. Parts at the beginning and the end that do not change stay.
-    cdef uint64_t write(
-        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged,
-        bint is_withdrawn,
-    ) noexcept nogil
 
-    # Whether the reader has read what was written with this generation, as far as it says so.
-    cdef bint is_read(self, uint32_t slot, uint64_t generation) noexcept nogil
+cdef struct ConsumerRegions:
+    ModelRegion *regions
+    uint32_t count
 
-    # A slot for an item of the one consumer, or NONE if there is none left.
-    cdef uint32_t take_slot(self) noexcept nogil
-    cdef void free_slot(self, uint32_t slot) noexcept nogil
+
+cdef class Regions:
+    cdef Items items
+    cdef Pairs pairs
+    cdef Consumers consumers
+    cdef bint _is_common                # an item has the same slot in all regions
+    cdef ConsumerRegions *_by_consumer
+    cdef dict _sinks                    # by consumer and model: keeps the sinks that the structs point to
+    cdef set _requests                  # consumers and models that need a region, or a larger one
+
+    # True if the pair's adaptive updates are written into a region.
+    cdef inline bint takes(self, const Pair *pair) noexcept nogil:
+        return self.consumers.consumers[pair.consumer].notices is not NULL and (
+            pair.cls == ADAPTIVE or pair.program is not NULL
+        )
+
+    # Assign the item a slot in the consumer's region. If there is none, a region is requested.
+    cdef int take_slot(self, Pair *pair) except -1
+    cdef void free_slot(self, const Pair *pair) noexcept nogil
+    # The RegionSink for the pair's item, or NULL.
+    cdef void *find_sink(self, const Pair *pair) noexcept nogil
+    # Assign slots in a region that replaces the consumer's former one, if any, to the items of its model.
+    cdef int open(self, uint32_t number, uint16_t model_id, RegionSink sink) except -1
+    # Write the value that the pair is owed: its size.
+    cdef uint32_t write(self, uint32_t at, RegionSink sink) noexcept nogil
+    # Write the pair's current record, or only the notice if the record is there. False: the ring of notices has no room.
+    cdef bint write_refresh(self, uint32_t at) noexcept nogil
+    cdef void write_notice(self, Pair *pair, const Item *item) noexcept nogil
+    cdef int detach(self, uint32_t number) except -1

@@ -1,9 +1,6 @@
-from penstock.shm import RegionMarks, RegionWriter
+from penstock.engine.core.kernel._consumers import Consumers
 
-class RegionSink:
-    region: RegionWriter
-    marks: RegionMarks | None
-    is_shared: bool
-    record_count: int
-    users: int
-    def __init__(self, region: RegionWriter, marks: RegionMarks | None = None, *, is_shared: bool = False) -> None: ...
+class Regions:
+    def __init__(self, consumers: Consumers, is_common: bool) -> None: ...
+    def take_requests(self) -> list[tuple[int, int]]: ...
+    def slots_needed(self, number: int, model_id: int) -> int: ...

@@ -1,107 +1,208 @@
-"""Where records of the adaptive class are written: RegionSink."""
+"""Records of the adaptive class in shared memory: each consumer's regions, a slot for every item, and notices.
 
-from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
+The reader of a region conflates at its own pace: a record accumulates updates until the reader's mark says that it was
+read.
+"""
+
+cimport cython
+from cpython.ref cimport PyObject
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
 
 from penstock.base._crc32c cimport crc32c_initialise
-from penstock.engine.core.kernel._items cimport NONE
-from penstock.shm._memory cimport load_acquire, load_relaxed, wall_ns
-from penstock.shm._region cimport (
-    MARK_SIZE,
-    PART_TRAILER_SIZE,
-    RECORD_HEADER_SIZE,
-    RECORD_MERGED_MAX,
-    RECORD_WITHDRAWN,
-    Head,
-    RegionMarks,
-    RegionWriter,
-    put_parts,
-)
+from penstock.engine.core.kernel._conflate cimport SpanStore
+from penstock.engine.core.kernel._consumers cimport Consumer, Consumers, set_head
+from penstock.engine.core.kernel._event cimport ADAPTIVE, DEFINE, EVENT_HEAD_SIZE, Head, NOTICE, event_size, write_event
+from penstock.engine.core.kernel._items cimport ITEM_RECORDED, Item, NONE
+from penstock.engine.core.kernel._pairs cimport Delivery, Pair
+from penstock.engine.core.kernel._pending cimport discard
+from penstock.engine.core.kernel._region_sink cimport RegionSink
 
 from penstock.base.errors import LocalProtocolError
 
 crc32c_initialise()
 
 
-cdef class RegionSink:
-    """The region with a consumer's records of one model, and its marks; both stay the caller's, to be closed after it.
+@cython.final
+cdef class Regions:
+    """The regions of all consumers. With `is_common`, an item has the same slot in all regions of its model."""
 
-    One that `is_shared` is given to several consumers, which have the same items at the same places: each record is
-    written once for all of them, and has no marks.
-    """
-
-    def __cinit__(self, RegionWriter region not None, RegionMarks marks = None, *, bint is_shared = False):
-        self._mapping = region.mapping()
-        self.geometry = &region._geometry
-        if self.geometry.record_count >= UINT32_MAX - 1:
-            raise LocalProtocolError(f"a region of {self.geometry.record_count} records is too large")
-        self.record_count = <uint32_t>self.geometry.record_count
-        if marks is not None:
-            if is_shared or marks.record_count != self.record_count or marks._mapping is None:
-                raise LocalProtocolError("these marks are not for this region")
-            self._marks_mapping = marks._mapping
-            self._marks = marks._mapping.start
-        self.region, self.marks, self.is_shared = region, marks, is_shared
-        self._free = <uint32_t *>malloc(self.record_count * sizeof(uint32_t))
-        self._payload = <uint8_t *>malloc(self.geometry.payload_size)
-        self._numbers = <uint64_t *>calloc(self.record_count, sizeof(uint64_t)) if is_shared else NULL
-        if self._free is NULL or self._payload is NULL or (is_shared and self._numbers is NULL):
+    def __cinit__(self, Consumers consumers not None, bint is_common):
+        self.items, self.pairs, self.consumers = consumers.items, consumers.pairs, consumers
+        self._is_common = is_common
+        self._sinks = {}
+        self._requests = set()
+        self._by_consumer = <ConsumerRegions *>calloc(<size_t>consumers.consumers_max + 1, sizeof(ConsumerRegions))
+        if self._by_consumer is NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self._free)
-        free(self._payload)
-        free(self._numbers)
+        cdef uint32_t number
+        if self._by_consumer is not NULL:
+            for number in range(self.consumers.consumers_max):
+                free(self._by_consumer[number].regions)
+        free(self._by_consumer)
 
-    cdef uint64_t write(
-        self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged,
-        bint is_withdrawn,
-    ) noexcept nogil:
-        cdef const uint8_t *at = self.geometry.records + slot * self.geometry.stride
-        cdef const uint8_t *behind
-        cdef uint32_t first = 0, end = self.geometry.part_count, part, part_size
+    def take_requests(self) -> list:
+        """Consumers and models that need a region, or a larger one, each named once."""
+        found = sorted(self._requests)
+        self._requests.clear()
+        return found
+
+    def slots_needed(self, uint32_t number, uint16_t model_id) -> int:
+        """The minimum number of records in the consumer's region of a model."""
+        cdef uint32_t at, count = 0
+        self.consumers.consumer(number)
+        if self._is_common:
+            return self.items.rank_count(model_id)
+        at = self.pairs.first_of(number)
+        while at != NONE:
+            count += self.items.items[self.pairs.pairs[at].item].model_id == model_id
+            at = self.pairs.next_of(at)
+        return count
+
+    cdef int open(self, uint32_t number, uint16_t model_id, RegionSink sink) except -1:
+        cdef ModelRegion *region
+        cdef uint32_t at
+        cdef Pair *pair
+        cdef Delivery *delivery
+        if self.consumers.consumer(number).notices is NULL:
+            raise LocalProtocolError(f"consumer {number} takes no records in regions")
+        if sink.users and not sink.is_shared:
+            raise LocalProtocolError("the region is another consumer's")
+        if sink.is_shared and not self._is_common:
+            raise LocalProtocolError("regions are shared where all consumers have the same offsets")
+        region = find_region(&self._by_consumer[number], model_id)
+        if region is NULL:
+            region = new_region(&self._by_consumer[number])
+        sink.users += 1
+        self._sinks[number, model_id] = sink
+        region.sink = <PyObject *>sink
+        region.model_id = model_id
+        at = self.pairs.first_of(number)
+        while at != NONE:
+            pair, delivery = &self.pairs.pairs[at], &self.pairs.deliveries[at]
+            if self.items.items[pair.item].model_id == model_id:
+                delivery.slot = NONE # also for a pair that is not adaptive now: its slot was in the former region
+                delivery.written = 0
+                delivery.notice_era = 0
+                if self.takes(pair):
+                    self.take_slot(pair)
+            at = delivery.next
+        return 0
+
+    cdef int detach(self, uint32_t number) except -1:
+        self._requests = {each for each in self._requests if each[0] != number}
+        for each in [each for each in self._sinks if each[0] == number]:
+            del self._sinks[each]
+        free(self._by_consumer[number].regions)
+        self._by_consumer[number] = ConsumerRegions(NULL, 0)
+        return 0
+
+    cdef int take_slot(self, Pair *pair) except -1:
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef Delivery *delivery = self.pairs.delivery(pair)
+        cdef void *found = self.find_sink(pair)
+        cdef RegionSink sink
+        if found is not NULL:
+            sink = <RegionSink>found
+            if self._is_common:
+                delivery.slot = item.rank if item.rank < sink.record_count else NONE
+            else:
+                delivery.slot = sink.take_slot()
+        if delivery.slot == NONE:
+            self._requests.add((pair.consumer, item.model_id))
+        return 0
+
+    cdef void free_slot(self, const Pair *pair) noexcept nogil:
+        cdef const Delivery *delivery = self.pairs.delivery(pair)
+        cdef void *sink = self.find_sink(pair)
+        if delivery.slot != NONE and sink is not NULL and not self._is_common:
+            (<RegionSink>sink).free_slot(delivery.slot)
+
+    cdef void *find_sink(self, const Pair *pair) noexcept nogil:
+        cdef const ModelRegion *region = find_region(
+            &self._by_consumer[pair.consumer], self.items.items[pair.item].model_id
+        )
+        return NULL if region is NULL else region.sink
+
+    cdef uint32_t write(self, uint32_t at, RegionSink sink) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Delivery *delivery = &self.pairs.deliveries[at]
+        cdef Consumer *consumer = &self.consumers.consumers[pair.consumer]
+        cdef Item *item = &self.items.items[pair.item]
+        cdef const uint8_t *record = item.record
+        cdef uint32_t size = item.record_size if item.flags & ITEM_RECORDED else 0
+        if not sink.is_shared or sink._numbers[delivery.slot] != item.number:
+            if pair.span:
+                record, size = (<SpanStore>item.spans).record(pair.span), (<SpanStore>item.spans).at(pair.span).size
+            delivery.written = sink.write(
+                delivery.slot, record, size, item.started_ns, pair.merged, not item.flags & ITEM_RECORDED
+            )
+            if sink.is_shared:
+                sink._numbers[delivery.slot] = item.number
+        else:
+            delivery.written = 1
+        self.write_notice(pair, item)
+        consumer.counts[<int>ADAPTIVE].sent += 1
+        consumer.counts[<int>ADAPTIVE].bytes += item.record_size
+        delivery.version = item.version
+        if sink._marks is NULL:
+            discard(pair, item)
+        return item.record_size + EVENT_HEAD_SIZE
+
+    cdef bint write_refresh(self, uint32_t at) noexcept nogil:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Delivery *delivery = &self.pairs.deliveries[at]
+        cdef Consumer *consumer = &self.consumers.consumers[pair.consumer]
+        cdef const Item *item = &self.items.items[pair.item]
+        cdef void *sink = self.find_sink(pair)
+        if sink is NULL or delivery.slot == NONE or not (item.flags & ITEM_RECORDED or delivery.written):
+            return True # without a region: when it is opened
+        if consumer.notice_allowance <= 0:
+            return False
+        consumer.notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE
+        if delivery.written and delivery.version == item.version:
+            self.write_notice(pair, item)
+        else:
+            self.write(at, <RegionSink>sink)
+        delivery.after = item.number
+        delivery.refreshed = self.items.number # earlier updates may be missing in this record
+        return True
+
+    cdef void write_notice(self, Pair *pair, const Item *item) noexcept nogil:
+        """Tell the consumer that the item's record was written, and its slot if the consumer does not know it."""
+        cdef const Consumer *consumer = &self.consumers.consumers[pair.consumer]
+        cdef Delivery *delivery = self.pairs.delivery(pair)
+        cdef uint8_t[EVENT_HEAD_SIZE + 256] event
         cdef Head head
-        if size < self.geometry.payload_size:
-            if size:
-                memcpy(self._payload, record, size)
-            memset(self._payload + size, 0, self.geometry.payload_size - size)
-            record = self._payload
-        if load_relaxed(at):
-            behind = at + RECORD_HEADER_SIZE + self.geometry.payload_size + end * PART_TRAILER_SIZE
-            at += RECORD_HEADER_SIZE
-            while first + 1 < end and memcmp(at, record, self.geometry.part_sizes[first]) == 0:
-                at += self.geometry.part_sizes[first] + PART_TRAILER_SIZE
-                record += self.geometry.part_sizes[first]
-                first += 1
-            size = 0
-            for part in range(first, end):
-                size += self.geometry.part_sizes[part]
-            while end > first + 1:
-                part_size = self.geometry.part_sizes[end - 1]
-                behind -= part_size + PART_TRAILER_SIZE
-                if memcmp(behind, record + size - part_size, part_size):
-                    break
-                size -= part_size
-                end -= 1
-        head.started_ns = started_ns
-        head.finished_ns = head.issued_ns = wall_ns()
-        head.merged = min(merged, <uint32_t>RECORD_MERGED_MAX) | (<uint32_t>RECORD_WITHDRAWN if is_withdrawn else 0)
-        put_parts(self.geometry, slot, first, end, record, &head)
-        return head.generation
+        if delivery.notice_era != consumer.notice_era:
+            set_head(&head, DEFINE, pair, item)
+            head.cls = ADAPTIVE
+            head.slot = delivery.slot
+            head.body_size = item.topic_size
+            write_event(event, &head, item.topic)
+            self.consumers.put_notice(pair.consumer, event, event_size(head.body_size))
+            delivery.notice_era = consumer.notice_era
+        set_head(&head, NOTICE, pair, item)
+        head.cls = ADAPTIVE
+        head.slot = delivery.slot
+        head.merged = pair.merged
+        self.consumers.put_notice(pair.consumer, <const uint8_t *>&head, EVENT_HEAD_SIZE)
 
-    cdef bint is_read(self, uint32_t slot, uint64_t generation) noexcept nogil:
-        return self._marks is NULL or load_acquire(<uint8_t *>self._marks + slot * <uint64_t>MARK_SIZE) >= generation
 
-    cdef uint32_t take_slot(self) noexcept nogil:
-        if self._free_count:
-            self._free_count -= 1
-            return self._free[self._free_count]
-        if self._taken == self.record_count:
-            return NONE
-        self._taken += 1
-        return self._taken - 1
+cdef inline ModelRegion *find_region(const ConsumerRegions *regions, uint16_t model_id) noexcept nogil:
+    cdef uint32_t index
+    for index in range(regions.count):
+        if regions.regions[index].model_id == model_id:
+            return &regions.regions[index]
+    return NULL
 
-    cdef void free_slot(self, uint32_t slot) noexcept nogil:
-        self._free[self._free_count] = slot
-        self._free_count += 1
+
+cdef ModelRegion *new_region(ConsumerRegions *regions) except NULL:
+    cdef void *bigger = realloc(regions.regions, (regions.count + 1) * sizeof(ModelRegion))
+    if bigger is NULL:
+        raise MemoryError
+    regions.regions = <ModelRegion *>bigger
+    regions.count += 1
+    return &regions.regions[regions.count - 1]
