@@ -18,11 +18,11 @@ from penstock.bench.failover.clients import ADAPTERS, ENDPOINT, FEED_TOPICS, QUO
 from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver
-from penstock.engine._event import EventKind
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.messages import NodeMessages
-from penstock.engine.application.reader import EventReader
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.event_reader import EventReader
+from penstock.engine.client.messages import NodeMessages
 from penstock.engine.control import Transport
+from penstock.engine.core.kernel._event import EventKind
 from penstock.filter.application.receiver import FilteredReceiver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.events import (

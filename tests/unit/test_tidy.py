@@ -56,7 +56,7 @@ FILTER_DRIVERS = {
 """And of penstock.filter."""
 
 ENGINE_DRIVERS = {"link.py"}
-"""And of penstock.engine, besides application/: what runs in a consumer's process."""
+"""And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
 
 DRIVERS_BESIDES = {
     "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS
@@ -80,7 +80,7 @@ ALLOWED = {
 
 ENTRY_POINTS = {
     "penstock.cli.main",
-    "penstock.engine.application.offload.process",
+    "penstock.engine.client.offload.process",
     "penstock.demo.booking",
     "penstock.demo.consumer",
     "penstock.demo.pipeline",
@@ -124,8 +124,6 @@ def is_driver(path: Path) -> bool:
     if "core" in folders:
         return False
     if {"live", "client"}.intersection(folders):
-        return True
-    if "application" in folders and package == "engine":
         return True
     return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
 

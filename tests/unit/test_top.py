@@ -16,7 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.base.metrics import Metrics
-from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
+from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
 from penstock.filter.status import ApplicationStatus, FilterStatus
 from penstock.plant.status import NodeStatus, gauges_of, rows_of
 from penstock.top.picture import ConsumerRow, NodeRow, Picture, State

@@ -26,7 +26,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PATIENCE_SECONDS, check, now, other_process, pin, tcp_endpoint
 from penstock.engine import EngineConfig
-from penstock.engine.application import Changes, open_records
+from penstock.engine.client import Changes, open_records
 from penstock.model import shipped
 from penstock.plant.config import PlantAccess, PlantConfig
 from penstock.plant.live import live_node

@@ -17,8 +17,8 @@ from penstock.bench.engine.consumers import CONSUMERS, DRAIN_EVERY_NS, Crowd, cr
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, check, now, pin, stamp
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig
-from penstock.engine._event import EVENT_HEAD_SIZE
-from penstock.engine.events import Attach, Overrun, Sinks, Subscribe
+from penstock.engine.core.events import Attach, Overrun, Sinks, Subscribe
+from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
 from penstock.net.handover import Handover
@@ -177,7 +177,7 @@ def engine_stand() -> Iterator[Stand]:
             lambda topic, record: engine.publish(topic, MODEL, record, 0),
             lambda: engine.distribute(batch, 0),
             stack.enter_context(crowd("ring", path, ROW_SIZE)),
-            lambda number: engine.handle(Overrun(CONSUMERS - 1 - number, engine.kernel.number), 0),
+            lambda number: engine.handle(Overrun(CONSUMERS - 1 - number, engine.kernel.items.number), 0),
         )
         stand.begin()
         pin(0)

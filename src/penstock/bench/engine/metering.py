@@ -8,7 +8,7 @@ from penstock.base.clock import SystemRandomness
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check
 from penstock.engine import DistributionEngine, EngineConfig, MeteringLimits, SessionBuffer
-from penstock.engine.events import Attach, Sinks, Subscribe
+from penstock.engine.core.events import Attach, Sinks, Subscribe
 from penstock.model import shipped
 
 PAIRS_SMALL, PAIRS_LARGE = 1_000, 100_000
@@ -139,7 +139,7 @@ def _rate_error() -> tuple[float, int]:
         while (now_ns := time.monotonic_ns()) < end_ns:
             while next_ns <= now_ns:
                 next_ns += 1_000 * MS // (UPDATES_PER_S * ITEMS)
-                engine.publish(topics[engine.kernel.number % ITEMS].encode(), quote, record, now_ns)
+                engine.publish(topics[engine.kernel.items.number % ITEMS].encode(), quote, record, now_ns)
             engine.serve(now_ns)
             for number in engine.take_ready():
                 empty(buffers[number])

@@ -7,7 +7,7 @@ from penstock.bench.harness import Result, result
 from penstock.engine import DistributionEngine, EngineConfig, SessionBuffer
 from penstock.engine.config import Weights
 from penstock.engine.control import ClassName
-from penstock.engine.events import Attach, Sinks, Subscribe
+from penstock.engine.core.events import Attach, Sinks, Subscribe
 from penstock.model import shipped
 
 WEIGHTS = Weights(critical=8, adaptive=4, metered=2)
