@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
-from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.driver import LiveAdapter
+from penstock.feed.live.adapter import LiveAdapter
+from penstock.feed.live.config import AdapterConfig
 
 
 def adapter(

@@ -57,7 +57,7 @@ from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
 from penstock.engine.sessions import decode_session, encode_session
 from penstock.engine.signals import Relief, SignalThresholds
 from penstock.engine.subscriptions import Subscription, SubscriptionBook, parse_interests
-from penstock.middleware.events import SessionEvent, SessionKind
+from penstock.middleware.core.events import SessionEvent, SessionKind
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage, find_origin

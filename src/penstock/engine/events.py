@@ -32,7 +32,7 @@ from penstock.engine._sinks import SessionBuffer
 from penstock.engine.classes import ClassMap
 from penstock.engine.control import ClassName, ClassWish, RingName
 from penstock.engine.signals import Readings
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingWriter
 from penstock.wire import MessageBatch, PacketMessage

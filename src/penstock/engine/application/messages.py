@@ -33,7 +33,7 @@ from penstock.engine.application.conversion import converted_model
 from penstock.engine.application.sources import EventSource, Taken
 from penstock.engine.control import RATE_MAX
 from penstock.engine.sessions import decode_session
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message, MessageModel
 
 if TYPE_CHECKING:

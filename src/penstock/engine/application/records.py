@@ -21,7 +21,7 @@ from penstock.engine.application.consumer import SLICE_S
 from penstock.engine.application.consumption import Consumption
 from penstock.engine.application.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.engine.application.sources import RecordsCounted, RecordSource
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message
 
 FIRST_WAIT_S = 2.0

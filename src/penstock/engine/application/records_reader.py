@@ -28,7 +28,7 @@ from penstock.engine.application.inbox import Attached, Detached, RegionOpened
 from penstock.engine.application.sources import RecordsCounted
 from penstock.engine.application.watching import FOREVER_S, Region, Watching
 from penstock.engine.sessions import decode_session
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingReader
 

@@ -41,7 +41,7 @@ from penstock.engine.application.offload.calls import (
 )
 from penstock.engine.application.sources import Counted, RecordsCounted, Taken
 from penstock.engine.application.watching import FOREVER_S
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.unix import Connection
 from penstock.shm import RingReader, RingWriter
