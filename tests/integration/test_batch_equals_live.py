@@ -8,9 +8,8 @@ from feed_slices_kit import Message, converted_slices, messages_of, write_day
 from integration.feed_kit import running_feed
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.capture.rows import PacketRows
-from penstock.feed.adapter_config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
-from penstock.feed.config import SynchroniserConfig
-from penstock.feed.service.config import ServiceConfig
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.live.config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
 from penstock.net.udp import free_channel
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracles.converter import OracleConverter
 from penstock.convert import Converter, ConverterTable, SourceBatch
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 
 REFERENCES = st.integers(0, 12)
 SHARES = st.integers(0, 6)

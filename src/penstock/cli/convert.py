@@ -20,10 +20,10 @@ from penstock.cli.common.table_options import (
 )
 from penstock.convert import Converted, Converter, ConverterTable
 from penstock.convert.explain import explain
-from penstock.feed.filedates import replay_date
-from penstock.feed.lines.sources import open_source
-from penstock.feed.recorded import RecordedConversion
-from penstock.feed.sessiondates import SessionDates
+from penstock.feed.core.session_dates import SessionDates
+from penstock.feed.recorded.conversion import RecordedConversion
+from penstock.feed.recorded.dates import replay_date
+from penstock.feed.recorded.files import open_source
 from penstock.model import MessageModel
 
 app = typer.Typer(help="Check converter tables, and try them on a file.", no_args_is_help=True)

@@ -9,7 +9,7 @@ from penstock.filter.beginnings import Beginnings
 from penstock.filter.config import FilterConfig
 from penstock.filter.events import StreamPosition
 from penstock.middleware import Address
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.wire import PacketFlag, PacketStore
 
 LOST_RANGES_MAX = 4_096

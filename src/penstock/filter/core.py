@@ -35,8 +35,8 @@ from penstock.filter.repairing import Repairs
 from penstock.filter.traffic import Traffic
 from penstock.filter.watching import Watcher
 from penstock.middleware import Address, StreamKey, Unicast
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE

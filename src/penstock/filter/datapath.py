@@ -41,7 +41,7 @@ from penstock.filter.events import (
     Unicast,
 )
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.middleware.receiving_driver import note_unsent
+from penstock.middleware.live.receiver import note_unsent
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket

@@ -10,8 +10,8 @@ from penstock.filter.carried import CarriedStream
 from penstock.filter.config import FilterConfig
 from penstock.filter.consumers import Application
 from penstock.middleware import Unicast
-from penstock.middleware.gaps import merged
-from penstock.middleware.limiting import RepairLimits
+from penstock.middleware.core.gaps import merged
+from penstock.middleware.core.repair_limits import RepairLimits
 from penstock.wire import (
     RANGES_MAX,
     Outbox,

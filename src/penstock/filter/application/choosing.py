@@ -7,7 +7,7 @@ import msgspec
 from penstock.filter.application.wishes import Wishes
 from penstock.filter.control import Registered
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
-from penstock.middleware.receiving_driver import Received
+from penstock.middleware.live.receiver import Received
 from penstock.wire import MessageBatch, PacketFlag
 
 REPAIR = int(PacketFlag.REPAIR)

@@ -18,7 +18,7 @@ from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.filter.control import CONNECTION, PROTOCOL, Holds, OfferRing, Refused
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.control_driver import connect_control
 from penstock.net.handover import Handover
 from penstock.net.loop_thread import LoopThread

@@ -36,8 +36,8 @@ from penstock.filter.application.link import Attachment, Detached, FilterLink, I
 from penstock.filter.application.wishes import Condition, ModelFinder, Wishes, cut, shipped_model
 from penstock.filter.control import Collided, Ended, Position, Register, Restarted, Wish
 from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
-from penstock.middleware._lanes import ReceivingLane, RingLane
-from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.middleware.live._lanes import ReceivingLane, RingLane
+from penstock.middleware.live.receiver import Received, SocketReceiver
 from penstock.model import MessageModel
 from penstock.net.loop_thread import LoopThread
 from penstock.net.place import parse_place
