@@ -44,6 +44,10 @@ BAD_MAX = 100_000
 """Bad messages of one slice that are kept in full; a slice with more says how many more."""
 
 
+CONVERTED = ("excess", "decimals")
+"""Causes of unmatched messages that are converted all the same."""
+
+
 class FeedOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a recorded feed is to be read; what is not told is seen from the file."""
 
@@ -344,7 +348,7 @@ class FeedReader:
         account, counters = self.account, self._feed.converter.counters
         account.malformed = {str(cause): n for cause, n in counters.by_cause("source_messages_malformed").items() if n}
         unmatched = counters.by_cause("source_messages_unmatched")
-        account.unmatched = {str(cause): n for cause, n in unmatched.items() if n and cause != "excess"}
+        account.unmatched = {str(cause): n for cause, n in unmatched.items() if n and cause not in CONVERTED}
         account.repeated = self._feed.converter.repeated_count()
         account.converted = (
             sum(counters.by_cause("source_messages").values())
