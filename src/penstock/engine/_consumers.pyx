@@ -28,6 +28,7 @@ from penstock.engine._event cimport (
     RECEIPT_LAST_AT,
     RECEIPT_SIZE,
     REFRESH,
+    UPDATE,
     REMOVE,
     SLOW,
     WITHDRAW,
@@ -608,3 +609,5 @@ cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item)
     head.started_ns = item.started_ns
     head.model_id = item.model_id
     head.model_version = item.model_version
+    if kind == REFRESH or kind == UPDATE:
+        head.slot = item.session_id

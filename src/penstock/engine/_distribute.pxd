@@ -22,12 +22,16 @@ cdef class Distributor(Critical):
     cdef readonly uint64_t fragments        # parts of messages, which are not put together here
     cdef uint64_t _untaken                  # updates that were counted and could not be taken
     cdef uint16_t _feed                     # of what is being taken, as the caller counts feeds
+    cdef uint32_t _feed_checksum            # of its name
+    cdef list _feed_checksums               # by the number of the feed
     cdef object _admit
     cdef int64_t[4] _weights                # by class
     cdef int64_t[4] _deficits               # bytes that it may still write in its turn
     cdef int _turn
 
+    cdef int choose_feed(self, uint16_t feed) except -1
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
+    cdef void note_source(self, Item *item, uint32_t stream, uint16_t session_tag) noexcept nogil
     cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
     cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil

@@ -544,12 +544,14 @@ cdef class Withholding(Regional):
         if item.flags & ITEM_RECORDED:
             head.body_size = item.record_size
         elif not pair.span:
-            head.kind = WITHDRAW
+            head.kind, head.slot = WITHDRAW, 0
         if pair.span: # of the log's events: it may not have come to the newest record yet
             span = (<SpanStore>item.spans).at(pair.span)
             record = span.record
             head.body_size, head.model_version = span.size, span.version
-            head.version, head.started_ns = span.last, span.started_ns
+            if head.version != span.last:
+                head.version, head.slot = span.last, 0
+            head.started_ns = span.started_ns
         size = event_size(head.body_size)
         if define_size and consumer.removes or consumer.queue is not NULL and (
             consumer.queue.end - consumer.queue.begin > FRESH_SIZE or not self.has_room(consumer, define_size + size)
