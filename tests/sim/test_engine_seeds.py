@@ -17,6 +17,7 @@ from penstock.engine.core.metering_limits import interval_ns
 from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
 from penstock.plant.datagrams import hear
+from penstock.plant.datapath import Updated
 from penstock.plant.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
@@ -140,6 +141,19 @@ def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
             self._tell_session(event, is_first=is_first)
 
     monkeypatch.setattr(DistributionEngine, "_change_session", broken)
+
+
+def name_no_session_to_nodes_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 8 restarts a plant in another session while a multiplexer has a record of the session before."""
+
+    def broken(self: Incoming, item: Any, event: Any) -> Image:
+        return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+
+    def update(self: EnginePlant, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
+        engine.kernel.publish(*update[:-2], now_ns, update.merged)
+
+    monkeypatch.setattr(Incoming, "_image", broken)
+    monkeypatch.setattr(EnginePlant, "publish_below", update)
 
 
 def forget_sessions_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +308,7 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (take_what_was_overtaken, 2, "StoryChecker"),
         (keep_records_of_ended_sessions, 0, "SessionChecker"),
         (forget_sessions_that_were_lost, 0, "SessionChecker"),
+        (name_no_session_to_nodes_below, 8, "SessionChecker"),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
