@@ -49,7 +49,7 @@ FILTER_DRIVERS = {
 """And of penstock.filter."""
 
 ENGINE_DRIVERS = {"link.py"}
-"""And of penstock.engine, besides application/: what runs in a consumer's process."""
+"""And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
 
 DRIVERS_BESIDES = {"engine": ENGINE_DRIVERS, "filter": FILTER_DRIVERS}
 
@@ -71,7 +71,7 @@ ALLOWED = {
 
 ENTRY_POINTS = {
     "penstock.cli.main",
-    "penstock.engine.application.offload.process",
+    "penstock.engine.client.offload.process",
     "penstock.demo.booking",
     "penstock.demo.consumer",
     "penstock.demo.pipeline",
@@ -109,18 +109,17 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def is_driver(path: Path) -> bool:
-    """True if a file may do I/O. In a package with a folder `core/` the folders decide: only `live/` and `client/` may.
-    The lists above name the drivers of packages without these folders."""
+    """True if a file may do I/O. Folders decide: `core/` does none; `live/` and `client/` may. The lists above name the
+    drivers of packages without these folders, and drivers outside them."""
     package, *folders, name = path.relative_to(SOURCE).parts
     if "core" in folders:
         return False
     if {"live", "client"}.intersection(folders):
         return True
+    besides = DRIVERS_BESIDES.get(package, set())
     if (SOURCE / package / "core").is_dir():
-        return False
-    if "application" in folders and package == "engine":
-        return True
-    return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
+        return name in besides
+    return name in DRIVERS | besides
 
 
 def assert_deterministic(path: Path) -> None:
@@ -153,7 +152,7 @@ def test_no_file_is_dead() -> None:
         used |= imports(path)
     for text in compiled_texts():
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
-    benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
+    benches = set(re.findall(r'Bench\(\s*"([\w.]+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
     used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     texts = compiled_texts()

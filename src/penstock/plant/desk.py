@@ -23,7 +23,7 @@ from penstock.base.errors import (
 )
 from penstock.engine import control
 from penstock.engine.control import ClassName, RefusalCode
-from penstock.engine.metering import MeteringLimits
+from penstock.engine.core.metering_limits import MeteringLimits
 from penstock.net.stream import is_loopback
 from penstock.plant.rights import Rights
 from penstock.topics import Interest
