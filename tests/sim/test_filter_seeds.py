@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from penstock.middleware.core._requests import RequestGate
 
 import penstock.filter.carried as carried
 import penstock.filter.repairing as repairing
@@ -18,6 +17,7 @@ from penstock.filter.traffic import Traffic
 from penstock.filter.watching import PassingStream
 from penstock.middleware import Receiver, Unicast
 from penstock.middleware.core import publisher as publishing
+from penstock.middleware.core._requests import RequestGate
 from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
 from penstock.sim.middleware.stranger import ADDRESS as STRANGER
 from penstock.wire import PacketFlag, decode, restamp
