@@ -44,7 +44,7 @@ def fetch(root: RootCore, link: int, legs: int) -> list[Instruction]:
 
 
 def words(root: RootCore, link: int) -> int:
-    return root.core.fanout.link(link).words
+    return root.core.fanout.link(link).control
 
 
 def reads(out: list[Instruction]) -> list[ReadJournal]:

@@ -151,7 +151,7 @@ class CatchUp:
         if len(self._reading) >= READS_MAX:
             return True
         others = self._children[leg.link].legs.values()
-        size = sum(each.fetch_bytes for each in others if each.is_coming) + self._fanout.link(leg.link).words
+        size = sum(each.fetch_bytes for each in others if each.is_coming) + self._fanout.link(leg.link).control
         return size > 0 and size + leg.fetch_bytes > PORTIONS_SIZE_MAX
 
     def _serve_portion(self, leg: ChildLeg) -> None:
