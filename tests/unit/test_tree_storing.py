@@ -272,5 +272,5 @@ def test_a_child_gets_its_past_though_the_disk_cannot_be_read_for_a_while(monkey
     stage.wait(2_000)
     assert failing < 0
     assert stage.got(reader) == list(range(1, 241))
-    assert STREAM in stage.root.agent.board.numbers
+    assert stage.root.agent.streams.named(STREAM) is not None
     stage.judge()

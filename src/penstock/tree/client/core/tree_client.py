@@ -1,8 +1,10 @@
-"""What a subscriber and a publisher have in common: a link to an agent, made, kept, moved and made again. No I/O.
+"""TreeClient: the link to an agent that a subscriber and a publisher keep, move and replace. It does no I/O.
 
-One link is in use. When the agent asks the party to move, or it is better off elsewhere, the next link is made before
-the present one ends; when a link is lost, the table (ReactionConfig) says where to look.
+One link is in use. When the agent asks the client to move, or another agent serves it better, the next link is opened
+before the present one closes; when a link is lost, the table (ReactionConfig) says which agents to try.
 """
+
+from typing import Any
 
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.config import Config
@@ -21,6 +23,7 @@ from penstock.base.errors import (
     TopicError,
 )
 from penstock.net.control import Name, Ping, Pong
+from penstock.tree.client.core.agent_selector import AgentSelector
 from penstock.tree.client.core.events import (
     Begin,
     BlockReceived,
@@ -31,7 +34,6 @@ from penstock.tree.client.core.events import (
     Say,
     SharedEvent,
 )
-from penstock.tree.client.core.places import Places
 from penstock.tree.config import BackoffConfig, Milliseconds, ReactionConfig, Step
 from penstock.tree.core.control import Class, Login, Message, RenewToken, Role, Welcome
 from penstock.tree.core.control import Refused as Refusal
@@ -54,7 +56,7 @@ _KINDS: tuple[type[PenstockError], ...] = (
     FilterExpressionError, LimitError, NotEntitledError, RevokedError, TokenError, TokenExpiredError, TopicError
 )  # fmt: skip
 ERRORS = {kind.code: kind for kind in _KINDS}
-"""What refusals are to an application, by their codes; others are RefusedError."""
+"""The error that an application gets, by the code of the refusal; RefusedError for other codes."""
 
 FINAL_CODES = frozenset((
     "revoked", "not-entitled", "tree", "remote-protocol", "frame", "message", "publish", "publisher", "not-allowed",
@@ -63,14 +65,14 @@ FINAL_CODES = frozenset((
 """Refusals that another attempt would not change."""
 
 TOKEN_CODES = frozenset({"token", "token-expired"})
-"""Those that a newer token may change."""
+"""Refusals that a newer token may change."""
 
 PINGS_PER_SILENCE = 3
-"""A party that has nothing to say shows by these that it lives."""
+"""Pings show the agent that an idle client is alive."""
 
 
-class PartyConfig(Config, frozen=True):
-    """Of a subscriber or publisher: who it is, where its agents are, and what it does when it loses one."""
+class TreeClientConfig(Config, frozen=True):
+    """Name and agents of a subscriber or publisher, and its reaction to the loss of one."""
 
     name: Name
     agents: tuple[str, ...]
@@ -81,18 +83,20 @@ class PartyConfig(Config, frozen=True):
     on: ReactionConfig = ReactionConfig(parent_lost=("parent", "alternate", "sibling"))
     backoff: BackoffConfig = BackoffConfig()
     silence_ms: Milliseconds = 5_000
-    """Silence of the agent after which it is taken for dead."""
+    """Silence of the agent after which the link counts as dead."""
 
     welcome_ms: Milliseconds = 5_000
     """How long an agent may take to answer the login."""
 
 
-class Party:
-    """`token` is shown to every agent; a newer one by renew()."""
+class TreeClient:
+    """`token` is shown to every agent; renew() replaces it."""
 
     role: Role
 
-    def __init__(self, config: PartyConfig, randomness: Randomness, counters: Counters, *, token: str = "") -> None:
+    def __init__(
+        self, config: TreeClientConfig, randomness: Randomness, counters: Counters, *, token: str = ""
+    ) -> None:
         self.welcome: Welcome | None = None
         """Of the agent whose link is in use."""
         self.place = config.agents[0]
@@ -101,19 +105,26 @@ class Party:
         self._config = config
         self._counters = counters
         self._token = token
-        self._places = Places(config.agents, config.backoff, randomness)
+        self._selector = AgentSelector(config.agents, config.backoff, randomness)
         self._home = ""
         self._attempt = 0
-        self._sought = ""  # the place of the present attempt
-        self._next = 0  # a link that is not in use yet
-        self._welcomed: Welcome | None = None  # on that link
+        self._candidate = ""
+        """The place of the present attempt; empty: none is under way."""
+        self._next_link = 0
+        """A link that is not in use yet."""
+        self._next_welcome: Welcome | None = None
+        """The Welcome on that link."""
         self._retry_ns: int | None = None
         self._heard_ns = self._asked_ns = self._ping_ns = 0
         self._is_paused = self._was_welcome = False
         self._is_over = False
         self._out: list[Instruction] = []
 
-    # For its driver
+    # For the driver
+
+    @property
+    def name(self) -> str:
+        return self._config.name
 
     def next_deadline_ns(self) -> int | None:
         if self._is_over:
@@ -128,48 +139,51 @@ class Party:
     def renew(self, token: str) -> list[Instruction]:
         """A newer token, for this agent and the next."""
         self._token = token
-        return [Say(link, RenewToken(token)) for link in (self.link, self._next) if link]
+        return [Say(link, RenewToken(token)) for link in (self.link, self._next_link) if link]
 
-    def _take(self) -> list[Instruction]:
+    def _take_instructions(self) -> list[Instruction]:
         out, self._out = self._out, []
         return out
 
-    # What subclasses do
+    # For subclasses
+
+    def handle(self, event: Any, now_ns: int) -> list[Instruction]:
+        raise NotImplementedError
 
     def _login(self) -> Login:
         raise NotImplementedError
 
     def _begin_on(self, link: int, welcome: Welcome) -> None:
-        """A link is welcome, and not in use yet."""
+        """The agent has accepted the link, which is not in use yet."""
         raise NotImplementedError
 
-    def _left(self, link: int) -> None:
-        """A link is gone, or given up."""
+    def _link_left(self, link: int) -> None:
+        """A link is closed, or about to be."""
         raise NotImplementedError
 
-    def _said(self, link: int, message: Message) -> None:
-        """Anything but Welcome and refusals of the party."""
+    def _message_received(self, link: int, message: Message) -> None:
+        """Any message but Welcome and a refusal of the client."""
         raise NotImplementedError
 
-    def _told(self, link: int, info: Info) -> None:
-        """On the infostream."""
+    def _informed(self, link: int, info: Info) -> None:
+        """A message of the infostream."""
 
-    def _brought(self, link: int, packet: Packet) -> None:
+    def _packet_received(self, link: int, packet: Packet) -> None:
         """A packet of a stream."""
         self._counters.add("packets_dropped", cause=Cause.UNEXPECTED)
 
-    # Events that both have
+    # Events
 
     def _handle(self, event: SharedEvent, now_ns: int) -> None:
         if self._is_over:
             return
         match event:
             case Begin():
-                self._seek(self._places.first, now_ns)
+                self._seek(self._selector.first, now_ns)
             case Connected(attempt, link, _):
                 self._connected(attempt, link)
             case ConnectFailed(attempt):
-                if attempt == self._attempt and self._sought:
+                if attempt == self._attempt and self._candidate:
                     self._give_up(now_ns)
             case LinkClosed(link):
                 self._closed(link, now_ns)
@@ -184,9 +198,9 @@ class Party:
 
     @property
     def _is_answer_due(self) -> bool:
-        """Whether an attempt is under way; while nothing is read, a link that was welcome is not silent."""
-        is_unread = self._is_paused and self._welcomed is not None
-        return bool(self._sought) and self._retry_ns is None and not is_unread
+        """True while an attempt is under way; a link with a Welcome is not silent while nothing is read."""
+        is_unread = self._is_paused and self._next_welcome is not None
+        return bool(self._candidate) and self._retry_ns is None and not is_unread
 
     def _hear(self, link: int, now_ns: int) -> None:
         if link == self.link:
@@ -197,7 +211,7 @@ class Party:
             self._retry_ns = None
             self._connect(now_ns)
         elif self._is_answer_due and now_ns >= self._asked_ns + self._config.welcome_ms * NS_PER_MS:
-            self._end(self._next, Cause.SILENT)
+            self._end(self._next_link, Cause.SILENT)
             self._give_up(now_ns)
         silence_ns = self._config.silence_ms * NS_PER_MS
         if self.link and now_ns >= self._ping_ns:
@@ -210,7 +224,7 @@ class Party:
     # Links
 
     def _seek(self, place: str, now_ns: int, wait_ns: int = 0) -> None:
-        self._sought = place
+        self._candidate = place
         if wait_ns:
             self._retry_ns = now_ns + wait_ns
         else:
@@ -219,48 +233,48 @@ class Party:
     def _connect(self, now_ns: int) -> None:
         self._attempt += 1
         self._asked_ns = now_ns
-        self._out.append(Connect(self._attempt, self._sought))
+        self._out.append(Connect(self._attempt, self._candidate))
 
     def _connected(self, attempt: int, link: int) -> None:
-        if attempt != self._attempt or not self._sought or self._next:
+        if attempt != self._attempt or not self._candidate or self._next_link:
             self._out.append(Close(link, Cause.UNEXPECTED))
             return
-        self._next = link
+        self._next_link = link
         self._out.append(Say(link, self._login()))
 
     def _give_up(self, now_ns: int) -> None:
-        """The present attempt has failed: try elsewhere, unless there is a link."""
-        if self._next:
-            self._left(self._next)
-        self._next, self._welcomed = 0, None
-        lost, self._sought = self._sought, ""
+        """The present attempt has failed: try the next agent, unless a link is in use."""
+        if self._next_link:
+            self._link_left(self._next_link)
+        self._next_link, self._next_welcome = 0, None
+        lost, self._candidate = self._candidate, ""
         if self.link:
             return
-        place, wait_ns = self._places.next(self._config.on.parent_lost, lost)
+        place, wait_ns = self._selector.next(self._config.on.parent_lost, lost)
         self._seek(place, now_ns, wait_ns)
 
     def _closed(self, link: int, now_ns: int) -> None:
-        if link == self._next and link:
+        if link == self._next_link and link:
             self._give_up(now_ns)
         elif link == self.link and link:
-            self._left(link)
+            self._link_left(link)
             self.link, self.welcome = 0, None
             self._counters.add("parents_lost")
-            if self._welcomed is not None:  # what was to be the next one is there
+            if self._next_welcome is not None:  # the next link is ready
                 self._use_next(now_ns)
-            elif not self._sought:
-                place, wait_ns = self._places.next(self._config.on.parent_lost, self.place)
+            elif not self._candidate:
+                place, wait_ns = self._selector.next(self._config.on.parent_lost, self.place)
                 self._seek(place, now_ns, wait_ns)
 
     def _use_next(self, now_ns: int) -> None:
-        """From now on the next link is the one in use."""
-        old, self.link = self.link, self._next
-        self.welcome, self.place = self._welcomed, self._sought
-        self._next, self._welcomed, self._sought = 0, None, ""
+        """Replace the link in use by the next link."""
+        old, self.link = self.link, self._next_link
+        self.welcome, self.place = self._next_welcome, self._candidate
+        self._next_link, self._next_welcome, self._candidate = 0, None, ""
         self._heard_ns = now_ns
-        self._places.succeed()
+        self._selector.succeed()
         if old:
-            self._left(old)
+            self._link_left(old)
             self._end(old, Cause.CLOSED)
 
     def _end(self, link: int, cause: Cause) -> None:
@@ -268,20 +282,20 @@ class Party:
             self._out.append(Close(link, cause))
 
     def _move(self, place: str, now_ns: int) -> None:
-        if place and place != self.place and not self._sought:
+        if place and place != self.place and not self._candidate:
             self._seek(place, now_ns)
 
     def _fail(self, error: PenstockError) -> None:
         self._is_over = True
-        for link in (self.link, self._next):
+        for link in (self.link, self._next_link):
             self._end(link, Cause.REFUSED)
-        self.link = self._next = 0
+        self.link = self._next_link = 0
         self._out.append(Over(error))
 
     # What agents say
 
     def _receive(self, link: int, message: Message | Ping | Pong, now_ns: int) -> None:
-        if link not in (self.link, self._next) or not link:
+        if link not in (self.link, self._next_link) or not link:
             return
         match message:
             case Ping(t1):
@@ -293,13 +307,13 @@ class Party:
             case Refusal(number=0):
                 self._refused(link, message, now_ns)
             case _:
-                self._said(link, message)
+                self._message_received(link, message)
 
     def _take_welcome(self, link: int, welcome: Welcome, now_ns: int) -> None:
-        if link != self._next or self._welcomed is not None:
+        if link != self._next_link or self._next_welcome is not None:
             self._counters.add("messages_skipped", cause=Cause.UNEXPECTED)
             return
-        self._welcomed, self._was_welcome = welcome, True
+        self._next_welcome, self._was_welcome = welcome, True
         if not self.link:
             self._use_next(now_ns)
             assert self.welcome is not None
@@ -310,16 +324,16 @@ class Party:
             self._fail(error_of(refusal))
             return
         self._end(link, Cause.REFUSED)
-        if refusal.place and link == self._next:
-            self._left(link)
-            self._next, self._welcomed, self._sought = 0, None, ""
+        if refusal.place and link == self._next_link:
+            self._link_left(link)
+            self._next_link, self._next_welcome, self._candidate = 0, None, ""
             self._seek(refusal.place, now_ns)
         else:
             self._closed(link, now_ns)
 
     def _take_packets(self, link: int, packets: bytes, now_ns: int) -> None:
         for data in split_packets(packets):
-            if self._is_over or link not in (self.link, self._next):
+            if self._is_over or link not in (self.link, self._next_link):
                 return
             try:
                 packet = decode(data)
@@ -329,7 +343,7 @@ class Party:
             if packet.group == INFOSTREAM:
                 self._inform(link, data, now_ns)
             else:
-                self._brought(link, packet)
+                self._packet_received(link, packet)
 
     def _inform(self, link: int, packet: bytes, now_ns: int) -> None:
         try:
@@ -337,30 +351,30 @@ class Party:
         except PacketError as error:
             self._counters.add("packets_dropped", cause=error.cause)
             return
-        welcome = self.welcome if link == self.link else self._welcomed
+        welcome = self.welcome if link == self.link else self._next_welcome
         self._out.append(Heard(welcome.agent if welcome else "", info))
-        self._told(link, info)
+        self._informed(link, info)
         if link != self.link:
             return
         match info:
             case Siblings(agents) | Alternates(agents):
-                self._places.learn([each.place for each in agents if each.place != self.place])
+                self._selector.learn([each.place for each in agents if each.place != self.place])
             case MoveTo(place) if self._config.on.move == "obey":
                 assert self.welcome is not None
                 self._home = self._home or self.welcome.agent
                 self._move(place, now_ns)
             case ReturnTo() if self._config.on.send_back == "obey":
                 self._home = ""
-                self._move(self._places.first, now_ns)
+                self._move(self._selector.first, now_ns)
             case ParentLost():
                 self._look_elsewhere(self._config.on.parent_unrooted, now_ns)
             case Stopping():
                 self._look_elsewhere(self._config.on.parent_lost, now_ns)
 
     def _look_elsewhere(self, steps: tuple[Step, ...], now_ns: int) -> None:
-        """While the present link is there."""
+        """Try another agent, while the present link is in use."""
         if steps != ("wait",):
-            place, _ = self._places.next(steps, self.place)
+            place, _ = self._selector.next(steps, self.place)
             self._move(place, now_ns)
 
 

@@ -1,4 +1,4 @@
-"""Where a subscriber or publisher looks for an agent: the administrator's table, with pauses. It does no I/O."""
+"""AgentSelector: the agent that a subscriber or publisher tries next, and the back-off before. It does no I/O."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,15 +7,15 @@ from penstock.base.clock import Randomness
 from penstock.tree.config import BackoffConfig, Step
 
 
-class Places:
-    """The places of one party: its agents in their order, and those that its agent said are beside it."""
+class AgentSelector:
+    """Knows the configured agents in their order, and the siblings of the present agent."""
 
     def __init__(self, places: Sequence[str], backoff: BackoffConfig, randomness: Randomness) -> None:
         self._places = tuple(dict.fromkeys(places))
         self._backoff = backoff
         self._randomness = randomness
         self._siblings: tuple[str, ...] = ()
-        self._todo: Iterator[str] = iter(())
+        self._remaining: Iterator[str] = iter(())
         self._failures = 0
 
     @property
@@ -26,19 +26,19 @@ class Places:
         self._siblings = tuple(siblings)
 
     def succeed(self) -> None:
-        """It is connected: pauses begin anew with the next loss."""
+        """Connected: the back-off begins anew with the next loss."""
         self._failures = 0
-        self._todo = iter(())
+        self._remaining = iter(())
 
     def next(self, steps: Sequence[Step], lost: str) -> tuple[str, int]:
-        """The place to try next, and how many nanoseconds to wait before; the first round of a table has no pauses."""
-        found = next(self._todo, "")
+        """The place to try next, and the nanoseconds to wait before; the first round has no back-off."""
+        found = next(self._remaining, "")
         if found:
             return found, 0
         wait_ns = pause_ns(self._backoff, self._failures, self._randomness) if self._failures else 0
         self._failures += 1
-        self._todo = iter(self._round(steps, lost))
-        return next(self._todo), wait_ns
+        self._remaining = iter(self._round(steps, lost))
+        return next(self._remaining), wait_ns
 
     def _round(self, steps: Sequence[Step], lost: str) -> list[str]:
         found: list[str] = []
