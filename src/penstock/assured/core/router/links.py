@@ -12,8 +12,8 @@ from penstock.assured.core.router._delivery import active_flow, close_flow, flow
 from penstock.assured.core.router._intake import PublishBatch
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoints import Endpoint, Endpoints
-from penstock.assured.core.router.events import FlowActive, Instruction, LinkOpened, NameEndpoint, RefusalCode, SendData
-from penstock.assured.wire.control import tell_last
+from penstock.assured.core.router.events import Instruction, LinkOpened, RefusalCode, SendData, SendMessage
+from penstock.assured.wire.control import EndpointNamed, FlowActive, tell_last
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
 from penstock.security.entitlement import Entitlement
@@ -161,7 +161,7 @@ class Links:
         if not was_active:
             return []
         next_handle, next_link = active_flow(self._tables, number)
-        return [FlowActive(next_link, next_handle)] if next_handle else []
+        return [SendMessage(next_link, FlowActive(next_handle))] if next_handle else []
 
     def acknowledgements(self) -> list[Instruction]:
         """What publishers are to be told; before that, which endpoints it speaks of."""
@@ -178,7 +178,9 @@ class Links:
             link, named = self._links.get(number), self._endpoints.by_number(endpoint)
             if link is not None and named is not None and link.told.get(endpoint) is not named.config:
                 tell_last(link.told, endpoint, named.config)
-                found.append(NameEndpoint(number, endpoint, named.config))
+                config = named.config
+                message = EndpointNamed(endpoint, config.name, config.messages_max, config.bytes_max)
+                found.append(SendMessage(number, message))
         return found
 
     def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:
