@@ -46,7 +46,7 @@ from penstock.assured.wire.frames import (
     encode_settle,
 )
 from penstock.base.core import Tick
-from penstock.journal._log import RECORD_DTYPE
+from penstock.journal.core._log import RECORD_DTYPE
 
 WALL_NS = 1_700_000_000_000_000_000
 

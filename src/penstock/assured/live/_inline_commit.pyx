@@ -27,7 +27,7 @@ from penstock.assured.wire._layout cimport (
 )
 from penstock.assured.core.router._records cimport message_record_size
 from penstock.assured.core.router._tables cimport Publisher, Tables, acknowledge_frame
-from penstock.journal._inline_commit cimport InlineWriter
+from penstock.journal.live._inline_commit cimport InlineWriter
 from penstock.net._tcp cimport RECEIVED_MAX, Receiver, has_something
 from penstock.topics._match cimport Batch, Output, match_batch
 from penstock.topics._table cimport TableKernel

@@ -37,7 +37,7 @@ from penstock.assured.core.router._tables cimport (
     entry_at,
     message_at,
 )
-from penstock.journal._log cimport RecordRow
+from penstock.journal.core._log cimport RecordRow
 
 
 def move_oldest(Tables tables not None, uint32_t count_max, uint64_t size_max) -> tuple:

@@ -81,7 +81,7 @@ from penstock.assured.core.router._tables cimport (
     entry_at,
     message_at,
 )
-from penstock.journal._log cimport RecordRow
+from penstock.journal.core._log cimport RecordRow
 
 from penstock.base.errors import JournalCorruptError
 
