@@ -475,7 +475,7 @@ def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_i
 ) -> None:
     one, other = committed_at_one()
     if is_logged_anew:
-        log_publishers(one.router.tables, one.router.tables.next_sequence)
+        log_publishers(one.router.tables, one.router.tables.log.next_sequence)
         one.tell(Tick())
         for sequence in [number for number, (_, each) in one.journal.records.items() if each[0] == RECORD_TRANSACTION]:
             del one.journal.records[sequence]

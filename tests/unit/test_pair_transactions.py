@@ -324,12 +324,12 @@ def test_a_message_to_more_endpoints_than_a_record_counts_is_refused_before_it_i
     message, numbers = tables.next_id, numpy.zeros(1, numpy.uint32)
     router.tell(Data(LINK, encode_publish(1, 1, [Published(b"in.x", b"payload")])))
     assert count_of(router, "also") == 1
-    logged = tables.next_sequence
+    logged = tables.log.next_sequence
     with pytest.raises(RemoteProtocolError, match="65535 endpoints"):
         apply_records(tables, message_to_nobody(message, 65_535), numbers)
-    assert tables.next_sequence == logged
+    assert tables.log.next_sequence == logged
     apply_records(tables, message_to_nobody(message, 65_534), numbers)
-    assert (tables.next_sequence, count_of(router, "also")) == (logged + 1, 1)
+    assert (tables.log.next_sequence, count_of(router, "also")) == (logged + 1, 1)
 
 
 @pytest.mark.spec("REPL-10")

@@ -32,7 +32,7 @@ WEB_CORES = (
 
 DRIVERS = {
     "authentication_state.py", "authentication_watch.py",
-    "app.py", "client.py", "driver.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
+    "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
     "merging_driver.py",
     "own_token.py", "receiving_driver.py",
     "server.py", "standby.py", "store.py", "token_watch.py",

@@ -3,7 +3,8 @@
 What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
 is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
 (SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, _cleaning, on the tables of _tables.pxd); here is who asks for what, and in which order.
+_recovery, _cleaning) and works on the state of a router: messages, endpoints and flows (_tables.pxd), publishers
+(_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd). This file has the order of work.
 """
 
 from penstock.assured.config import RouterConfig
@@ -105,12 +106,12 @@ class MessageRouter:
 
     def _apply(self, config: RouterConfig) -> None:
         tables = self.tables
-        tables.section_size_max = config.section_bytes
+        tables.log.section_size_max = config.section_bytes
         tables.message_count_max = config.messages_max
         tables.payload_size_max = config.message_bytes_max
         tables.unsettled_max = config.unsettled_max
         tables.unsettled_bytes_max = config.unsettled_bytes_max
-        tables.publishers_max = config.publishers_max
+        tables.publishers.count_max = config.publishers_max
         tables.keeps_unmatched = config.retain_s > 0
         tables.refuses_unmatched = config.unmatched == "refuse"
 
@@ -357,11 +358,11 @@ class MessageRouter:
         match request:
             case OpenPublisher(number, publisher):
                 self.links.check_owner(link, publisher)
-                before = self.tables.publisher_link(publisher)
+                before = self.tables.publishers.link(publisher)
                 if before[1] and (other := self.links.get(before[1])) is not None:
                     self.transactions.publisher_closed(other, before[0])
                 handle = self.links.open_publisher(link, publisher)
-                _, highest, transaction, _ = self.tables.publisher_state(handle, link.number) or (0, 0, 0, 0)
+                _, highest, transaction, _ = self.tables.publishers.state(handle, link.number) or (0, 0, 0, 0)
                 self._answer(link, PublisherOpened(number, handle, highest, transaction))
             case ClosePublisher(number, handle):
                 self.transactions.publisher_closed(link, handle)

@@ -132,7 +132,7 @@ class Transactions:
         self._open[link.number, number] = Transaction(link, handle, publisher, number, deadline_ns)
 
     def _state(self, link: Link, handle: int) -> tuple[int, int, int, int]:
-        state = self._tables.publisher_state(handle, link.number)
+        state = self._tables.publishers.state(handle, link.number)
         if state is None:
             raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
         return state
@@ -206,7 +206,9 @@ class Transactions:
         tables = self._tables
         if tables.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
             # As this router has it, so has the other one as soon as it has all that there is by now; not before.
-            ended = _Ended(publisher, number, tables.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, [])
+            ended = _Ended(
+                publisher, number, tables.log.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, []
+            )
             ended.askers.append((link.number, request))
             ended.is_committed = is_committed
             if is_committed:
