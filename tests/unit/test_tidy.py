@@ -33,7 +33,7 @@ WEB_CORES = (
 DRIVERS = {
     "authentication_state.py", "authentication_watch.py",
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
-    "promises.py", "opening.py", "own_token.py",
+    "own_token.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""

@@ -13,9 +13,9 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalCorruptError, JournalError, JournalFullError, LocalProtocolError
 from penstock.journal import JournalConfig
-from penstock.journal.driver import JournalWriter
-from penstock.journal.files import Directory
-from penstock.journal.format import segment_name
+from penstock.journal.core.format import segment_name
+from penstock.journal.live.driver import JournalWriter
+from penstock.journal.live.files import Directory
 from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.core.control import OLDEST, StreamInfo
 from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal

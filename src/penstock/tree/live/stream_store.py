@@ -32,7 +32,7 @@ from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
-from penstock.journal.cutting import cut
+from penstock.journal.live.truncation import cut
 from penstock.net.secret import replace_private
 from penstock.tree.config import StreamConfig
 from penstock.tree.core.control import StreamInfo

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.journal._log cimport RecordBuffer
+from penstock.journal.core._log cimport RecordBuffer
 
 
 cdef class InlineWriter:

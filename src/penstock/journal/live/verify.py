@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from penstock.base.errors import JournalCorruptError, JournalError
-from penstock.journal.files import Directory
-from penstock.journal.format import Mark, segment_name
-from penstock.journal.reader import OpenSegment
-from penstock.journal.recovery import SegmentEnd, check_link, check_oldest, is_blank, require_torn, scan_segment
+from penstock.journal.core.format import Mark, segment_name
+from penstock.journal.core.recovery import SegmentEnd, check_link, check_oldest, is_blank, require_torn, scan_segment
+from penstock.journal.live.files import Directory
+from penstock.journal.live.reader import OpenSegment
 
 
 class SegmentReport(msgspec.Struct, kw_only=True):

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.base.limits import JOURNAL_PAYLOAD_SIZE_MAX
-from penstock.journal._log import RECORD_DTYPE
-from penstock.journal.format import SEQUENCE_MAX
-from penstock.journal.reader import RecordBatch
+from penstock.journal.core._log import RECORD_DTYPE
+from penstock.journal.core.format import SEQUENCE_MAX
+from penstock.journal.core.records import RecordBatch
 from penstock.net.config import ControlConfig
 from penstock.net.control import ControlProtocol, Text, Token, Version
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from penstock.base.errors import JournalError
-from penstock.journal.files import Directory
-from penstock.journal.messages import Extent
-from penstock.journal.reader import JournalReader
+from penstock.journal.core.messages import Extent
+from penstock.journal.live.files import Directory
+from penstock.journal.live.reader import JournalReader
 
 
 def measure(path: Path | str, from_time_ns: int | None = None) -> Extent:

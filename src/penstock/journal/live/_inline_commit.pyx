@@ -7,7 +7,7 @@ is the same work for one record in one call; the core is informed once for all o
 from libc.errno cimport EINTR, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.journal._log cimport RecordBuffer, record_space
+from penstock.journal.core._log cimport RecordBuffer, record_space
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void *data, size_t size, int64_t offset)

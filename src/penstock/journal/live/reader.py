@@ -15,43 +15,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
-import msgspec
 import numpy
-from numpy.typing import NDArray
 
 from penstock.base.errors import JournalCorruptError, JournalError, JournalGoneError, LocalProtocolError
-from penstock.journal._log import RECORD_ALIGNMENT, RECORD_DTYPE, SEGMENT_HEADER_SIZE, STOP_SHORT, scan
 from penstock.journal.config import RECORD_SPACE_MAX, FollowConfig
-from penstock.journal.files import Directory, boot_id, pause
-from penstock.journal.format import SEQUENCE_MAX, Mark, SegmentHeader, segment_name
-from penstock.journal.recovery import require_torn
+from penstock.journal.core._log import RECORD_ALIGNMENT, RECORD_DTYPE, SEGMENT_HEADER_SIZE, STOP_SHORT, scan
+from penstock.journal.core.format import SEQUENCE_MAX, Mark, SegmentHeader, segment_name
+from penstock.journal.core.records import NOTHING, Record, RecordBatch
+from penstock.journal.core.recovery import require_torn
+from penstock.journal.live.files import Directory, boot_id, pause
 
 ROWS_MAX = 65_536
 """Records in one batch at most."""
-
-
-class Record(NamedTuple):
-    sequence: int
-    timestamp_ns: int
-    payload: bytes
-
-
-class RecordBatch(msgspec.Struct, frozen=True):
-    """Records in one buffer: the payload of a row is data[offset : offset + size]. The rows are of RECORD_DTYPE."""
-
-    data: bytes
-    rows: NDArray[numpy.void]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Record]:
-        data = self.data
-        for sequence, timestamp_ns, _, offset, size in self.rows.tolist():
-            yield Record(sequence, timestamp_ns, data[offset : offset + size])
-
-
-NOTHING = RecordBatch(b"", numpy.empty(0, RECORD_DTYPE))
 
 
 class OpenSegment(Protocol):

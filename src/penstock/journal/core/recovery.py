@@ -21,7 +21,7 @@ import numpy
 from typing_extensions import Buffer
 
 from penstock.base.errors import JournalCorruptError, JournalError
-from penstock.journal._log import (
+from penstock.journal.core._log import (
     RECORD_ALIGNMENT,
     RECORD_DTYPE,
     SEGMENT_HEADER_SIZE,
@@ -30,7 +30,7 @@ from penstock.journal._log import (
     find_record,
     scan,
 )
-from penstock.journal.format import (
+from penstock.journal.core.format import (
     OLDEST_NAME,
     Mark,
     Oldest,

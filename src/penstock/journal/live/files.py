@@ -14,9 +14,8 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import JournalError, JournalLockedError
 from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
-from penstock.journal._inline_commit import InlineWriter
-from penstock.journal._log import MARK_SIZE, SEGMENT_HEADER_SIZE
-from penstock.journal.events import (
+from penstock.journal.core._log import MARK_SIZE, SEGMENT_HEADER_SIZE
+from penstock.journal.core.events import (
     CreateSegment,
     DiskFailed,
     DiskInstruction,
@@ -29,7 +28,7 @@ from penstock.journal.events import (
     Write,
     WriteDone,
 )
-from penstock.journal.format import (
+from penstock.journal.core.format import (
     MARK_NAME,
     NEW_SUFFIX,
     OLDEST_NAME,
@@ -46,7 +45,8 @@ from penstock.journal.format import (
     parse_segment_name,
     segment_name,
 )
-from penstock.journal.recovery import Recovery, Segment, check_name, recover
+from penstock.journal.core.recovery import Recovery, Segment, check_name, recover
+from penstock.journal.live._inline_commit import InlineWriter
 
 log = logger("journal.files")
 

@@ -18,9 +18,9 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, JournalFailedError, JournalFullError, LimitError, LocalProtocolError
-from penstock.journal._log import SEGMENT_HEADER_SIZE, RecordBuffer
 from penstock.journal.config import JournalConfig
-from penstock.journal.events import (
+from penstock.journal.core._log import SEGMENT_HEADER_SIZE, RecordBuffer
+from penstock.journal.core.events import (
     Acknowledged,
     Append,
     Close,
@@ -43,8 +43,8 @@ from penstock.journal.events import (
     Write,
     WriteDone,
 )
-from penstock.journal.format import SegmentHeader, encode_header
-from penstock.journal.recovery import Recovery, Segment
+from penstock.journal.core.format import SegmentHeader, encode_header
+from penstock.journal.core.recovery import Recovery, Segment
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

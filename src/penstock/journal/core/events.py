@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 
 from penstock.base.core import Tick
 from penstock.base.errors import JournalError
-from penstock.journal._log import RecordBuffer
+from penstock.journal.core._log import RecordBuffer
 
 # Events
 

@@ -1,7 +1,7 @@
 """The journal's layout on disk, and the kernels that read and write it; docs/protocol/journal.md draws it.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.journal._log.
+names from penstock.journal.core._log.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

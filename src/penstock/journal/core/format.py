@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import JournalCorruptError, JournalError
-from penstock.journal._log import JOURNAL_VERSION, MARK_SIZE, SEGMENT_HEADER_SIZE
+from penstock.journal.core._log import JOURNAL_VERSION, MARK_SIZE, SEGMENT_HEADER_SIZE
 
 SEGMENT_MAGIC = b"PSJOURN\n"
 MARK_MAGIC = b"PSJMARK\n"

@@ -9,6 +9,7 @@ a lone append costs no change of threads; a thread of the writer's own does it f
 """
 
 import errno
+import heapq
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,15 +21,13 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_SECOND, NS_PER_US
+from penstock.base.clock import NS_PER_SECOND, NS_PER_US, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, LocalProtocolError
 from penstock.base.log import logger
-from penstock.journal._inline_commit import InlineWriter
 from penstock.journal.config import JournalConfig
-from penstock.journal.core import Journal
-from penstock.journal.events import (
+from penstock.journal.core.events import (
     Acknowledged,
     Close,
     Closed,
@@ -46,9 +45,9 @@ from penstock.journal.events import (
     Troubled,
     Write,
 )
-from penstock.journal.files import WritableDirectory
-from penstock.journal.opening import open_for_writing
-from penstock.journal.promises import Promises, keep
+from penstock.journal.core.journal import Journal
+from penstock.journal.live._inline_commit import InlineWriter
+from penstock.journal.live.files import WritableDirectory, boot_id
 
 log = logger("journal")
 
@@ -58,6 +57,67 @@ IDLE_ROUNDS = 64
 LOOK_SECONDS_MIN = 0.001
 
 BROKEN_OFF = "the journal was closed before the record was on the disk"
+
+
+_Outcome = tuple["Future[int]", int | JournalError]
+
+
+class Promises:
+    """The futures of callers that wait for a record without a thread, by sequence number. Used with the writer's lock
+    held."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, Future[int]]] = []
+        self._count = 0
+        self._due: list[_Outcome] = []
+
+    def __len__(self) -> int:
+        """The number of futures that are due."""
+        return len(self._due)
+
+    def make(self, sequence: int) -> "Future[int]":
+        future: Future[int] = Future()
+        self._count += 1
+        heapq.heappush(self._waiting, (sequence, self._count, future))
+        return future
+
+    def find_due(self, durable: int, error: JournalError | None) -> None:
+        """Mark the futures of durable records as due; all of them on an error."""
+        while self._waiting and (error is not None or self._waiting[0][0] <= durable):
+            sequence, _, future = heapq.heappop(self._waiting)
+            self._due.append((future, durable if sequence <= durable or error is None else error))
+
+    def take_due(self) -> list[_Outcome]:
+        due, self._due = self._due, []
+        return due
+
+
+def resolve(due: list[_Outcome]) -> None:
+    """Complete the futures. Call it without the lock: their callbacks may append."""
+    for future, outcome in due:
+        if not future.set_running_or_notify_cancel():
+            continue
+        if isinstance(outcome, JournalError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+
+def open_for_writing(
+    path: Path, config: JournalConfig, counters: Counters, first: int
+) -> tuple[WritableDirectory, Journal]:
+    """Recover the journal: its directory, locked against other writers, and its core."""
+    directory = WritableDirectory(path, config.preallocate_bytes)
+    try:
+        recovery = directory.recover(boot_id(), first)
+    except OSError as error:
+        directory.close()
+        raise JournalError(f"cannot be opened for writing: {error.strerror}", where=str(path)) from None
+    except BaseException:
+        directory.close()
+        raise
+    now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+    return directory, Journal(config, recovery, SystemRandomness(), counters, now_ns=now_ns, wall_ns=wall_ns)
 
 
 class JournalWriter:
@@ -378,7 +438,7 @@ class JournalWriter:
             due = self._promises.take_due()
         if removals:
             self._directory.remove_oldest([each.first_sequence for each in removals], removals[-1].oldest)
-        keep(due)
+        resolve(due)
 
     def _stop(self) -> None:
         """Let nobody begin to work, wait for those who do, then let go of the files; without the lock."""

@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from penstock.journal._log import RecordBuffer
+from penstock.journal.core._log import RecordBuffer
 
 class InlineWriter:
     @property

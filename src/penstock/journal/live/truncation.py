@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.errors import JournalCorruptError, JournalError
-from penstock.journal.files import WritableDirectory
-from penstock.journal.recovery import scan_segment
+from penstock.journal.core.recovery import scan_segment
+from penstock.journal.live.files import WritableDirectory
 
 
 def cut(path: Path | str, after: int) -> None:
