@@ -309,6 +309,7 @@ cdef class Distributor:
             return 0
         if pair.span and not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
             self._withheld.flush(at, now_ns)
+        self.critical.served_ns = now_ns
         is_moved = pair.cls != ADAPTIVE and selection.cls == ADAPTIVE and (
             self.consumers.consumers[number].notices is not NULL
         )
@@ -727,6 +728,7 @@ cdef class Distributor:
 
     cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """Write what waits for the consumer, in order: refreshes, updates of the log, then values that were withheld."""
+        self.critical.served_ns = now_ns
         if self._refreshes.write(number, now_ns) and self.replay(number, now_ns):
             self._withheld.resume(number, now_ns)
         else:
@@ -745,6 +747,7 @@ cdef class Distributor:
         excess is deducted from its next turn."""
         cdef int64_t left = budget_bytes, written
         cdef int idle = 0
+        self.critical.served_ns = now_ns
         if budget_bytes < 0:
             return self.critical.fan_out(-1, now_ns) + self._adaptive.serve(-1) + self._metered.serve(-1, now_ns)
         self.critical.check_overwritten()
