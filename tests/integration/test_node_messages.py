@@ -342,7 +342,7 @@ def test_an_offload_process_ends_with_its_source() -> None:
 
 
 def test_an_offload_process_takes_no_secrets() -> None:
-    from penstock.engine.client.consumer import Guard
+    from penstock.net.guard import Guard
     from penstock.net.secret import Secret
 
     with StandInNode() as node, pytest.raises(ConfigurationError):

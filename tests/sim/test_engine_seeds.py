@@ -103,7 +103,7 @@ def leave_the_overrun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither that a node lost its link nor that what it was sent has a hole."""
-    original = DistributionEngine._hear
+    original = DistributionEngine._handle_upstream
 
     def broken(self: DistributionEngine, event: Any) -> None:
         if isinstance(event, Image) and self.current([event.topic.decode()]):
@@ -112,7 +112,7 @@ def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
         elif not isinstance(event, Lost):
             original(self, event)
 
-    monkeypatch.setattr(DistributionEngine, "_hear", broken)
+    monkeypatch.setattr(DistributionEngine, "_handle_upstream", broken)
 
 
 def send_four_times_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_selection.Chooser, "spans", lambda self, model_id: None)
+    monkeypatch.setattr(class_selection.ClassSelector, "spans", lambda self, model_id: None)
 
 
 def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: DistributionEngine, event: SessionEvent) -> None:
         is_first = (event.feed, event.stream_id) not in self._sessions
         if self._note_session(event):
-            self._tell_session(event, is_first=is_first)
+            self._send_session(event, is_first=is_first)
 
     monkeypatch.setattr(DistributionEngine, "_change_session", broken)
 
@@ -158,7 +158,7 @@ def name_no_session_to_nodes_below(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_sessions_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither consumers that were overrun nor those without room are told later."""
-    monkeypatch.setattr(DistributionEngine, "_tell_lost", lambda self: None)
+    monkeypatch.setattr(DistributionEngine, "_resend_sessions", lambda self: None)
 
 
 def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,22 +177,24 @@ def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals move everything, also what may not be conflated."""
-    original = class_selection.Chooser.choice
+    original = class_selection.ClassSelector.select
 
-    def broken(self: class_selection.Chooser, party: Any, wish: Any, *told: Any) -> class_selection.Choice:
-        chosen = original(self, party, wish, *told)
+    def broken(
+        self: class_selection.ClassSelector, consumer: Any, requested: Any, *told: Any
+    ) -> class_selection.ClassSelection:
+        chosen = original(self, consumer, requested, *told)
         return (
             chosen._replace(cls=TransmissionClass.ADAPTIVE, program=None)
-            if self.relief.is_on and wish == "auto"
+            if self.relief.is_on and requested == "auto"
             else chosen
         )
 
-    monkeypatch.setattr(class_selection.Chooser, "choice", broken)
+    monkeypatch.setattr(class_selection.ClassSelector, "select", broken)
 
 
 def heed_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A relieved node goes on as before."""
-    monkeypatch.setattr(Interests, "choose_all", lambda self: None)
+    monkeypatch.setattr(Interests, "reselect_all", lambda self: None)
 
 
 def tell_of_losses_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:

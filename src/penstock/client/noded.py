@@ -5,14 +5,14 @@ from typing import Any, TypeAlias
 
 from penstock.client.holding import Holding, Manager
 from penstock.engine.client import NodeMessages, Records
-from penstock.engine.client.handle import Consumption
+from penstock.engine.client.handle import ConsumerHandle
 from penstock.engine.client.sources import EventSource, RecordSource
 from penstock.security.brokering import Brokered
 
 NodeManager: TypeAlias = Manager
 
 
-class Noded(Consumption, Holding):
+class Noded(ConsumerHandle, Holding):
     """The client's part of it."""
 
     def cancel(self) -> None:

@@ -9,10 +9,11 @@ from penstock.client.config import ClientConfig
 from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
 from penstock.client.service import Protection
 from penstock.engine.client.connect import consumer_request, event_source, record_source
-from penstock.engine.client.consumer import ConsumerRequest, Guard
+from penstock.engine.client.consumer import ConsumerRequest
 from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
+from penstock.net.guard import Guard
 from penstock.security.brokering import Brokered, BrokeredStream
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate

@@ -1,10 +1,13 @@
-"""The multi-class distribution engine: what a ticker plant, a multiplexer and an edge cache have in common.
+"""The multi-class distribution engine of ticker plants, multiplexers and edge caches.
 
-It keeps the current record of every item, and gives each consumer its updates by class: critical ones all and in order,
-adaptive ones the newest, metered ones no more than so many per second; none can hurt another. It opens no socket and
-makes no segment: that is penstock.plant. Read events.py first, then core.py; _distribute.pyx for what happens to an
-update, classes.py for the class it is sent in, _conflate.pxd and _metering.pxd for those that are withheld. control.py
-is what consumers and nodes say to each other, docs/protocol/distribution.md what consumers read.
+It keeps the current record of every item, and sends each consumer its updates by class: all updates in order
+(critical), the newest record (adaptive), or a limited number per second (metered). No consumer slows down another.
+Sockets and shared-memory segments are in penstock.plant.
+
+Read core/events.py first, then core/engine.py; core/kernel/_distribute.pyx for what happens to an update,
+core/classes.py for the class that it is sent in, core/kernel/_conflate.pxd and _metering.pxd for updates that are
+withheld. control.py has the messages between consumers and nodes, client/ the consumer's side.
+docs/protocol/distribution.md describes the events that consumers read.
 """
 
 from penstock.engine.config import EngineConfig

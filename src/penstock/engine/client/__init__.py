@@ -6,8 +6,9 @@
     with open_messages("127.0.0.1:7411", "md.us.eq.AAPL.>") as messages:
         for message in messages: ...
 
-Nothing here runs in the node. Read opening.py first, then records.py and messages.py, which applications use; reader.py
-and records_reader.py do their work, here or in an offload process (offload/); link.py keeps the connection.
+Nothing here runs in the node. Read connect.py first, then records.py and messages.py, which applications use. They read
+from event_reader.py and record_reader.py, in this process or in an offload process (offload/). engine/link.py keeps the
+connection.
 """
 
 from penstock.engine.client.connect import open_messages, open_records

@@ -1,9 +1,9 @@
-"""The ways in: what an application wants of which node, here or by an offload process."""
+"""Connects an application to a node, in its own process or through an offload process."""
 
 from typing import Any
 
 from penstock.base.errors import LocalProtocolError
-from penstock.engine.client.consumer import NO_GUARD, ConsumerRequest, Guard, ModelFinder
+from penstock.engine.client.consumer import NO_GUARD, ConsumerRequest, ModelFinder
 from penstock.engine.client.discovery import AUTO, find_node
 from penstock.engine.client.event_reader import EventReader
 from penstock.engine.client.messages import NodeMessages, check_rate
@@ -12,6 +12,7 @@ from penstock.engine.client.record_reader import RecordsReader
 from penstock.engine.client.records import Records
 from penstock.engine.client.sources import EventSource, RecordSource
 from penstock.engine.control import ClassWish
+from penstock.net.guard import Guard
 from penstock.topics import Interest
 
 

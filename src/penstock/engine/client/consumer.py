@@ -1,6 +1,5 @@
-"""What every consumer of a node has: its connection, its place at the node, the models of what it gets."""
+"""The part that all consumers of a node share: the connection, the login and the message models."""
 
-import ssl
 import time
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -16,8 +15,8 @@ from penstock.engine.link import FINAL_CODES as LINK_FINAL_CODES
 from penstock.engine.link import NodeLink
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
+from penstock.net.guard import Guard
 from penstock.net.loop_thread import LoopThread
-from penstock.net.secret import Secret
 from penstock.net.stream import is_loopback
 
 log = logger("engine.consumer")
@@ -25,76 +24,69 @@ log = logger("engine.consumer")
 ATTACH_WAIT_S = 5.0
 ANSWER_WAIT_S = 5.0
 SLICE_S = 0.05
-"""How long a reader waits before it looks whether the node said something."""
+"""How long a reader waits before it checks for messages of the node."""
 
 NAME_SIZE_MAX = 48
 NO_MODEL_LOOK_S = 5.0
 
 FINAL_CODES = frozenset({*LINK_FINAL_CODES, RefusalCode.RATE, RefusalCode.TOPIC})
-"""Refusals that another attempt would not change."""
+"""Codes of refusals that a retry would not change."""
 
 ModelFinder: TypeAlias = Callable[[int, int], MessageModel | None]
-"""Finds the model of an id, to read records of a version with."""
+"""Finds the model of an id that can read records of a version."""
 
 T = TypeVar("T")
 
 
 class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which node, and what of it."""
+    """The node, and what the application wants of it."""
 
     host: str
     port: int
     topics: tuple[str, ...]
     cls: ClassWish = "auto"
     per_second: float = 0.0
-    """Of the metered class: updates of each item."""
+    """For the metered class: updates per second of each item."""
 
     where: str = ""
-    """Of messages: a SQL condition on their fields (docs/filters.md); empty for none."""
+    """For messages: a SQL condition on their fields (docs/filters.md); empty for none."""
 
     name: str = "application"
     token: str = ""
     is_converting: bool = False
-    """Whether prices come as floats, not as scaled integers."""
+    """True: prices are floats instead of scaled integers."""
 
     wait: Literal["spin", "block"] = "block"
-    """What a reader does while nothing comes: "spin" is quicker, and costs a core."""
+    """How a reader waits: "spin" is faster, and occupies a core."""
 
     items_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 4_000_000
-    """Items that a node may define for this consumer."""
+    """The maximum number of items that a node may define for this consumer."""
 
     timeout_s: float = ATTACH_WAIT_S
-    """How long the node is waited for at first."""
+    """How long the first attempt to attach may take."""
 
     def with_token(self, token: str) -> "ConsumerRequest":
         return msgspec.structs.replace(self, token=token)
 
     @property
     def transport(self) -> Transport:
-        """Shared memory on the node's own host."""
+        """Shared memory if the node is on this host."""
         return "local" if is_loopback(self.host) else "session"
-
-
-class Guard(msgspec.Struct, frozen=True):
-    """What connections beyond this host need."""
-
-    secret: Secret | None = None
-    tls: ssl.SSLContext | None = None
 
 
 NO_GUARD = Guard()
 
 
 class NodeConsumer:
-    """Attached when it is made: a node that does not answer in time is an UnreachableError, a refusal a RefusedError.
-    Later it is looked for until it is back."""
+    """Attaches when it is created, and raises an UnreachableError if the node does not answer in time, a RefusedError
+    if the node refuses. After that the consumer reconnects until it is closed."""
 
     def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self.request = request
         self.epoch = 0
         self.last_number = 0
         self.detachments = 0
-        """Times that the node was lost."""
+        """Times that the connection to the node was lost."""
         self._find = models or shipped_model
         self._known: dict[tuple[int, int], MessageModel] = {}
         self._unknown: dict[tuple[int, int], float] = {}  # and when it may be asked for again
@@ -121,11 +113,11 @@ class NodeConsumer:
 
     @property
     def is_attached(self) -> bool:
-        """Whether the node is there and holds to what is wanted."""
+        """True if the node is connected and has accepted the subscription."""
         return self._link.attached.is_set() and self._failure is None
 
     def model(self, model_id: int, version: int) -> MessageModel | None:
-        """To read records of this version with; None if nobody knows it."""
+        """The model that reads records of this version; None if it is unknown."""
         key = model_id, version
         known = self._known.get(key)
         if known is None and time.monotonic() >= self._unknown.get(key, 0.0):
@@ -139,11 +131,11 @@ class NodeConsumer:
         return known
 
     def renew(self, token: str) -> None:
-        """A newer token; the delivery goes on."""
+        """Present a newer token. Delivery continues."""
         self._thread.start(self._link.renew(token))
 
     def change_rate(self, per_second: float) -> float:
-        """Another rate; the one that is granted."""
+        """Change the rate, and return the rate that the node grants."""
         return self._ask(self._link.modify(self._subscription, per_second))
 
     def raise_if_over(self) -> None:
@@ -172,7 +164,7 @@ class NodeConsumer:
         return model if model.id == model_id else None
 
     def _restart(self, ring: RingName) -> bool:
-        """Whether the node has begun the ring anew; if not, it is gone, and there will be another."""
+        """True if the node has restarted the ring. If not, the node is gone; the next connection has another ring."""
         try:
             self._ask(self._link.overrun(self.last_number, ring))
         except (PenstockError, TimeoutError) as error:
@@ -181,7 +173,7 @@ class NodeConsumer:
         return True
 
     def _refused(self, error: RefusedError) -> None:
-        """In the loop's thread: what was asked for is not held any more, or we are not let in."""
+        """Called in the thread of the event loop: the node refused the login, or ended the subscription."""
         self._refusal = error
         if error.peer_code in FINAL_CODES or not self._link.holds(self._subscription):
             self._failure = _failure(error)
@@ -204,14 +196,14 @@ class NodeConsumer:
 
 
 def _failure(error: RefusedError) -> PenstockError:
-    """What it means for the application."""
+    """The error that the application gets."""
     if error.peer_code == RefusalCode.REVOKED:
         return RevokedError(error.what)
     return NotEntitledError(error.what) if error.peer_code == RefusalCode.ENTITLEMENT else error
 
 
-def slices_ns(timeout: float) -> int:
-    """How long to wait at a time, of `timeout` seconds."""
+def slice_ns(timeout: float) -> int:
+    """The next slice of a wait of `timeout` seconds."""
     return int(max(0.0, min(timeout, SLICE_S)) * NS_PER_SECOND)
 
 
@@ -220,5 +212,5 @@ def shipped_model(model_id: int, version: int) -> MessageModel | None:
 
 
 def _unique(name: str) -> str:
-    """No two consumers of a node have one name."""
+    """Names of a node's consumers must be unique."""
     return f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"

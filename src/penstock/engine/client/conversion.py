@@ -1,4 +1,4 @@
-"""Records whose prices are floats already, for whoever computes with them."""
+"""Models of records whose prices were converted to floats."""
 
 import dataclasses
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Which node an application uses: the one it was told of, or its host's."""
+"""Finds the node for an application: the one that it names, or one on its host."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Blocks of events as a node delivers them, overruns and lost connections repaired on the way."""
+"""Reads blocks of events from a node, and recovers from overruns and lost connections."""
 
 import time
 
@@ -16,14 +16,14 @@ from penstock.engine.client.consumer import (
     NO_GUARD,
     SLICE_S,
     ConsumerRequest,
-    Guard,
     ModelFinder,
     NodeConsumer,
-    slices_ns,
+    slice_ns,
 )
-from penstock.engine.client.inbox import Attached, Brought, Detached
-from penstock.engine.client.sources import Counted, Note, Taken
+from penstock.engine.client.inbox import Attached, Detached, EventsReceived
+from penstock.engine.client.sources import EventBlock, EventCounts, Note
 from penstock.model import MessageModel
+from penstock.net.guard import Guard
 from penstock.shm import RingReader
 from penstock.topics import Predicate
 from penstock.topics._predicate import REJECT, Program
@@ -31,7 +31,7 @@ from penstock.topics._predicate import REJECT, Program
 log = logger("engine.reader")
 
 NOTHING = Program([], REJECT, b"")
-"""A condition that no record meets."""
+"""A condition that rejects every record."""
 
 
 class EventReader(NodeConsumer):
@@ -45,26 +45,26 @@ class EventReader(NodeConsumer):
         self._overruns = 0
         super().__init__(request, models, guard)
 
-    def take(self, timeout: float) -> Taken:
-        """What is there, or comes within so many seconds; nothing if nothing does. Raises when it is over."""
+    def take(self, timeout: float) -> EventBlock:
+        """Events that are available, or arrive within `timeout` seconds. Raises the error that ended the consumer."""
         deadline = time.monotonic() + timeout
         while True:
             self.raise_if_over()
-            data = self._brought()
+            data = self._take_notifications()
             if not data:
-                data = self._from_ring(slices_ns(deadline - time.monotonic()))
+                data = self._from_ring(slice_ns(deadline - time.monotonic()))
             if data or self._notes:
                 notes, self._notes = self._notes, []
-                return Taken(data, notes)
+                return EventBlock(data, notes)
             left = deadline - time.monotonic()
             if left <= 0:
-                return Taken()
+                return EventBlock()
             if self._ring is None:
                 self._inbox.wait(min(left, SLICE_S))
 
-    def counted(self) -> Counted:
+    def counted(self) -> EventCounts:
         intake = self._intake
-        return Counted(
+        return EventCounts(
             events=intake.events,
             duplicates=intake.duplicates,
             undefined=intake.undefined,
@@ -77,8 +77,8 @@ class EventReader(NodeConsumer):
         super().close()
         self._leave()
 
-    def _brought(self) -> bytes:
-        """What the node has said; events, if it was that."""
+    def _take_notifications(self) -> bytes:
+        """Handle the notifications of the node, up to the first that brings events, which are returned."""
         while (told := self._inbox.take()) is not None:
             match told:
                 case Attached():
@@ -87,7 +87,7 @@ class EventReader(NodeConsumer):
                     self.detachments += 1
                     self._leave()
                     self._notes.append("detached")
-                case Brought():
+                case EventsReceived():
                     try:
                         if data := self._intake.load(told.data):
                             self.last_number = self._intake.last_number
@@ -141,13 +141,13 @@ class EventReader(NodeConsumer):
         return b""
 
     def _plan(self, model_id: int, version: int) -> tuple[FieldTable | None, Program | None]:
-        """Of a model that an item is defined with: now, so that nobody waits for it later."""
+        """The conversion and the condition for a model, prepared when its first item is defined."""
         model = self.model(model_id, version)
         table = FieldTable(model) if model is not None and self.request.is_converting else None
         return table, self._condition(model, version) if self.request.where else None
 
     def _condition(self, model: MessageModel | None, version: int) -> Program:
-        """What records of a model must meet; those that do not have its fields never do."""
+        """The compiled condition for records of a model. A model without its fields never meets it."""
         try:
             if model is not None:
                 return Predicate.compile(self.request.where, model, min(version, model.version)).program

@@ -1,4 +1,4 @@
-"""Regions of records, and the filters that watch them."""
+"""Regions of records, and the notification filters that watch them."""
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.client._store import RecordState, RecordStore
@@ -24,8 +24,8 @@ class Region:
         self.opened.close()
 
 
-class Watching:
-    """One filter, over every region."""
+class FilterWatch:
+    """One notification filter over all regions."""
 
     def __init__(self, rule: NotificationFilter) -> None:
         self.rule = rule

@@ -1,20 +1,15 @@
-"""What messages and records of a node have in common: they end, by themselves or with an error, and show tokens."""
+"""The part that NodeMessages and Records share: closing, failing, and renewing the token."""
 
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from penstock.base.errors import PenstockError
+from penstock.engine.client.sources import NodeSource
 
 
-class Source(Protocol):
-    def renew(self, token: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Consumption:
-    def __init__(self, source: Source) -> None:
-        self._consumed = source
+class ConsumerHandle:
+    def __init__(self, source: NodeSource) -> None:
+        self._node_source = source
         self._is_closed = False
         self._error: PenstockError | None = None
 
@@ -23,11 +18,11 @@ class Consumption:
         return self._is_closed or self._error is not None
 
     def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._consumed.renew(token)
+        """Present a newer token of the administration server."""
+        self._node_source.renew(token)
 
     def fail(self, error: PenstockError) -> None:
-        """End it with this error, before the application sees anything more."""
+        """End with this error, before the application reads anything else."""
         if self._error is None:
             self._error = error
 
@@ -37,7 +32,7 @@ class Consumption:
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._consumed.close()
+            self._node_source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +41,7 @@ class Consumption:
         self.cancel()
 
     def _check(self) -> None:
-        """Whether it may go on."""
+        """Raise the error that ended it, if any."""
         if self._error is not None:
             self.close()
             raise self._error

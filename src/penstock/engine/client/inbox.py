@@ -1,4 +1,4 @@
-"""What a node says to an application, from the loop of its link to the thread that reads."""
+"""Notifications of a node on their way from the event loop of its link to the application's thread."""
 
 import asyncio
 import threading
@@ -17,13 +17,13 @@ from penstock.net.secret import Secret
 
 INBOX_MAX = 65_536
 EVENTS_WAITING_MAX = 64
-"""Messages of events that are read ahead of the application; then the node has to wait, and conflates."""
+"""Messages of events that are read ahead of the application. Then the node has to wait, and conflates."""
 
 ROOM_LOOK_S = 0.001
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """The node knows us: where events come from, if not from the connection itself."""
+    """Attached to the node; with the rings, if events do not come on the connection itself."""
 
     welcome: Welcome
     ring: Segment | None = None
@@ -49,13 +49,13 @@ class RegionOpened(msgspec.Struct, frozen=True):
 
 
 class Detached(msgspec.Struct, frozen=True):
-    """The connection is gone; nothing more comes until there is another."""
+    """The connection was lost; nothing follows until the next one."""
 
     def close(self) -> None:
         """There is nothing to close."""
 
 
-class Brought(msgspec.Struct, frozen=True):
+class EventsReceived(msgspec.Struct, frozen=True):
     """Events that came on the connection."""
 
     data: bytes
@@ -64,30 +64,31 @@ class Brought(msgspec.Struct, frozen=True):
         """There is nothing to close."""
 
 
-Told: TypeAlias = Attached | RegionOpened | Detached | Brought
+Notification: TypeAlias = Attached | RegionOpened | Detached | EventsReceived
 
 
 class Inbox:
-    """The listener of a link. `position` says how far the application has come, `is_asking` whether it waits for an
-    answer of the node's, so that nothing before that may wait for the application."""
+    """The listener of a link. `position` returns the number of the last event that the application has read.
+    `is_asking` is true while the application waits for an answer of the node; then messages that come before the
+    answer must not wait for the application."""
 
     def __init__(self, secret: Secret | None, position: Callable[[], int], is_asking: Callable[[], bool]) -> None:
         self.position = position
         self._secret = secret
         self._is_asking = is_asking
-        self._told: deque[Told] = deque()
+        self._told: deque[Notification] = deque()
         self._arrived = threading.Condition()
         self._path = ""
         self._is_welcome = False
 
     # For the application's thread
 
-    def take(self) -> Told | None:
-        """The next thing that the node said."""
+    def take(self) -> Notification | None:
+        """The next notification, or None."""
         return self._told.popleft() if self._told else None
 
     def wait(self, timeout: float) -> None:
-        """Until there is something, or the time is over."""
+        """Wait for a notification, or until the timeout."""
         with self._arrived:
             if not self._told:
                 self._arrived.wait(timeout)
@@ -114,7 +115,7 @@ class Inbox:
         if isinstance(message, Events):
             while len(self._told) >= EVENTS_WAITING_MAX and not self._is_asking():
                 await asyncio.sleep(ROOM_LOOK_S)
-            self._put(Brought(message.data))
+            self._put(EventsReceived(message.data))
         elif isinstance(message, OpenRegion):
             segment = await self._segment(message.segment)
             if segment is None:
@@ -136,10 +137,10 @@ class Inbox:
             return None
         return await await_segment(self._path, name, secret=self._secret)
 
-    def _put(self, told: Told) -> None:
+    def _put(self, told: Notification) -> None:
         if len(self._told) >= INBOX_MAX and not isinstance(told, Detached):
             told.close()
-            raise LimitError(f"the node said {INBOX_MAX} things that nobody has heard yet")
+            raise LimitError(f"{INBOX_MAX} notifications of the node wait to be read")
         with self._arrived:
             self._told.append(told)
             self._arrived.notify_all()

@@ -28,8 +28,8 @@ from penstock.base.errors import (
 from penstock.engine.client._intake import count_records, gather_records, split_block
 from penstock.engine.client.consumer import SLICE_S
 from penstock.engine.client.conversion import converted_model
-from penstock.engine.client.handle import Consumption
-from penstock.engine.client.sources import EventSource, Taken
+from penstock.engine.client.handle import ConsumerHandle
+from penstock.engine.client.sources import EventBlock, EventSource
 from penstock.engine.control import RATE_MAX
 from penstock.engine.core.kernel._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.core.session_events import decode_session
@@ -48,12 +48,12 @@ CAUSES = {int(cause): cause.name.lower() for cause in ReceiptCause}
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """Proof of what was not seen."""
+    """A loss receipt: updates that the application did not get."""
 
     topic: str
-    """Empty: of every topic."""
+    """Empty: any topic."""
     first: int
-    """Both inclusive: versions of the topic, or of every topic numbers of the node's events; 0 if nobody knows."""
+    """Both inclusive: versions of the topic, or without a topic numbers of the node's events; 0 if unknown."""
     last: int
     cause: str
     """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
@@ -68,30 +68,30 @@ class Withdrawn(msgspec.Struct, frozen=True):
     """The topic's version after the withdrawal; the next message has a higher version."""
 
 
-Told: TypeAlias = Missed | Withdrawn | SessionEvent
+Notification: TypeAlias = Missed | Withdrawn | SessionEvent
 
 
 class NodeStatistics(msgspec.Struct, frozen=True):
     messages: int
-    """Given to the application."""
+    """Messages given to the application."""
     refreshes: int
-    """Of these, current states, not updates."""
+    """The refreshes among them."""
     merged: int
-    """Updates that the node has put together with others."""
+    """Updates that the node merged into others."""
     filtered: int
     """Messages that do not meet the condition."""
     duplicates: int
-    """Events that had come before."""
+    """Duplicate events."""
     overruns: int
     """Times that the application was too slow for its ring."""
     detachments: int
-    """Times that the node was lost."""
+    """Times that the connection to the node was lost."""
     unreadable: int
-    """Records too short for their model, and events of topics that were never defined."""
+    """Records too short for their model, and events of items that were never defined."""
 
 
 class UnreadRecord:
-    """A record whose model is not known: bytes, and what is known of them."""
+    """A record of an unknown model, as bytes."""
 
     __slots__ = ("payload", "source", "topic")
 
@@ -133,7 +133,7 @@ class _Item:
         self.version = version
 
 
-class NodeMessages(Consumption):
+class NodeMessages(ConsumerHandle):
     """One thread or task reads; any may close."""
 
     def __init__(
@@ -142,7 +142,7 @@ class NodeMessages(Consumption):
         super().__init__(source)
         self.topics = tuple(topics)
         self.is_live = False
-        """Whether the current state of everything has been given."""
+        """True if the current state of all topics has been given to the application."""
         self.on_session: Callable[[SessionEvent | Withdrawn], None] | None = None
         """Called when the reader reaches the start or the end of a session of a source stream, and for each topic whose
         value was withdrawn with it; in the reading thread."""
@@ -151,7 +151,7 @@ class NodeMessages(Consumption):
         self._is_converting = is_converting
         self._items: dict[int, _Item] = {}
         self._models: dict[tuple[int, int], MessageModel | None] = {}
-        self._ready: deque[ReadableRecord | Told] = deque()
+        self._ready: deque[ReadableRecord | Notification] = deque()
         self._losses: deque[Missed] = deque(maxlen=losses_max)
         self._loss_count = 0
         self._has_receipt = False  # since something went wrong
@@ -160,7 +160,7 @@ class NodeMessages(Consumption):
     # For the application
 
     def next(self, timeout: float | None = None) -> ReadableRecord | None:
-        """The next message, or None when none came within `timeout` seconds. Raises when it is over."""
+        """The next message, or None if there is none within `timeout` seconds. Raises the error that ended it."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._check()
         while (message := self._next_ready()) is None:
@@ -171,7 +171,7 @@ class NodeMessages(Consumption):
         return message
 
     def __iter__(self) -> Iterator[ReadableRecord]:
-        """Messages until it is closed."""
+        """Messages until the handle is closed."""
         while not self._is_closed:
             if (message := self.next(SLICE_S)) is not None:
                 yield message
@@ -185,7 +185,7 @@ class NodeMessages(Consumption):
             await asyncio.to_thread(self._fill, SLICE_S)
 
     def batches(self, timeout: float | None = None) -> Iterator["NodeBatch"]:
-        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is closed."""
+        """Batches of messages, until none comes for `timeout` seconds or the handle is closed."""
         heard = time.monotonic()
         while not self._is_closed:
             data = self._take(SLICE_S).data
@@ -198,7 +198,7 @@ class NodeMessages(Consumption):
                 return
 
     def change_rate(self, per_second: float) -> float:
-        """Other updates per second of each item; the rate that the node grants."""
+        """Change the rate, in updates per second of each item. Returns the rate that the node grants."""
         check_rate(per_second)
         return self._source.change_rate(per_second)
 
@@ -208,12 +208,12 @@ class NodeMessages(Consumption):
 
     @property
     def losses(self) -> list[Missed]:
-        """Proof of what was not seen, oldest first."""
+        """Loss receipts, oldest first."""
         return list(self._losses)
 
     @property
     def loss_count(self) -> int:
-        """How many receipts there were; `losses` has the newest of them."""
+        """How many loss receipts there were; `losses` has the newest of them."""
         return self._loss_count
 
     @property
@@ -234,14 +234,14 @@ class NodeMessages(Consumption):
             unreadable=self._unreadable + counted.undefined,
         )
 
-    # The work
+    # Reading events
 
     def _next_ready(self) -> ReadableRecord | None:
         """The next available message; receipts are counted and session events are reported when the reader reaches
         them."""
         while self._ready:
             ready = self._ready.popleft()
-            if not isinstance(ready, Told):
+            if not isinstance(ready, Notification):
                 self._given += 1
                 return ready
             self._tell(ready)
@@ -252,14 +252,14 @@ class NodeMessages(Consumption):
         if data:
             self._ready.extend(self._read(data))
 
-    def _take(self, timeout: float) -> Taken:
+    def _take(self, timeout: float) -> EventBlock:
         self._check()
         try:
             taken = self._source.take(timeout)
         except LocalProtocolError:
             if not self._is_closed:
                 raise
-            return Taken()
+            return EventBlock()
         except PenstockError:
             self.close()
             raise
@@ -272,8 +272,8 @@ class NodeMessages(Consumption):
             self._has_receipt = False
         return taken
 
-    def _read(self, data: bytes) -> Iterator[ReadableRecord | Told]:
-        """The messages, receipts and sessions of a block; the rest of it is noted."""
+    def _read(self, data: bytes) -> Iterator[ReadableRecord | Notification]:
+        """The messages, receipts and sessions of a block. Other events only change the state."""
         for event in read_events(data):
             if event.kind != UPDATE and event.kind != REFRESH:
                 if (told := self._note(event)) is not None:
@@ -302,16 +302,16 @@ class NodeMessages(Consumption):
             yield message
 
     def _messages_of(self, data: bytes) -> list[ReadableRecord]:
-        """The messages of a block; receipts count, and sessions are told of, at once."""
+        """The messages of a block. Receipts are counted and sessions reported at once."""
         found: list[ReadableRecord] = []
         for each in self._read(data):
-            if isinstance(each, Told):
+            if isinstance(each, Notification):
                 self._tell(each)
             else:
                 found.append(each)
         return found
 
-    def _note(self, event: Event) -> Told | None:
+    def _note(self, event: Event) -> Notification | None:
         if event.kind == DEFINE:
             topic = event.topic.decode("utf-8", "replace")
             known = self._items.get(event.item)
@@ -341,7 +341,7 @@ class NodeMessages(Consumption):
         return None
 
     def _jump(self, item: _Item, event: Event) -> Missed | None:
-        """A refresh in place of updates that would have come each, where the node has not said so itself."""
+        """The loss if a refresh replaced critical updates and the node sent no receipt."""
         is_jump = event.cls == CRITICAL and 0 < item.version < event.version - 1
         if not is_jump or self._has_receipt:
             return None
@@ -354,7 +354,7 @@ class NodeMessages(Consumption):
             self._models[key] = converted_model(model) if model is not None and self._is_converting else model
         return self._models[key]
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: Notification) -> None:
         if isinstance(told, Missed):
             self._losses.append(told)
             self._loss_count += 1
@@ -366,7 +366,7 @@ class NodeMessages(Consumption):
 
 
 class NodeBatch:
-    """Messages that came together. Their arrays are to keep; iterating gives them one by one, in their order."""
+    """Messages that arrived together. The arrays are copies; iterating gives the messages one by one, in order."""
 
     def __init__(self, messages: NodeMessages, data: bytes) -> None:
         self._messages = messages
@@ -380,7 +380,7 @@ class NodeBatch:
         counts = count_records(self._data)
         self._count = sum(counts.values())
         self.records: dict[MessageModel, NDArray[Any]] = {}
-        """By model, of the model's dtype. Records of another size, or of no known model, are only in the iteration."""
+        """By model, with its dtype. Records of another size or an unknown model are only in the iteration."""
         for model_id, version in counts:
             model = messages._model(model_id, version)
             if model is not None and model not in self.records:

@@ -1,4 +1,4 @@
-"""Records in shared memory as a node writes them: which slot is which topic's, what was written, what is told."""
+"""Reads records that a node writes into shared memory, and watches them for changes."""
 
 import threading
 import time
@@ -21,15 +21,16 @@ from penstock.base.log import logger
 from penstock.engine.client._notices import Notices
 from penstock.engine.client._store import RecordState, RecordStore
 from penstock.engine.client._watch import Watch
-from penstock.engine.client.consumer import NO_GUARD, SLICE_S, ConsumerRequest, Guard, ModelFinder, NodeConsumer
-from penstock.engine.client.filter_watch import FOREVER_S, Region, Watching
+from penstock.engine.client.consumer import NO_GUARD, SLICE_S, ConsumerRequest, ModelFinder, NodeConsumer
+from penstock.engine.client.filter_watch import FOREVER_S, FilterWatch, Region
 from penstock.engine.client.filters import NotificationFilter
 from penstock.engine.client.inbox import Attached, Detached, RegionOpened
-from penstock.engine.client.sources import RecordsCounted
+from penstock.engine.client.sources import RecordCounts
 from penstock.engine.core.kernel._event import NO_SLOT, Event, EventKind, read_events
 from penstock.engine.core.session_events import decode_session
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
+from penstock.net.guard import Guard
 from penstock.shm import RingReader
 
 log = logger("engine.records")
@@ -47,7 +48,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class RecordsReader(NodeConsumer):
-    """Any thread may read; one at a time hears what the node says, the others go on without."""
+    """Any thread may read. One at a time handles messages of the node; the others continue without waiting."""
 
     def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self._attached: Attached | None = None
@@ -56,20 +57,20 @@ class RecordsReader(NodeConsumer):
         self._regions: dict[int, Region] = {}
         self._items: dict[int, _Place] = {}
         self._places: dict[str, _Place] = {}
-        self._watchings: dict[int, Watching] = {}
+        self._filter_watches: dict[int, FilterWatch] = {}
         self._watch_number = 0
         self._overruns = 0
         self._sessions: deque[SessionEvent] = deque(maxlen=SESSIONS_MAX)
-        self._ended = [0, 0, 0]  # reads, withheld, unavailable of what is no longer there
+        self._ended = [0, 0, 0]  # reads, withheld, unavailable of regions and watches that were closed
         self._is_live = False
         self._is_over = False
-        self._hearing = threading.RLock()
+        self._messages_lock = threading.RLock()
         super().__init__(request, models, guard)
 
     # Reading
 
     def topics(self) -> list[str]:
-        self._hear(0.0)
+        self._handle_messages(0.0)
         return [topic for topic, place in list(self._places.items()) if not self._is_withdrawn(place)]
 
     def _is_withdrawn(self, place: _Place) -> bool:
@@ -77,18 +78,18 @@ class RecordsReader(NodeConsumer):
         try:
             return region is not None and region.store.is_withdrawn(place.slot)
         except LocalProtocolError:
-            return False  # another thread heard of another region meanwhile
+            return False  # another thread has replaced the region
 
     def sessions(self) -> list[SessionEvent]:
         """The session events of source streams, oldest first."""
-        self._hear(0.0)
+        self._handle_messages(0.0)
         return list(self._sessions)
 
     def read(self, topic: str, timeout: float | None, *, only_updated: bool) -> RecordState | None:
         deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
         wait = 0.0
         while True:
-            self._hear(wait)
+            self._handle_messages(wait)
             place = self._places.get(topic)
             region = None if place is None else self._regions.get(place.model_id)
             if place is not None and region is not None:
@@ -108,7 +109,7 @@ class RecordsReader(NodeConsumer):
         except LocalProtocolError:
             if self._regions.get(place.model_id) is region:
                 raise
-            return None  # another thread heard of another region meanwhile
+            return None  # another thread has replaced the region
 
     def is_updated(self, topic: str) -> bool:
         place, region = self._place(topic)
@@ -119,7 +120,7 @@ class RecordsReader(NodeConsumer):
         return () if region is None else region.store.delta(place.slot)
 
     def _place(self, topic: str) -> tuple[_Place, Region | None]:
-        self._hear(0.0)
+        self._handle_messages(0.0)
         place = self._places.get(topic)
         if place is None:
             raise NotFoundError(f"there is no record of {topic!r}", hint="is it among the topics that were asked for?")
@@ -128,38 +129,38 @@ class RecordsReader(NodeConsumer):
     # Changes
 
     def watch(self, rule: NotificationFilter) -> int:
-        with self._hearing:
+        with self._messages_lock:
             self._check(rule)
             self._watch_number += 1
-            watching = self._watchings[self._watch_number] = Watching(rule)
+            filter_watch = self._filter_watches[self._watch_number] = FilterWatch(rule)
             for model_id, region in self._regions.items():
-                watching.add(model_id, region)
+                filter_watch.add(model_id, region)
                 self._route(model_id)
             return self._watch_number
 
     def change_watch(self, number: int, rule: NotificationFilter) -> None:
-        with self._hearing:
+        with self._messages_lock:
             self._check(rule)
-            self._watching(number).change(rule)
+            self._filter_watch(number).change(rule)
 
     def end_watch(self, number: int) -> None:
-        with self._hearing:
-            watching = self._watchings.pop(number, None)
-            if watching is not None:
-                for model_id, watch in watching.watches.items():
+        with self._messages_lock:
+            filter_watch = self._filter_watches.pop(number, None)
+            if filter_watch is not None:
+                for model_id, watch in filter_watch.watches.items():
                     self._keep_counts(watch)
                     self._route(model_id)
 
     def take_changes(self, number: int, count_max: int, timeout: float) -> list[tuple[str, RecordState]]:
-        """What is to be told now, at most so many; if nothing is, what is within the time."""
+        """Changes that pass the filter, at most `count_max`; waits up to `timeout` for the first."""
         deadline = time.monotonic() + timeout
         wait = 0.0
         while True:
-            self._hear(wait)
-            watching = self._watching(number)
+            self._handle_messages(wait)
+            filter_watch = self._filter_watch(number)
             now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
             found: list[tuple[str, RecordState]] = []
-            while len(found) < count_max and (told := watching.next(now_ns, wall_ns)) is not None:
+            while len(found) < count_max and (told := filter_watch.next(now_ns, wall_ns)) is not None:
                 model_id, slot, state = told
                 topic = self._regions[model_id].topics.get(slot)
                 if topic is not None:
@@ -167,21 +168,21 @@ class RecordsReader(NodeConsumer):
             left = deadline - time.monotonic()
             if found or left <= 0:
                 return found
-            wait = min(left, SLICE_S, watching.wait_s(now_ns, wall_ns))
+            wait = min(left, SLICE_S, filter_watch.wait_s(now_ns, wall_ns))
 
     def models(self) -> list[MessageModel]:
-        """Of the regions that are there."""
+        """The models of the open regions."""
         return [region.model for region in list(self._regions.values())]
 
     def is_live(self) -> bool:
-        """Whether every record that there was is there."""
-        self._hear(0.0)
+        """True if all records that existed at the subscription can be read."""
+        self._handle_messages(0.0)
         return self._is_live and all(place.model_id in self._regions for place in list(self._items.values()))
 
-    def counted(self) -> RecordsCounted:
+    def counted(self) -> RecordCounts:
         reads, withheld, unavailable = self._ended
-        watches = [watch for each in list(self._watchings.values()) for watch in list(each.watches.values())]
-        return RecordsCounted(
+        watches = [watch for each in list(self._filter_watches.values()) for watch in list(each.watches.values())]
+        return RecordCounts(
             topics=len(self._places),
             reads=reads + sum(region.store.read_count for region in list(self._regions.values())),
             notices=self._notices.count,
@@ -194,18 +195,18 @@ class RecordsReader(NodeConsumer):
     def close(self) -> None:
         self._is_over = True
         super().close()
-        with self._hearing:
+        with self._messages_lock:
             self._leave()
             self._forget()
 
-    def _watching(self, number: int) -> Watching:
-        watching = self._watchings.get(number)
-        if watching is None:
+    def _filter_watch(self, number: int) -> FilterWatch:
+        filter_watch = self._filter_watches.get(number)
+        if filter_watch is None:
             raise LocalProtocolError("these changes are closed")
-        return watching
+        return filter_watch
 
     def _check(self, rule: NotificationFilter) -> None:
-        """Refuse names that no model has, as far as models are known."""
+        """Raise an error for fields that no known model has."""
         models = self.models()
         for model in models:
             rule.moves_in(model)
@@ -217,23 +218,23 @@ class RecordsReader(NodeConsumer):
         self._ended[1] += watch.withheld
         self._ended[2] += watch.unavailable
 
-    # What the node says
+    # Messages of the node
 
-    def _hear(self, timeout: float) -> None:
-        """Take in what it said, or says within the time, unless another thread is at it."""
-        if not self._hearing.acquire(timeout=max(timeout, 0.0)):
+    def _handle_messages(self, timeout: float) -> None:
+        """Handle messages of the node that are there or arrive within the time, unless another thread does."""
+        if not self._messages_lock.acquire(timeout=max(timeout, 0.0)):
             return
         try:
-            self._take_news()
+            self._handle_notifications()
             if self._ring is not None:
                 self._drain(self._ring, int(max(timeout, 0.0) * NS_PER_SECOND))
             elif timeout > 0:
                 self._inbox.wait(timeout)
-                self._take_news()
+                self._handle_notifications()
         finally:
-            self._hearing.release()
+            self._messages_lock.release()
 
-    def _take_news(self) -> None:
+    def _handle_notifications(self) -> None:
         if self._is_over:
             raise LocalProtocolError("the records are closed")
         self.raise_if_over()
@@ -266,8 +267,8 @@ class RecordsReader(NodeConsumer):
                 self._leave()
                 return
             ring.restart()
-            for watching in self._watchings.values():
-                for watch in watching.watches.values():
+            for filter_watch in self._filter_watches.values():
+                for watch in filter_watch.watches.values():
                     watch.look()
         except (ProducerGoneError, RingClosedError):
             self._leave()
@@ -299,8 +300,8 @@ class RecordsReader(NodeConsumer):
             return
         region.topics[place.slot] = place.topic
         region.store.forget(place.slot)
-        for watching in self._watchings.values():
-            watching.watches[place.model_id].admit(place.slot)
+        for filter_watch in self._filter_watches.values():
+            filter_watch.watches[place.model_id].admit(place.slot)
 
     def _remove(self, item: int) -> None:
         place = self._items.pop(item, None)
@@ -310,11 +311,11 @@ class RecordsReader(NodeConsumer):
             del self._places[place.topic]
         region = self._regions.get(place.model_id)
         if region is not None and region.topics.pop(place.slot, None) is not None:
-            for watching in self._watchings.values():
-                watching.watches[place.model_id].expel(place.slot)
+            for filter_watch in self._filter_watches.values():
+                filter_watch.watches[place.model_id].expel(place.slot)
 
     def _open(self, opened: RegionOpened) -> None:
-        """Records of a model are here now; those that were told are still to be read."""
+        """Open the region with the records of a model, in place of the former one."""
         model_id = opened.opened.model_id
         model = self.model(model_id, opened.opened.model_version)
         try:
@@ -327,25 +328,25 @@ class RecordsReader(NodeConsumer):
             return
         self._close_region(model_id)
         self._regions[model_id] = region = Region(opened, store, model)
-        for watching in self._watchings.values():
-            watching.add(model_id, region)
+        for filter_watch in self._filter_watches.values():
+            filter_watch.add(model_id, region)
         for place in [each for each in self._items.values() if each.model_id == model_id]:
             self._admit(place)
         self._route(model_id)
 
     def _route(self, model_id: int) -> None:
-        self._notices.route(model_id, [each.watches[model_id] for each in self._watchings.values()])
+        self._notices.route(model_id, [each.watches[model_id] for each in self._filter_watches.values()])
 
     def _close_region(self, model_id: int) -> None:
         region = self._regions.pop(model_id, None)
         if region is not None:
             self._ended[0] += region.store.read_count
             region.close()
-            for watching in self._watchings.values():
-                self._keep_counts(watching.watches.pop(model_id))
+            for filter_watch in self._filter_watches.values():
+                self._keep_counts(filter_watch.watches.pop(model_id))
 
     def _forget(self) -> None:
-        """Another connection: items and regions come anew."""
+        """Discard items and regions: the next connection defines them again."""
         for model_id in list(self._regions):
             self._close_region(model_id)
             self._notices.route(model_id, [])

@@ -19,19 +19,19 @@ from penstock.base.errors import LocalProtocolError, NotFoundError
 from penstock.engine.client._store import RecordState
 from penstock.engine.client.consumer import SLICE_S
 from penstock.engine.client.filters import NotificationFilter, TradingSession, notification_filter
-from penstock.engine.client.handle import Consumption
-from penstock.engine.client.sources import RecordsCounted, RecordSource
+from penstock.engine.client.handle import ConsumerHandle
+from penstock.engine.client.sources import RecordCounts, RecordSource
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message
 
 FIRST_WAIT_S = 2.0
-"""How long a record is waited for while the node is still sending what there is."""
+"""How long to wait for a record while the node is still sending the current records."""
 
 CHANGES_MAX = 256
-"""Changes that are taken at a time, if several are wanted."""
+"""The maximum number of changes in a batch."""
 
 
-class Records(Consumption):
+class Records(ConsumerHandle):
     """Any thread may read."""
 
     def __init__(self, source: RecordSource) -> None:
@@ -63,7 +63,7 @@ class Records(Consumption):
         return None if state is None else _message(topic, state)
 
     def is_updated(self, topic: str) -> bool:
-        """Whether the record was updated since it was read last."""
+        """True if the record was updated since it was last read."""
         return self._source.is_updated(topic)
 
     def delta(self, topic: str) -> tuple[str, ...]:
@@ -79,8 +79,8 @@ class Records(Consumption):
         at_least_every: float = 0.0,
         session: TradingSession | str | None = None,
     ) -> "Changes":
-        """Records as they change, each once as it is now, however often it changed meanwhile; what there is first. What
-        the filter says is in NotificationFilter."""
+        """Records as they change, beginning with the current ones. A record that changed several times is given once,
+        with its newest values. NotificationFilter explains the filter."""
         rule = notification_filter(fields, moved, per_second, at_least_every, session)
         return Changes(lambda: self._source, self._source.watch(rule), rule)
 
@@ -95,7 +95,7 @@ class Records(Consumption):
         return topic in self._source.topics()
 
     def wait(self, timeout: float) -> bool:
-        """Until every record that there was is there: whether that is so within `timeout` seconds."""
+        """Wait until all current records can be read. False if that takes longer than `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self._source.is_live():
             if time.monotonic() >= deadline:
@@ -108,7 +108,7 @@ class Records(Consumption):
         """The session events of source streams, oldest first. Records of an ended session are withdrawn."""
         return self._source.sessions()
 
-    def statistics(self) -> RecordsCounted:
+    def statistics(self) -> RecordCounts:
         return self._source.counted()
 
     @property
@@ -127,7 +127,7 @@ class Changes:
         self._is_closed = False
 
     def next(self, timeout: float | None = None) -> Message | None:
-        """The next record that is to be told, or None when there is none within `timeout` seconds."""
+        """The next record that passes the filter, or None if there is none within `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE_S if deadline is None else deadline - time.monotonic()
@@ -137,7 +137,7 @@ class Changes:
                 return None
 
     def batch(self, timeout: float = 0.0) -> list[Message]:
-        """Many at once: what is to be told now, or else within the time. What is taken later is newer."""
+        """All records that pass the filter now, or else the first within the time."""
         return [_message(topic, state) for topic, state in self._take(CHANGES_MAX, timeout)]
 
     def __iter__(self) -> Iterator[Message]:
@@ -160,7 +160,7 @@ class Changes:
         at_least_every: float = 0.0,
         session: TradingSession | str | None = None,
     ) -> None:
-        """Another filter from now on. What was told counts as told."""
+        """Replace the filter. Records that were given before are not given again."""
         rule = notification_filter(fields, moved, per_second, at_least_every, session)
         self._source().change_watch(self._number, rule)
         self.rule = rule

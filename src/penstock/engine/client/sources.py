@@ -1,4 +1,4 @@
-"""Where events and records come from: a reader in this process, or one in an offload process."""
+"""Sources of events and records: a reader in this process, or one in an offload process."""
 
 from typing import Literal, Protocol, TypeAlias
 
@@ -10,69 +10,73 @@ from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 
 Note: TypeAlias = Literal["overrun", "detached", "resumed", "restarted"]
-"""What happened besides: the ring overran us; the node is gone; it is back, and goes on where it was; it is another run
-of the node, whose numbers begin anew."""
+"""What happened besides events: the ring was overrun; the connection to the node was lost; it is back, and events
+continue where they ended; it is back, but the node was restarted, and its numbers begin again."""
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True):
+class EventBlock(msgspec.Struct, frozen=True, array_like=True):
     data: bytes = b""
-    """Whole events, checked, of items that were defined before; none twice."""
+    """Whole, checked events without duplicates, each of an item that was defined before."""
 
     notes: list[Note] = []
-    """What happened before them."""
+    """What happened before these events."""
 
 
-class Counted(msgspec.Struct, frozen=True):
+class EventCounts(msgspec.Struct, frozen=True):
     events: int = 0
     duplicates: int = 0
-    """Events that had come before, and were left out."""
+    """Duplicate events, which were dropped."""
     undefined: int = 0
-    """Events of items that the node never defined, and were left out."""
+    """Events of items that the node never defined, which were dropped."""
     filtered: int = 0
-    """Records that do not meet the condition."""
+    """Records that do not meet the condition, which were dropped."""
     overruns: int = 0
     detachments: int = 0
 
 
-class EventSource(Protocol):
-    """Of events."""
-
-    def take(self, timeout: float) -> Taken: ...
-
-    def model(self, model_id: int, version: int) -> MessageModel | None: ...
-
-    def counted(self) -> Counted: ...
+class NodeSource(Protocol):
+    """A consumer attached to a node."""
 
     def renew(self, token: str) -> None: ...
-
-    def change_rate(self, per_second: float) -> float: ...
 
     def close(self) -> None: ...
 
 
-class RecordsCounted(msgspec.Struct, frozen=True):
+class EventSource(NodeSource, Protocol):
+    """A source of events."""
+
+    def take(self, timeout: float) -> EventBlock: ...
+
+    def model(self, model_id: int, version: int) -> MessageModel | None: ...
+
+    def counted(self) -> EventCounts: ...
+
+    def change_rate(self, per_second: float) -> float: ...
+
+
+class RecordCounts(msgspec.Struct, frozen=True):
     topics: int
     reads: int
     """Records given to the application."""
     notices: int
-    """Writes that the node told of."""
+    """Notices of the node, one for each record written."""
     withheld: int
-    """Changes that no filter let pass."""
+    """Changes that the filters dropped."""
     unavailable: int
-    """Times that a record could not be read, because somebody was writing it all the time."""
+    """Times that a record could not be read, because it was being written all the time."""
     overruns: int
-    """Times that notices were lost and every record was looked at instead."""
+    """Times that notices were lost, and all records were checked instead."""
     detachments: int
-    """Times that the node was lost."""
+    """Times that the connection to the node was lost."""
 
 
-class RecordSource(Protocol):
-    """Of records."""
+class RecordSource(NodeSource, Protocol):
+    """A source of records."""
 
     def topics(self) -> list[str]: ...
 
     def read(self, topic: str, timeout: float | None, *, only_updated: bool) -> RecordState | None:
-        """The newest record; None if there is none, or with `only_updated` none since the last read, in time."""
+        """The newest record. None if there is none within the time, or with `only_updated` none since the last read."""
 
     def is_updated(self, topic: str) -> bool: ...
 
@@ -92,8 +96,4 @@ class RecordSource(Protocol):
 
     def is_live(self) -> bool: ...
 
-    def counted(self) -> RecordsCounted: ...
-
-    def renew(self, token: str) -> None: ...
-
-    def close(self) -> None: ...
+    def counted(self) -> RecordCounts: ...

@@ -1,4 +1,4 @@
-"""In which class, and how often, a consumer gets an item: what it asked for, the node's rules, rates and relief."""
+"""Selects the class and the rate of a consumer's items, from its request and the node's rules, rates and load."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from penstock.model import MessageModel
 CRITICAL, METERED = TransmissionClass.CRITICAL, TransmissionClass.METERED
 
 
-class Kind(NamedTuple):
-    """What choices look at of an item: those of one kind have the same."""
+class ItemKind(NamedTuple):
+    """The properties of an item that the selection depends on. Items of one kind have the same."""
 
     model_id: int
     concerning: frozenset[int]
-    """Rules of the node that may hold for its topic."""
+    """Indices of the node's rules that may apply to the topic."""
 
     per_second: float
-    """What its rate is limited to."""
+    """The limit of its rate; 0 for none."""
 
 
-class Choice(NamedTuple):
-    """What Distributor.want() is told of a pair."""
+class ClassSelection(NamedTuple):
+    """The arguments of Distributor.subscribe() and change_class()."""
 
     cls: int
     served: int
@@ -39,8 +39,8 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
-    """A consumer, as rules see it."""
+class ConsumerClasses:
+    """The classes that a consumer is served, and the rules that apply to it."""
 
     profile: Profile
     served: frozenset[int]
@@ -49,8 +49,8 @@ class Party:
     overrides: ClassMap | None
 
 
-class Chooser:
-    """Of one engine; the rules may be changed while it runs."""
+class ClassSelector:
+    """Selects classes for one engine. The rules may be changed while it runs."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Chooser:
         self._classifier = Classifier(rules)
         self._anybody = self._classifier.profile("")
         self._models = {model.id: model for model in models}
-        self._plans: dict[int, ConflationPlan] = {}  # by model; asked for with each pair
+        self._plans: dict[int, ConflationPlan] = {}  # by model
 
     def learn(self, model: MessageModel) -> bool:
-        """Items of the model are treated as it says. Whether that is new."""
+        """Use this model for its items. False if the same or a newer version is known."""
         known = self._models.get(model.id)
         if known is not None and known.version >= model.version:
             return False
@@ -92,39 +92,41 @@ class Chooser:
         self._anybody = self._classifier.profile("")
 
     def read(self, readings: Readings, now_ns: int) -> bool:
-        """Whether choices may be others with these signals."""
+        """True if these signals may change selections."""
         return self.relief.read(readings, now_ns)
 
-    def party(
+    def consumer_classes(
         self, name: str, destination: str, classes: Iterable[ClassName] | None, overrides: ClassMap | None
-    ) -> Party:
+    ) -> ConsumerClasses:
         served = self._served if classes is None else self._served & {NUMBERS[each] for each in classes}
         if not served:
             raise LocalProtocolError(f"none of the classes of consumer {name!r} is served here")
-        return Party(self._classifier.profile(name, destination, overrides), served, name, destination, overrides)
+        return ConsumerClasses(
+            self._classifier.profile(name, destination, overrides), served, name, destination, overrides
+        )
 
-    def renewed(self, party: Party) -> Party:
-        """The consumer under the rules as they are now."""
-        profile = self._classifier.profile(party.name, party.destination, party.overrides)
-        return Party(profile, party.served, party.name, party.destination, party.overrides)
+    def renewed(self, consumer: ConsumerClasses) -> ConsumerClasses:
+        """The consumer with the current rules."""
+        profile = self._classifier.profile(consumer.name, consumer.destination, consumer.overrides)
+        return ConsumerClasses(profile, consumer.served, consumer.name, consumer.destination, consumer.overrides)
 
-    def check(self, party: Party, wish: ClassWish) -> None:
-        if wish != "auto" and NUMBERS[wish] not in party.served:
-            raise LocalProtocolError(f"this node does not serve the {wish} class")
+    def check(self, consumer: ConsumerClasses, requested: ClassWish) -> None:
+        if requested != "auto" and NUMBERS[requested] not in consumer.served:
+            raise LocalProtocolError(f"this node does not serve the {requested} class")
 
     def is_nonconflatable(self, model_id: int) -> bool:
         model = self._models.get(model_id)
         return model is None or not self._plan(model).is_conflatable
 
     def is_logged(self, topic: str, model_id: int, version: int) -> bool:
-        """Whether updates are kept even while nobody gets them as critical: those who come back are replayed them."""
+        """True if updates are logged even while no consumer gets them as critical, so that they can be replayed."""
         model = self._models.get(model_id)
         if model is None or CRITICAL not in self._served:
             return CRITICAL in self._served
         return self._classifier.program(self._anybody, topic, model, version).static_class in (0, CRITICAL)
 
     def spans(self, model_id: int) -> SpanStore | None:
-        """Where updates of the model's items are put together while they wait, if the newest does not say all."""
+        """Accumulates withheld updates of the model's items; None if the newest record represents all of them."""
         model = self._models.get(model_id)
         if model is None or not self._plan(model).needs_accumulator:
             return None
@@ -132,38 +134,38 @@ class Chooser:
             self._spans[model_id] = SpanStore(self._plan(model), self._spans_max)
         return self._spans[model_id]
 
-    def kind(self, topic: str, model_id: int) -> Kind:
-        """Good until the rules change, or a model is learned."""
+    def kind(self, topic: str, model_id: int) -> ItemKind:
+        """Valid until the rules change or a model is learned."""
         model = self._models.get(model_id)
         per_second = self.limits.of_item(topic, "" if model is None else model.name)
-        return Kind(model_id, self._classifier.rules.concerning(topic), per_second)
+        return ItemKind(model_id, self._classifier.rules.concerning(topic), per_second)
 
-    def choice(
+    def select(
         self,
-        party: Party,
-        wish: ClassWish,
+        consumer: ConsumerClasses,
+        requested: ClassWish,
         per_second: float,
-        kind: Kind,
+        kind: ItemKind,
         version: int,
         own: Sequence[frozenset[int]] = (),
-    ) -> Choice:
-        """For items of a kind. Of a party with rules of its own, `own` are those that may hold for them."""
+    ) -> ClassSelection:
+        """The selection for items of a kind. `own` are rules of the consumer itself that may apply to them."""
         model = self._models.get(kind.model_id)
         is_conflatable = model is not None and self._plan(model).is_conflatable
         program = None
-        if wish != "auto":
-            asked = NUMBERS[wish]
+        if requested != "auto":
+            asked = NUMBERS[requested]
         elif model is None:
             asked = int(CRITICAL)
         else:
-            rules = party.profile.rules((*own, kind.concerning), model.name)
+            rules = consumer.profile.rules((*own, kind.concerning), model.name)
             found = self._classifier.program_of(rules, model, version, is_relieved=self.relief.is_on)
             asked = found.static_class or int(CRITICAL)
             program = None if found.static_class else found
-        instead = {cls: nearest(cls, party.served, is_conflatable=is_conflatable) for cls in (1, 2, 3)}
+        instead = {cls: nearest(cls, consumer.served, is_conflatable=is_conflatable) for cls in (1, 2, 3)}
         served = sum(cls << 2 * (number - 1) for number, cls in instead.items())
         cls = instead[asked]
         interval = 0
         if is_conflatable and model is not None and (cls == METERED or (program and METERED in instead.values())):
             interval = interval_ns(strictest(per_second, self.limits.per_second_max, kind.per_second))
-        return Choice(cls, served, program, interval)
+        return ClassSelection(cls, served, program, interval)

@@ -1,4 +1,4 @@
-"""Consumer distribution records: what the operator sees of each consumer."""
+"""Consumer distribution records: the state of each consumer, for operators."""
 
 import msgspec
 
@@ -36,15 +36,15 @@ class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
     """Items that it gets."""
 
     classes: dict[ClassName, ClassRecord]
-    """Those that it is served."""
+    """The classes that it is served."""
 
     overruns: int
     receipts: int
     waiting: int
-    """Refreshes that wait to be written."""
+    """Refreshes to be written."""
 
     pending: int
     """Items of the adaptive class that are owed their value."""
 
     is_behind: bool
-    """Whether it is served out of the history, because it was too slow."""
+    """True if it is served from the history, because it was too slow."""

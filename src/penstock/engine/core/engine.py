@@ -1,8 +1,7 @@
-"""The distribution engine: updates in; to every consumer its events, in its class.
+"""The distribution engine: takes updates, and sends every consumer its events in its class.
 
-_distribute.pyx is what happens to an update, _critical.pyx what becomes of those that are sent each, _withheld.pyx of
-those that may wait, _consumers.pyx is what waits for one consumer alone, _items.pyx and _pairs.pyx are what is known;
-subscriptions.py knows who wants what, choices.py in which class, interest.py brings both together.
+subscriptions.py knows who subscribed to what, class_selection.py in which class a consumer gets an item; interests.py
+applies both to the kernel, whose way in is kernel/_distribute.pyx.
 """
 
 import weakref
@@ -19,7 +18,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError
 from penstock.engine.config import EngineConfig
-from penstock.engine.core.class_selection import Chooser
+from penstock.engine.core.class_selection import ClassSelector
 from penstock.engine.core.classes import NUMBERS, ClassMap
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
 from penstock.engine.core.events import (
@@ -57,14 +56,14 @@ from penstock.engine.core.metering_limits import MeteringLimits, interval_ns
 from penstock.engine.core.region_requests import RegionRequests
 from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.engine.core.signals import Relief, SignalThresholds
-from penstock.engine.core.subscriptions import Subscription, SubscriptionBook, parse_interests
+from penstock.engine.core.subscriptions import Subscription, Subscriptions, parse_interests
 from penstock.middleware.core.events import SessionEvent, SessionKind
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage, find_origin
 from penstock.wire.term import SESSION_TAG_SHIFT
 
-Heard: TypeAlias = (
+UpstreamEvent: TypeAlias = (
     Session
     | Image
     | RecordWithdrawn
@@ -82,8 +81,8 @@ STREAMS_MAX = 65_536
 """Maximum number of source streams whose current session is tracked."""
 
 
-class Current(NamedTuple):
-    """An item as it is now; `record` is None if there is none yet."""
+class CurrentItem(NamedTuple):
+    """The current state of an item; `record` is None if it has none."""
 
     item: int
     topic: bytes
@@ -97,8 +96,8 @@ class Current(NamedTuple):
 class DistributionEngine:
     """The core of a ticker plant, a multiplexer and an edge cache; one thread at a time.
 
-    Besides handle(), the data thread may call publish(), distribute() and serve(), then take() for what is to be done.
-    Messages of models that it does not know are never conflated.
+    Besides handle(), the data thread may call publish(), distribute() and serve(), then take() for the instructions.
+    Messages of unknown models are never conflated.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class DistributionEngine:
         self.config = config
         self.counters = counters or Counters("engine")
         limits = limits or MeteringLimits()
-        self._chooser = Chooser(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
+        self._selector = ClassSelector(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
         is_metered = "metered" in config.classes
         this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
         node_interval_ns = interval_ns(limits.node_per_second)
@@ -138,13 +137,15 @@ class DistributionEngine:
         self.counters.watch("messages_dropped", lambda: kernel.oversized, cause=Cause.LENGTH)
         self.counters.watch("messages_dropped", lambda: kernel.fragments, cause=Cause.FRAGMENT)
         table_seed = bytes(randomness.below(256) for _ in range(SEED_SIZE))
-        self._book = SubscriptionBook(config, self.kernel, table_seed)
-        self._interests = Interests(config, self.kernel, self._book, self._chooser, self.counters)
-        self._regions = RegionRequests(config, self.kernel, self._chooser, self.counters)
+        self._subscriptions = Subscriptions(config, self.kernel, table_seed)
+        self._interests = Interests(config, self.kernel, self._subscriptions, self._selector, self.counters)
+        self._regions = RegionRequests(config, self.kernel, self._selector, self.counters)
         self._attached: dict[int, Attach] = {}
         self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
         self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last event
-        self._untold: dict[int, list[tuple[str, int]]] = {}  # by consumer: streams whose sessions it still needs
+        self._unsent_sessions: dict[
+            int, list[tuple[str, int]]
+        ] = {}  # by consumer: streams whose sessions it still needs
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -153,7 +154,7 @@ class DistributionEngine:
             case Updates():
                 self._take(event.messages, now_ns, self.feed_number(event.feed))
             case Tick():
-                self._interests.choose_some()
+                self._interests.reselect_some()
                 self.kernel.serve(now_ns)
             case Attach():
                 self._attach(event)
@@ -172,11 +173,11 @@ class DistributionEngine:
             case Overrun():
                 self._restart(event)
             case _:
-                self._hear(event)
+                self._handle_upstream(event)
         return answers + self.take()
 
-    def _hear(self, event: Heard) -> None:
-        """What the node above says, and what the operator does."""
+    def _handle_upstream(self, event: UpstreamEvent) -> None:
+        """Events of the upstream node, and changes of models, rules and signals."""
         match event:
             case Image():
                 self.kernel.image(
@@ -196,42 +197,44 @@ class DistributionEngine:
                 is_gone = self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
                 self.counters.add("records_withdrawn", int(is_gone))
             case SessionTold():
-                self._hear_session(event.body)
+                self._forward_session(event.body)
             case Reconcile():
                 items = self.kernel.items
                 gone = [
                     item
-                    for item in self._book.matching(parse_interests(event.topics))
+                    for item in self._subscriptions.matching(parse_interests(event.topics))
                     if (items.topic(item), items.model(item)[0]) not in event.known
                 ]
                 self.counters.add("records_withdrawn", self.kernel.withdraw_items(gone, self._interests.now_ns))
             case Removed():
                 self._interests.remove(event.topic, event.model_id)
             case UpstreamLive():
-                for subscription in self._book.live_above(event.topics):
+                for subscription in self._subscriptions.live_above(event.topics):
                     self._live(subscription)
                     self.kernel.serve_consumer(subscription.consumer, self._interests.now_ns)
             case Lost():
                 self.kernel.lose_upstream(self._interests.now_ns)
             case LearnModel():
-                if self._chooser.learn(event.model):
+                if self._selector.learn(event.model):
                     self._interests.learned(event.model.id)
             case ChangeClasses():
                 self.kernel.serve(self._interests.now_ns)
-                self._chooser.change(event.rules)
+                self._selector.change(event.rules)
                 self._interests.forget_kinds()
-                parties = self._interests.parties
-                parties.update({number: self._chooser.renewed(party) for number, party in parties.items()})
-                self._interests.choose_all()
+                consumer_classes = self._interests.consumer_classes
+                consumer_classes.update(
+                    {number: self._selector.renewed(classes) for number, classes in consumer_classes.items()}
+                )
+                self._interests.reselect_all()
             case Signals():
-                if self._chooser.read(event.readings, self._interests.now_ns):
+                if self._selector.read(event.readings, self._interests.now_ns):
                     self.kernel.serve(self._interests.now_ns)
-                    self._interests.choose_all()
+                    self._interests.reselect_all()
             case _:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._interests.has_unchosen or (self.config.budget_bytes >= 0 and self.kernel.has_backlog):
+        if self._interests.has_unselected or (self.config.budget_bytes >= 0 and self.kernel.has_backlog):
             return self._interests.now_ns
         metering = self.kernel.metering
         due_ns = None if metering is None else metering.next_due_ns(self._interests.now_ns)
@@ -240,8 +243,8 @@ class DistributionEngine:
 
     @property
     def relief(self) -> Relief:
-        """Whether what may be conflated is no longer critical."""
-        return self._chooser.relief
+        """Shows whether the node sends conflatable updates as adaptive instead of critical."""
+        return self._selector.relief
 
     # What the data thread calls
 
@@ -255,7 +258,7 @@ class DistributionEngine:
         version: int = 0,
         source: tuple[int, int, int] | None = None,
     ) -> bool:
-        """Take one update and serve whom it concerns: False if it is of no interest here, or its topic is none.
+        """Take one update and serve the consumers of its item. False if the item is not kept, or the topic invalid.
 
         `started_ns` is when its processing began, by the wall clock. `version` is the item's at the plant that counts
         it; 0: one more than before. `source` is the feed_number(), source stream and session tag that it came from.
@@ -264,8 +267,8 @@ class DistributionEngine:
         return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns, 1, source)
 
     def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0, feed: int = 0) -> int:
-        """Take all messages of a batch, which came from a feed (feed_number()), and serve whom they concern; how many
-        were taken."""
+        """Take all messages of a batch, which came from a feed (feed_number()), and serve the consumers of their items.
+        Returns how many were taken."""
         self._interests.now_ns = now_ns
         return self.kernel.distribute(batch, now_ns, started_ns, feed)
 
@@ -278,39 +281,39 @@ class DistributionEngine:
         return number
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
-        """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, at
-        next_deadline_ns(), or in turns where the output is limited. Returns how many bytes were written by classes."""
+        """Write events that wait, at most about `budget_bytes`: after a session took bytes out of its buffer, at
+        next_deadline_ns(), or in turns where the output is limited. Returns how many bytes the classes wrote."""
         self._interests.now_ns = now_ns
         return self.kernel.serve(now_ns, budget_bytes)
 
     def take(self) -> list[EngineInstruction]:
-        """What is to be done after the calls above; handle() has it in its answer."""
-        self._tell_lost()
+        """The instructions that follow from the calls above; handle() returns them itself."""
+        self._resend_sessions()
         ready = self.kernel.consumers.take_ready()
         answers: list[EngineInstruction] = [Ready(tuple(ready))] if ready else []
         return answers + self._regions.take()
 
     def take_ready(self) -> list[int]:
-        """Consumers whose buffers have something to send, each named once until its driver has asked."""
+        """Consumers whose buffers have events to send, each named once until its driver asks again."""
         return self.kernel.consumers.take_ready()
 
-    def current(self, topics: Sequence[str], count_max: int | None = None) -> list[Current]:
-        """The items that match, or the first of them, as they are now: a static read (TP-1)."""
+    def current(self, topics: Sequence[str], count_max: int | None = None) -> list[CurrentItem]:
+        """The current state of the items that match, or of the first of them: a static read (TP-1)."""
         items = self.kernel.items
         return [
-            Current(item, items.topic(item), *items.model(item), *items.position(item), items.record(item))
-            for item in self._book.matching(parse_interests(topics))[:count_max]
+            CurrentItem(item, items.topic(item), *items.model(item), *items.position(item), items.record(item))
+            for item in self._subscriptions.matching(parse_interests(topics))[:count_max]
         ]
 
     def record(self, consumer: int) -> ConsumerDistributionRecord:
-        """What the operator sees of a consumer."""
+        """The state of a consumer, for operators."""
         attached = self._attached.get(consumer)
         if attached is None:
             raise LocalProtocolError(f"there is no consumer {consumer}")
         counts = self.kernel.counts(consumer)
-        subscriptions = self._book.of(consumer).values()
+        subscriptions = self._subscriptions.of(consumer).values()
         sinks = {"ring": attached.sinks.ring, "buffer": attached.sinks.buffer, "notices": attached.sinks.notices}
-        served = self._interests.parties[consumer].served
+        served = self._interests.consumer_classes[consumer].served
         return ConsumerDistributionRecord(
             consumer=consumer,
             name=attached.name,
@@ -328,7 +331,7 @@ class DistributionEngine:
         )
 
     def records(self, count_max: int | None = None) -> list[ConsumerDistributionRecord]:
-        """Of all consumers, or of those that have been here longest."""
+        """The state of all consumers, or of those that were attached first."""
         return [self.record(consumer) for consumer in islice(self._attached, count_max)]
 
     @property
@@ -338,68 +341,68 @@ class DistributionEngine:
     # Consumers
 
     def _attach(self, event: Attach) -> None:
-        party = self._chooser.party(event.name, event.destination, event.classes, event.overrides)
+        classes = self._selector.consumer_classes(event.name, event.destination, event.classes, event.overrides)
         self.kernel.consumers.attach(event.consumer, event.sinks.ring, event.sinks.buffer, event.sinks.notices)
         if self.kernel.metering is not None:
-            per_second = self._chooser.limits.consumer_per_second
+            per_second = self._selector.limits.consumer_per_second
             self.kernel.metering.limit(event.consumer, interval_ns(per_second), self._interests.now_ns)
-        self._book.attach(event.consumer)
-        self._attached[event.consumer], self._interests.parties[event.consumer] = event, party
+        self._subscriptions.attach(event.consumer)
+        self._attached[event.consumer], self._interests.consumer_classes[event.consumer] = event, classes
 
     def _detach(self, consumer: int) -> list[EngineInstruction]:
         if self._attached.pop(consumer, None) is None:
             return []
-        del self._interests.parties[consumer]
-        gone = self._book.detach(consumer)
+        del self._interests.consumer_classes[consumer]
+        gone = self._subscriptions.detach(consumer)
         self.kernel.detach(consumer)
-        self._untold.pop(consumer, None)
+        self._unsent_sessions.pop(consumer, None)
         self._regions.detach(consumer)
         for subscription in gone:
-            self._interests.forget(subscription.items)
-        unwanted = self._book.unwant(gone)
+            self._interests.forget_unused(subscription.items)
+        unwanted = self._subscriptions.remove_topics(gone)
         return [Unwanted(unwanted)] if unwanted else []
 
     def _subscribe(self, event: Subscribe) -> list[EngineInstruction]:
-        subscription = self._book.open(event.consumer, event.number, event.topics, event.cls, event.per_second)
+        subscription = self._subscriptions.open(event.consumer, event.number, event.topics, event.cls, event.per_second)
         try:
-            self._chooser.check(self._interests.parties[event.consumer], event.cls)
+            self._selector.check(self._interests.consumer_classes[event.consumer], event.cls)
             is_replay = event.after > 0 and self.kernel.critical.begin_replay(event.consumer, event.after)
-            matching = self._book.matching(subscription.interests)
-            self._interests.want(subscription, matching, event.after if is_replay else None)
+            matching = self._subscriptions.matching(subscription.interests)
+            self._interests.subscribe(subscription, matching, event.after if is_replay else None)
             if event.after and not is_replay:
                 self.kernel.refresh_withdrawn(event.consumer)
             self._regions.check(event.consumer)
         except PenstockError:
-            self._book.close(subscription)  # first: what others have is chosen without it
-            self._interests.drop(subscription)
+            self._subscriptions.close(subscription)  # first: what others have is chosen without it
+            self._interests.unsubscribe(subscription)
             raise
-        if len(self._book.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
+        if len(self._subscriptions.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
             running = [key for key, session in self._sessions.items() if session.kind != "end"]
-            if self._tell_sessions(event.consumer, running):  # older SESSION events may wait to be served
+            if self._send_sessions(event.consumer, running):  # older SESSION events may wait to be served
                 self.kernel.critical.told_sessions(event.consumer)
-        wanted = self._book.want(subscription)
+        wanted = self._subscriptions.add_topics(subscription)
         if not subscription.awaits:
             self._live(subscription)
         self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         return [Wanted(wanted)] if wanted else []
 
     def _live(self, subscription: Subscription) -> None:
-        """Say that it is when its refreshes are written, if need be into regions that are to be opened first."""
+        """Report the subscription as live when its refreshes are written, and its regions are open."""
         if not self._regions.postpones(subscription.consumer, subscription.number):
             self.kernel.live(subscription.consumer, subscription.number)
 
     def _modify(self, event: Modify) -> None:
-        subscription = self._book.get(event.consumer, event.number)
+        subscription = self._subscriptions.get(event.consumer, event.number)
         subscription.per_second = event.per_second
-        self._interests.choose(subscription, subscription.items)
+        self._interests.select(subscription, subscription.items)
         self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
 
     def _unsubscribe(self, event: Unsubscribe) -> list[EngineInstruction]:
-        subscription = self._book.get(event.consumer, event.number)
-        self._book.close(subscription)
-        self._interests.drop(subscription, is_told=event.is_told)
+        subscription = self._subscriptions.get(event.consumer, event.number)
+        self._subscriptions.close(subscription)
+        self._interests.unsubscribe(subscription, is_told=event.is_told)
         self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
-        unwanted = self._book.unwant([subscription])
+        unwanted = self._subscriptions.remove_topics([subscription])
         return [Unwanted(unwanted)] if unwanted else []
 
     def _restart(self, event: Overrun) -> None:
@@ -408,15 +411,17 @@ class DistributionEngine:
         else:
             self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
             if event.last_number < self.kernel.critical.sessions_after(event.consumer):
-                self._untold[event.consumer] = list(self._sessions)  # session events may be among the lost events
-        for subscription in self._book.of(event.consumer).values():
+                self._unsent_sessions[event.consumer] = list(
+                    self._sessions
+                )  # session events may be among the lost events
+        for subscription in self._subscriptions.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among what was lost
                 self._live(subscription)
         self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         self.counters.add("rings_overrun")
 
     def _change_session(self, event: SessionEvent) -> None:
-        """A feed of this node says that a session began, ended, or runs."""
+        """A feed of this node reports that a session began, ended, or is running."""
         known = self._sessions.get((event.feed, event.stream_id))
         if not self._note_session(event):
             return
@@ -426,11 +431,11 @@ class DistributionEngine:
         feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
         count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
         self.counters.add("records_withdrawn", count)
-        self._tell_session(event, is_first=known is None)
+        self._send_session(event, is_first=known is None)
 
-    def _hear_session(self, body: bytes) -> None:
-        """The node above says the same. It withdraws the records itself, but only those that it has: after a restart it
-        has none of an earlier session."""
+    def _forward_session(self, body: bytes) -> None:
+        """The upstream node reports the same. It withdraws the records itself, but only those that it has: after a
+        restart it has none of an earlier session."""
         try:
             event = decode_session(body)
         except RemoteProtocolError:
@@ -444,7 +449,7 @@ class DistributionEngine:
         count = self.kernel.withdraw_sessions(ended, running, self._interests.now_ns)
         self.counters.add("records_withdrawn", count)
         if is_new:
-            self._tell_session(event, is_first=known is None)
+            self._send_session(event, is_first=known is None)
 
     def _note_session(self, event: SessionEvent) -> bool:
         """True if consumers do not know this state of the session yet."""
@@ -458,30 +463,30 @@ class DistributionEngine:
         self._sessions[key] = event
         return True
 
-    def _tell_session(self, event: SessionEvent, *, is_first: bool) -> None:
+    def _send_session(self, event: SessionEvent, *, is_first: bool) -> None:
         if event.kind == "running" and not is_first:  # its begin was not heard
             event = msgspec.structs.replace(event, kind="begin")
         self.kernel.send_session(encode_session(event), self._interests.now_ns)
 
-    def _tell_lost(self) -> None:
+    def _resend_sessions(self) -> None:
         """Send the current sessions to consumers that lost events or had no room for them."""
         for consumer in self.kernel.critical.take_sessions_lost():
-            self._untold[consumer] = list(self._sessions)
-        for consumer, keys in list(self._untold.items()):
-            self._tell_sessions(consumer, keys)
+            self._unsent_sessions[consumer] = list(self._sessions)
+        for consumer, keys in list(self._unsent_sessions.items()):
+            self._send_sessions(consumer, keys)
 
-    def _tell_sessions(self, consumer: int, keys: list[tuple[str, int]]) -> bool:
+    def _send_sessions(self, consumer: int, keys: list[tuple[str, int]]) -> bool:
         """Send the current sessions of these streams to a consumer that joined late or lost events. False if there was
         no room for all of them; the others are sent later."""
         for at, key in enumerate(keys):
             event = self._sessions[key]
             kind: SessionKind = "end" if event.kind == "end" else "running"
             if not self.kernel.send_session_to(consumer, encode_session(msgspec.structs.replace(event, kind=kind))):
-                if consumer not in self._untold:
+                if consumer not in self._unsent_sessions:
                     self.counters.add("sessions_deferred")
-                self._untold[consumer] = keys[at:]
+                self._unsent_sessions[consumer] = keys[at:]
                 return False
-        self._untold.pop(consumer, None)
+        self._unsent_sessions.pop(consumer, None)
         return True
 
     def _take(self, messages: MessageBatch | Sequence[PacketMessage], now_ns: int, feed: int) -> None:

@@ -1,24 +1,24 @@
-"""The grammar of the distribution engine: what its core is told (events) and what it answers (instructions).
+"""The events that the distribution engine handles, and the instructions that it returns.
 
-A **consumer** is who is attached, a small number of the driver's choice; a **subscription** is a number of the
-consumer's choice. An **item** is a topic with a message model; the engine has its current record.
+A **consumer** is a small number that the driver chooses; a **subscription** is a number that the consumer
+chooses. An **item** is a topic with a message model; the engine has its current record.
 
-    Attach, Detach                    a consumer comes with its sinks, and goes
-    Subscribe, Modify, Unsubscribe    what it wants
-    RegionOpened                      where its adaptive records of a model go
+    Attach, Detach                    a consumer with its sinks
+    Subscribe, Modify, Unsubscribe    its subscriptions
+    RegionOpened                      the region for its adaptive records of a model
     Overrun                           one of its rings was overrun
     Updates                           messages: the items' new records
     Session                           a session of a source stream began or ended: stale records are withdrawn
-    Image, RecordWithdrawn, Removed, UpstreamLive, Reconcile, SessionTold, Lost    what a node above says
-    LearnModel, ChangeClasses, Signals    what updates are, and how they are classed
+    Image, RecordWithdrawn, Removed, UpstreamLive, Reconcile, SessionTold, Lost    from the upstream node
+    LearnModel, ChangeClasses, Signals    models, class rules, and the load of the node
     Tick
-        ->  Ready                     sessions that have something to send
+        ->  Ready                     sessions that have events to send
             OpenRegion                a consumer needs a region, or a larger one
-            RegionTooLarge            and there may be none so large
-            Wanted, Unwanted          what has to be asked of the node above, or no longer
+            RegionTooLarge            the region would exceed the limit
+            Wanted, Unwanted          topics to be subscribed to, or no longer, at the upstream node
 
 Attach, Subscribe, Modify, RegionOpened and Overrun are refused with an error (LimitError, TopicError,
-LocalProtocolError); then nothing has changed.
+LocalProtocolError). After an error nothing has changed.
 """
 
 from collections.abc import Sequence, Set
@@ -41,8 +41,8 @@ from penstock.wire import MessageBatch, PacketMessage
 
 
 class Sinks(msgspec.Struct, frozen=True):
-    """Where a consumer's events go: into a ring, or into the buffer of its session. One with a ring of `notices` takes
-    records of the adaptive class in regions. They stay the driver's, to be closed after Detach."""
+    """A consumer's events go into a ring, or into the buffer of its session. A consumer with a ring of `notices` takes
+    records of the adaptive class in regions. The driver owns the sinks, and closes them after Detach."""
 
     ring: RingWriter | None = None
     buffer: SessionBuffer | None = None
@@ -50,23 +50,23 @@ class Sinks(msgspec.Struct, frozen=True):
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """A consumer comes. It wants nothing yet."""
+    """A consumer attaches, without subscriptions."""
 
     consumer: int
     name: str
     sinks: Sinks
     destination: str = ""
-    """Where it is, for the operator and for rules."""
+    """Its address, for operators and class rules."""
 
     classes: frozenset[ClassName] | None = None
-    """Those that it takes; None: all that the node serves."""
+    """The classes that it takes; None: all that the node serves."""
 
     overrides: ClassMap | None = None
-    """Rules of its own, which come before the node's."""
+    """Class rules of its own, which take precedence over the node's."""
 
 
 class Detach(msgspec.Struct, frozen=True):
-    """A consumer is gone; one that is not there is no error."""
+    """A consumer is gone. An unknown consumer is no error."""
 
     consumer: int
 
@@ -79,7 +79,7 @@ class Subscribe(msgspec.Struct, frozen=True):
     topics: Sequence[str]
     cls: ClassWish = "auto"
     per_second: float = 0.0
-    """Of the metered class: updates of each item; 0: what the node allows."""
+    """For the metered class: updates per second of each item; 0: the node's maximum."""
 
     after: int = 0
     """The number of the last critical update that it had of these topics, if this engine gave it: what came since is
@@ -87,7 +87,7 @@ class Subscribe(msgspec.Struct, frozen=True):
 
 
 class Modify(msgspec.Struct, frozen=True):
-    """Another rate for a subscription."""
+    """Change the rate of a subscription."""
 
     consumer: int
     number: int
@@ -95,16 +95,16 @@ class Modify(msgspec.Struct, frozen=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True):
-    """What is on its way still comes."""
+    """Events that were written before still arrive."""
 
     consumer: int
     number: int
     is_told: bool = True
-    """Whether the consumer knows; if not, it is told of every item that it no longer gets."""
+    """False: the consumer is told of every item that it no longer gets."""
 
 
 class RegionOpened(msgspec.Struct, frozen=True):
-    """The answer to OpenRegion: records of the model are written there from now on."""
+    """The answer to OpenRegion: records of the model are written into this region from now on."""
 
     consumer: int
     model_id: int
@@ -126,7 +126,7 @@ class Updates(msgspec.Struct, frozen=True):
 
     messages: MessageBatch | Sequence[PacketMessage]
     feed: str = ""
-    """Where they came from."""
+    """The feed that the messages came from."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """The node above says what an item's record is: all that want it are refreshed."""
+    """The upstream node has sent an item's record: all consumers of the item are refreshed."""
 
     topic: bytes
     model_id: int
@@ -147,9 +147,9 @@ class Image(msgspec.Struct, frozen=True):
     record: bytes
     started_ns: int = 0
     is_repair: bool = False
-    """Whether updates before it were lost."""
+    """True if updates before it were lost."""
     session_id: int = 0
-    """The session of the record (sessions.py); 0 if unknown."""
+    """The session of the record (session_events.py); 0 if unknown."""
 
 
 class RecordWithdrawn(msgspec.Struct, frozen=True):
@@ -176,20 +176,20 @@ class SessionTold(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """The node above says that an item is gone; so do we."""
+    """The upstream node has removed an item; this node removes it as well."""
 
     topic: bytes
     model_id: int
 
 
 class UpstreamLive(msgspec.Struct, frozen=True):
-    """The node above has sent all images of these topics, which were Wanted."""
+    """The upstream node has sent all images of these topics, which were Wanted."""
 
     topics: Sequence[str]
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Updates did not come to this node: consumers get a receipt. Images follow."""
+    """Updates were lost on the way to this node: consumers get a receipt. Images follow."""
 
 
 class LearnModel(msgspec.Struct, frozen=True):
@@ -199,13 +199,13 @@ class LearnModel(msgspec.Struct, frozen=True):
 
 
 class ChangeClasses(msgspec.Struct, frozen=True):
-    """Other rules for the class of updates."""
+    """Replace the class rules."""
 
     rules: ClassMap
 
 
 class Signals(msgspec.Struct, frozen=True):
-    """How the node is doing."""
+    """Measurements of the node's load."""
 
     readings: Readings
 
@@ -238,7 +238,7 @@ EngineEvent: TypeAlias = (
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The buffers of these consumers have something to send, and had nothing, or were not named, before."""
+    """The buffers of these consumers have events to send. Each is named once until its driver asks again."""
 
     consumers: tuple[int, ...]
 
@@ -261,13 +261,13 @@ class RegionTooLarge(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Consumers want these topics now, and nobody did before. A plant, which has everything, ignores it."""
+    """Topics that the first consumer has subscribed to. A plant, which has all topics, ignores it."""
 
     topics: tuple[str, ...]
 
 
 class Unwanted(msgspec.Struct, frozen=True):
-    """Nobody wants these any more."""
+    """Topics that no consumer has subscribed to any more."""
 
     topics: tuple[str, ...]
 

@@ -1,9 +1,9 @@
-"""Regions that consumers need: asked for, and awaited by what cannot be said before they are there."""
+"""Requests for regions that consumers need, and subscriptions that are live only when these regions are open."""
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError
 from penstock.engine.config import EngineConfig
-from penstock.engine.core.class_selection import Chooser
+from penstock.engine.core.class_selection import ClassSelector
 from penstock.engine.core.events import EngineInstruction, OpenRegion, RegionTooLarge
 from penstock.engine.core.kernel._distribute import Distributor
 
@@ -11,32 +11,32 @@ RECORDS_MIN = 64
 
 
 class RegionRequests:
-    def __init__(self, config: EngineConfig, kernel: Distributor, chooser: Chooser, counters: Counters) -> None:
+    def __init__(self, config: EngineConfig, kernel: Distributor, selector: ClassSelector, counters: Counters) -> None:
         self._config = config
         self._kernel = kernel
-        self._chooser = chooser
+        self._selector = selector
         self._counters = counters
         self._asked: dict[tuple[int, int], int] = {}
-        """By consumer and model: the records of a region that is to be opened."""
+        """By consumer and model: the number of records of a region that was requested."""
 
         self._open: dict[tuple[int, int], int] = {}
-        """And of one that is."""
+        """By consumer and model: the number of records of an open region."""
 
         self._answers: list[EngineInstruction] = []
         self._lives: dict[int, list[int]] = {}
-        """By consumer: subscriptions to be called live when their regions are open."""
+        """By consumer: subscriptions to be reported as live when their regions are open."""
 
     def of(self, consumer: int) -> list[str]:
-        """The consumer's regions, for people."""
+        """The consumer's regions as text, for operators."""
         found = []
         for (number, model_id), count in self._open.items():
-            model = self._chooser.model(model_id)
+            model = self._selector.model(model_id)
             if number == consumer and model is not None:
                 found.append(f"region {model.name} {count}")
         return found
 
     def check(self, consumer: int) -> None:
-        """Ask for the regions that a subscription needs; a LimitError says that they would be too large."""
+        """Request the regions that a subscription needs. A LimitError means that one would be too large."""
         refused = 0
         for number, model_id in self._kernel.regions.take_requests():
             needed = self._kernel.regions.slots_needed(number, model_id)
@@ -53,20 +53,20 @@ class RegionRequests:
             )
 
     def take(self) -> list[EngineInstruction]:
-        """Regions to be opened."""
+        """Instructions to open regions."""
         self.check(-1)
         answers, self._answers = self._answers, []
         return answers
 
     def postpones(self, consumer: int, subscription: int) -> bool:
-        """Whether the subscription is live only when regions are open, and said so then."""
+        """True if the subscription has to wait for regions; then opened() reports it as live."""
         if not any(number == consumer for number, _ in self._asked):
             return False
         self._lives.setdefault(consumer, []).append(subscription)
         return True
 
     def opened(self, consumer: int, model_id: int) -> None:
-        """The region is there. It may have been filled while it was made: then a larger one is asked for."""
+        """The region is open. If it has become too small in the meantime, a larger one is requested."""
         self._open[consumer, model_id] = self._asked.pop((consumer, model_id), 0)
         self.check(-1)
         if not any(number == consumer for number, _ in self._asked):
@@ -79,7 +79,7 @@ class RegionRequests:
         self._lives.pop(consumer, None)
 
     def _ask(self, consumer: int, model_id: int, needed: int) -> None:
-        model = self._chooser.model(model_id)
+        model = self._selector.model(model_id)
         if model is None or self._asked.get((consumer, model_id), 0) >= needed:
             return
         count = min(max(RECORDS_MIN, 1 << (needed - 1).bit_length()), self._config.region_records_max)

@@ -1,4 +1,4 @@
-"""Who has subscribed to what, and which items that is; what all of them together want of the node above."""
+"""Subscriptions, the items that they match, and the topics that they need from the upstream node."""
 
 from array import array
 from bisect import bisect_left, insort
@@ -21,24 +21,24 @@ class Subscription:
     """In the interest table."""
 
     interests: tuple[Interest, ...]
-    wish: ClassWish
+    requested: ClassWish
     per_second: float
     items: "array[int]" = field(default_factory=lambda: array("I"))
     """In order."""
 
     is_open: bool = True
     awaits: set[str] = field(default_factory=set)
-    """Topics that the node above has not said to be live yet."""
+    """Topics that the upstream node has not reported as live yet."""
 
     def add(self, items: Sequence[int]) -> None:
-        """Those are not there yet."""
+        """Add items that it does not have."""
         if len(items) == 1:
             insort(self.items, items[0])
         else:
             self.items = array("I", sorted([*self.items, *items]))
 
     def remove(self, item: int) -> bool:
-        """Whether it was there."""
+        """True if it had the item."""
         at = bisect_left(self.items, item)
         if at == len(self.items) or self.items[at] != item:
             return False
@@ -46,8 +46,8 @@ class Subscription:
         return True
 
 
-class SubscriptionBook:
-    """All subscriptions. The table has one subscriber for each, so that a new item finds those that want it."""
+class Subscriptions:
+    """All subscriptions. Each is one subscriber of the interest table, which finds the subscriptions of a new item."""
 
     def __init__(self, config: EngineConfig, kernel: Distributor, seed: bytes) -> None:
         self._config = config
@@ -75,9 +75,9 @@ class SubscriptionBook:
         return iter(self._by_slot.values())
 
     def open(
-        self, consumer: int, number: int, topics: Sequence[str], wish: ClassWish, per_second: float
+        self, consumer: int, number: int, topics: Sequence[str], requested: ClassWish, per_second: float
     ) -> Subscription:
-        """A new subscription without items yet, or an error and no change."""
+        """A new subscription without items. After an error nothing has changed."""
         known = self._by_consumer.get(consumer)
         if known is None:
             raise LocalProtocolError(f"there is no consumer {consumer}")
@@ -98,12 +98,12 @@ class SubscriptionBook:
             self._table.remove_subscriber(slot)
             self._free_slots.append(slot)
             raise
-        subscription = Subscription(consumer, number, slot, interests, wish, per_second)
+        subscription = Subscription(consumer, number, slot, interests, requested, per_second)
         self._by_slot[slot] = known[number] = subscription
         return subscription
 
     def close(self, subscription: Subscription) -> None:
-        """It has no items any more."""
+        """Remove the subscription."""
         self._table.remove_subscriber(subscription.slot)
         subscription.is_open = False
         del self._by_slot[subscription.slot]
@@ -111,7 +111,7 @@ class SubscriptionBook:
         self._free_slots.append(subscription.slot)
 
     def detach(self, consumer: int) -> list[Subscription]:
-        """The consumer is gone: the subscriptions it had, which are closed."""
+        """Remove the consumer and close its subscriptions, which are returned."""
         gone = list(self._by_consumer.get(consumer, {}).values())
         for subscription in gone:
             self.close(subscription)
@@ -121,7 +121,7 @@ class SubscriptionBook:
     # Items
 
     def matching(self, interests: Sequence[Interest]) -> list[int]:
-        """The items that there are and match."""
+        """Existing items that match."""
         items = self._kernel.items
         if all(each.kind is InterestKind.TOPIC and not each.negative for each in interests):
             return sorted({item for each in interests for item in items.lookup(each.subject.encode())})
@@ -132,14 +132,14 @@ class SubscriptionBook:
         wanted: list[int] = numbers[result_offsets[1:] > result_offsets[:-1]].tolist()
         return wanted
 
-    def wanting(self, topic: str) -> list[Subscription]:
-        """The subscriptions that want this topic."""
+    def matching_topic(self, topic: str) -> list[Subscription]:
+        """The subscriptions that match this topic."""
         return [self._by_slot[slot] for slot in self._table.match(topic)]
 
-    # What the node above is asked for
+    # Topics of the upstream node
 
-    def want(self, subscription: Subscription) -> tuple[str, ...]:
-        """Topics that nobody wanted before."""
+    def add_topics(self, subscription: Subscription) -> tuple[str, ...]:
+        """Count the subscription's topics; returns those that no other subscription has."""
         texts = {each.text for each in subscription.interests if not each.negative}
         new = tuple(sorted(text for text in texts if text not in self._uses))
         for text in texts:
@@ -148,8 +148,8 @@ class SubscriptionBook:
             subscription.awaits = texts - self._live_above
         return new
 
-    def unwant(self, subscriptions: Iterable[Subscription]) -> tuple[str, ...]:
-        """Topics that nobody wants any more."""
+    def remove_topics(self, subscriptions: Iterable[Subscription]) -> tuple[str, ...]:
+        """The opposite; returns the topics that no subscription has any more."""
         gone = []
         for subscription in subscriptions:
             for text in {each.text for each in subscription.interests if not each.negative}:
@@ -161,7 +161,7 @@ class SubscriptionBook:
         return tuple(sorted(gone))
 
     def live_above(self, topics: Iterable[str]) -> list[Subscription]:
-        """The node above has sent the images of these: subscriptions that awaited only them."""
+        """The upstream node has sent the images of these topics; returns the subscriptions that awaited only them."""
         known = {topic for topic in topics if topic in self._uses} - self._live_above
         self._live_above |= known
         complete = []

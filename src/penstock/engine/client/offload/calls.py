@@ -1,4 +1,4 @@
-"""What an application and its offload process say to each other: a call, then its answer, one after the other."""
+"""The messages between an application and its offload process: a call, then its answer, one at a time."""
 
 from typing import Any, Literal, TypeAlias
 

@@ -1,4 +1,4 @@
-"""What an offload process does for its application: calls by name."""
+"""Dispatches the calls of the application in an offload process."""
 
 import threading
 import time
@@ -23,15 +23,15 @@ from penstock.engine.client.offload.calls import (
     encoder,
 )
 from penstock.engine.client.record_reader import RecordsReader
-from penstock.engine.client.sources import Note, Taken
+from penstock.engine.client.sources import EventBlock, Note
 
 BLOCKS_SIZE_MAX = ANSWER_SIZE_MAX // 2
 CHANGES_SIZE_MAX = ANSWER_SIZE_MAX // 2
 ROOM_WAIT_S = 0.001
 
 
-class Desk:
-    """Carries out calls of the names that it was given."""
+class CallDispatcher:
+    """Dispatches calls by name."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Callable[..., Any]] = {}
@@ -50,21 +50,21 @@ class Desk:
             return encoder.encode(answer_of(error))
 
 
-class EventsAhead:
-    """Takes events out of the ring as they come, ahead of the application, up to a bound; then the ring fills."""
+class EventPrefetcher:
+    """Reads events ahead of the application, up to a bound. Beyond that they wait in the ring."""
 
     def __init__(self, reader: EventReader, queue_bytes: int) -> None:
         self._reader = reader
         self._queue_bytes = queue_bytes
-        self._queue: deque[Taken] = deque()
+        self._queue: deque[EventBlock] = deque()
         self._size = 0
         self._changed = threading.Condition()
         self._error: PenstockError | None = None
         threading.Thread(target=self._run, name="penstock-offload", daemon=True).start()
 
-    def offer(self, desk: Desk) -> None:
+    def offer(self, dispatcher: CallDispatcher) -> None:
         reader = self._reader
-        desk.offer(
+        dispatcher.offer(
             take=self.take,
             model=lambda *key: _document(reader, *key),
             counted=lambda: msgspec.to_builtins(reader.counted()),
@@ -72,7 +72,7 @@ class EventsAhead:
             change_rate=reader.change_rate,
         )
 
-    def take(self, timeout: float) -> Taken:
+    def take(self, timeout: float) -> EventBlock:
         """Several blocks at once, if they are there."""
         data: list[bytes] = []
         notes: list[Note] = []
@@ -89,7 +89,7 @@ class EventsAhead:
             self._size -= size
             if not data and self._error is not None:
                 raise self._error
-        return Taken(b"".join(data), notes)
+        return EventBlock(b"".join(data), notes)
 
     def _run(self) -> None:
         while self._error is None:
@@ -110,15 +110,15 @@ class EventsAhead:
                     self._changed.notify_all()
 
 
-class RecordsDesk:
+class RecordCalls:
     """Reads records when the application asks for them."""
 
     def __init__(self, reader: RecordsReader) -> None:
         self._reader = reader
 
-    def offer(self, desk: Desk) -> None:
+    def offer(self, dispatcher: CallDispatcher) -> None:
         reader = self._reader
-        desk.offer(
+        dispatcher.offer(
             topics=reader.topics,
             read=self._read,
             is_updated=reader.is_updated,
@@ -146,16 +146,16 @@ class RecordsDesk:
         return [(topic, *_content(state)) for topic, state in changes]
 
 
-def events_desk(request: ConsumerRequest, queue_bytes: int) -> tuple[Desk, EventReader]:
-    desk, reader = Desk(), EventReader(request)
-    EventsAhead(reader, queue_bytes).offer(desk)
-    return desk, reader
+def events_dispatcher(request: ConsumerRequest, queue_bytes: int) -> tuple[CallDispatcher, EventReader]:
+    dispatcher, reader = CallDispatcher(), EventReader(request)
+    EventPrefetcher(reader, queue_bytes).offer(dispatcher)
+    return dispatcher, reader
 
 
-def records_desk(request: ConsumerRequest) -> tuple[Desk, RecordsReader]:
-    desk, reader = Desk(), RecordsReader(request)
-    RecordsDesk(reader).offer(desk)
-    return desk, reader
+def records_dispatcher(request: ConsumerRequest) -> tuple[CallDispatcher, RecordsReader]:
+    dispatcher, reader = CallDispatcher(), RecordsReader(request)
+    RecordCalls(reader).offer(dispatcher)
+    return dispatcher, reader
 
 
 def _content(state: RecordState) -> tuple[int, int, Any]:

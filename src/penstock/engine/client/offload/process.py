@@ -23,7 +23,7 @@ from penstock.engine.client.offload.calls import (
     encoder,
     start_decoder,
 )
-from penstock.engine.client.offload.dispatch import Desk, events_desk, records_desk
+from penstock.engine.client.offload.dispatch import CallDispatcher, events_dispatcher, records_dispatcher
 from penstock.engine.client.record_reader import RecordsReader
 from penstock.net.unix import Connection
 from penstock.shm import RingReader, RingWriter
@@ -38,7 +38,7 @@ def main(fd: int) -> None:
     start: Start = start_decoder.decode(data)
     with Segment("ring", tuple(fds), connection) as calls:
         try:
-            desk, reader = _desk(start)
+            dispatcher, reader = _dispatcher(start)
         except PenstockError as error:
             connection.send(encoder.encode(answer_of(error)))
             return
@@ -46,25 +46,25 @@ def main(fd: int) -> None:
             with RingWriter.create(RING_EVENTS * ANSWER_SIZE_MAX, ANSWER_SIZE_MAX) as answers:
                 connection.send(encoder.encode(Answer(os.getpid())), answers.segment.fds)
                 with RingReader(calls, wait=start.request.wait) as ring:
-                    _serve(ring, desk, answers)
+                    _serve(ring, dispatcher, answers)
         finally:
             reader.close()
 
 
-def _desk(start: Start) -> tuple[Desk, EventReader | RecordsReader]:
+def _dispatcher(start: Start) -> tuple[CallDispatcher, EventReader | RecordsReader]:
     if start.kind == "events":
-        return events_desk(start.request, start.queue_bytes)
-    return records_desk(start.request)
+        return events_dispatcher(start.request, start.queue_bytes)
+    return records_dispatcher(start.request)
 
 
-def _serve(ring: RingReader, desk: Desk, answers: RingWriter) -> None:
+def _serve(ring: RingReader, dispatcher: CallDispatcher, answers: RingWriter) -> None:
     while True:
         try:
             call = ring.read()
         except (ProducerGoneError, RingClosedError):
             return
         if call is not None:
-            answers.write(desk.answer(call))
+            answers.write(dispatcher.answer(call))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from penstock.base.errors import (
 from penstock.base.segment import Segment
 from penstock.engine.client._fields import FieldTable
 from penstock.engine.client._store import RecordState
-from penstock.engine.client.consumer import NO_GUARD, ConsumerRequest, Guard
+from penstock.engine.client.consumer import NO_GUARD, ConsumerRequest
 from penstock.engine.client.conversion import converted_model
 from penstock.engine.client.filter_watch import FOREVER_S
 from penstock.engine.client.filters import NotificationFilter
@@ -40,9 +40,10 @@ from penstock.engine.client.offload.calls import (
     encoder,
     error_of,
 )
-from penstock.engine.client.sources import Counted, RecordsCounted, Taken
+from penstock.engine.client.sources import EventBlock, EventCounts, RecordCounts
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
+from penstock.net.guard import Guard
 from penstock.net.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
@@ -170,16 +171,16 @@ class _Offloaded:
 class OffloadedEvents(_Offloaded):
     """An EventSource."""
 
-    def take(self, timeout: float) -> Taken:
+    def take(self, timeout: float) -> EventBlock:
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
             data, notes = self.process.call("take", max(0.0, min(left, CALL_WAIT_S_MAX)))
             if data or notes or left <= 0:
-                return Taken(data, notes)
+                return EventBlock(data, notes)
 
-    def counted(self) -> Counted:
-        return msgspec.convert(self.process.call("counted"), Counted)
+    def counted(self) -> EventCounts:
+        return msgspec.convert(self.process.call("counted"), EventCounts)
 
     def change_rate(self, per_second: float) -> float:
         return float(self.process.call("change_rate", per_second))
@@ -237,8 +238,8 @@ class OffloadedRecords(_Offloaded):
     def is_live(self) -> bool:
         return bool(self.process.call("is_live"))
 
-    def counted(self) -> RecordsCounted:
-        return msgspec.convert(self.process.call("counted"), RecordsCounted)
+    def counted(self) -> RecordCounts:
+        return msgspec.convert(self.process.call("counted"), RecordCounts)
 
     def _restored(self, model_id: int, version: int, content: list[Any]) -> RecordState:
         key = model_id, version

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from penstock.engine.core.kernel._event cimport Head
 from penstock.engine.core.kernel._items cimport Item, Items
 from penstock.engine.core.kernel._pairs cimport Pair, Pairs
-from penstock.engine.core.kernel._sinks cimport Drained, Queue
+from penstock.engine.core.kernel._sinks cimport DrainList, Queue
 from penstock.shm._ring cimport Cursor
 
 cdef enum:
@@ -43,7 +43,7 @@ cdef class Consumers:
     cdef readonly Pairs pairs
     cdef Consumer *consumers
     cdef readonly uint32_t consumers_max
-    cdef Drained _drained
+    cdef DrainList _drained
     cdef uint32_t *_touched                 # consumers
     cdef uint32_t _touched_count
     cdef uint32_t *_paced

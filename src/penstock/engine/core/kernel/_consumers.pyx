@@ -26,7 +26,7 @@ from penstock.engine.core.kernel._event cimport (
 from penstock.engine.core.kernel._items cimport ITEM_NONCONFLATABLE, ITEM_RECORDED, Item, Items, NONE
 from penstock.engine.core.kernel._pairs cimport Delivery, Pair, Pairs
 from penstock.engine.core.kernel._pending cimport discard
-from penstock.engine.core.kernel._sinks cimport Drained, SessionBuffer, queue_extend, queue_reserve, queue_tell
+from penstock.engine.core.kernel._sinks cimport DrainList, SessionBuffer, queue_extend, queue_reserve, queue_tell
 from penstock.shm._memory cimport doorbell_wake, fence_full, store_release
 from penstock.shm._ring cimport RingWriter, push, put_summed
 
@@ -48,7 +48,7 @@ cdef class Consumers:
         self.consumers_max = consumers_max
         self.items = items
         self.pairs = pairs
-        self._drained = Drained(consumers_max)
+        self._drained = DrainList(consumers_max)
         self._sinks = {}
         self.consumers = <Consumer *>calloc(<size_t>consumers_max + 1, sizeof(Consumer))
         self._touched = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))

@@ -29,6 +29,7 @@ cdef class CriticalClass:
     cdef uint64_t _served_number            # the number of the event before it
     cdef LogCursor *_cursors                # by consumer
     cdef uint64_t _sessions_lost
+    cdef int64_t served_ns                  # when the engine last served consumers; restart() begins intervals there
     cdef uint8_t *_scratch                  # an event of the log, changed for one consumer
 
     # Append an event for the item's update.
@@ -63,7 +64,7 @@ cdef class CriticalClass:
     cdef bint replay_event(self, uint32_t number, uint32_t at, uint8_t *event, uint32_t size, int64_t now_ns) noexcept nogil
     cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil
     cdef const uint8_t *marked_replayed(self, const LogCursor *cursor, const uint8_t *event, uint32_t size) noexcept nogil
-    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number, int64_t now_ns) noexcept nogil
+    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     cdef bint has_all_after(self, uint64_t number) noexcept nogil
     cdef uint64_t position_after(self, uint64_t number) noexcept nogil

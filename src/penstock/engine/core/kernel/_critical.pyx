@@ -337,7 +337,7 @@ cdef class CriticalClass:
         last_number = min(last_number, self._served_number)
         read_number = last_number
         self.refreshes.repeat_receipts(number, last_number)
-        is_kept = self.mark_repairs(number, &last_number, now_ns)
+        is_kept = self.mark_repairs(number, &last_number)
         if last_number > read_number: # SESSION events between the two are not replayed
             cursor.has_lost_sessions = True
             self._sessions_lost += 1
@@ -350,7 +350,7 @@ cdef class CriticalClass:
         self.refreshes.begin_repair(number)
         return is_kept
 
-    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number, int64_t now_ns) noexcept nogil:
+    cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil:
         """Mark pairs whose events may be lost: they are refreshed unless the replay covers them. `last_number` is moved
         forward to where the first of them was owed something. True if the log has all updates since then."""
         cdef uint32_t at = self.pairs.first_of(number)
@@ -370,7 +370,7 @@ cdef class CriticalClass:
                     self.refreshes.note_loss(
                         number, min(last, delivery.after) + 1, max(last + 1, self._served_number), OVERRUN
                     )
-                    self.withheld.clear(at, now_ns)
+                    self.withheld.clear(at, self.served_ns)
                 if delivery.refreshed >= last or pair.cls != CRITICAL or pair.program is not NULL:
                     pair.flags |= PAIR_REPAIR
                 if pair.cls != CRITICAL or pair.program is not NULL or item.unlogged > max(last, delivery.since) or (

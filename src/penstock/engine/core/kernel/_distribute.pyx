@@ -315,6 +315,7 @@ cdef class Distributor:
             return 0
         if pair.span and not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
             self._withheld.flush(at, now_ns)
+        self.critical.served_ns = now_ns
         is_moved = pair.cls != ADAPTIVE and selection.cls == ADAPTIVE and (
             self.consumers.consumers[number].notices is not NULL
         )
@@ -369,9 +370,9 @@ cdef class Distributor:
         int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1, source = None,
         uint32_t session_id = 0,
     ) -> bool:
-        """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before.
-        `source` is its feed, as the caller counts feeds, its source stream and the tag of the session, if known;
-        `session_id` replaces it in an update that comes from a node above. False if the item is not admitted."""
+        """Take one update, which stands for `merged` updates, and serve the consumers of its item. Version 0 means one
+        more than before. `source` is the feed's number, the source stream and the tag of its session, if known;
+        `session_id` replaces it in an update of an upstream node. False if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
         cdef uint32_t number
@@ -401,8 +402,8 @@ cdef class Distributor:
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, bytes record not None,
         int64_t started_ns, uint64_t version, bint is_repair, int64_t now_ns, uint32_t session_id = 0,
     ) -> bool:
-        """The node above says what the record is, and of which session: refresh all that want it. False if the item is
-        not admitted."""
+        """The upstream node has sent the item's record and the session of the record: refresh all consumers of it.
+        False if the item is not admitted."""
         cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
         cdef Item *item
         cdef Pair *pair
@@ -431,10 +432,10 @@ cdef class Distributor:
                 pair, delivery = &self.pairs.pairs[item.pairs[at]], &self.pairs.deliveries[item.pairs[at]]
                 consumer = pair.consumer
                 if is_there and (pair.cls != CRITICAL and pair.program is NULL or delivery.version != version):
-                    continue # it has it, or what waits for it has it, with all that is before
-                if not is_there: # even if it has the same version: another plant may have counted it
+                    continue # the consumer has the record, or its pending refresh or value covers it
+                if not is_there: # even with the same version: another plant may have counted it
                     delivery.written = 0
-                    delivery.since = item.number # no update before it leads to it
+                    delivery.since = item.number # updates before it do not lead up to this record
                     if delivery.version == 0:
                         delivery.begun = item.number
                 discard(pair, item)
@@ -450,7 +451,7 @@ cdef class Distributor:
         self._feed_checksums[feed] = checksum
 
     def lose_upstream(self, int64_t now_ns) -> None:
-        """Updates never came to this node; nobody knows how many: they count as one."""
+        """Updates were lost upstream, an unknown number of them: they count as one."""
         cdef uint32_t number
         self._lost_number = self.items.next_number()
         for number in range(self.consumers.consumers_max):
@@ -460,7 +461,7 @@ cdef class Distributor:
         self.consumers.ring_bells()
 
     def withdraw(self, bytes topic not None, uint16_t model_id, uint64_t version, int64_t now_ns) -> bool:
-        """The node above says that an item has no record any more: so do we. False if it had none."""
+        """The upstream node has withdrawn the item's record: withdraw it here. False if the item had none."""
         cdef uint32_t number = NONE
         if len(topic) <= TOPIC_SIZE_MAX:
             number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
@@ -473,7 +474,7 @@ cdef class Distributor:
         return True
 
     def withdraw_items(self, numbers not None, int64_t now_ns) -> int:
-        """These items have no record any more; returns how many had one."""
+        """Withdraw the records of these items; returns how many had one."""
         cdef uint32_t number
         cdef int count = 0
         for number in numbers:
@@ -488,8 +489,8 @@ cdef class Distributor:
     def withdraw_stream(
         self, uint16_t feed, uint32_t stream, uint16_t session_tag, bint is_begun, int64_t now_ns
     ) -> int:
-        """Withdraw the records that came from a source stream in another session than this one, which `is_begun`, or
-        else in this one, which is over; without a tag in every session. Returns how many items had one."""
+        """Withdraw records that came from a source stream: if this session `is_begun`, those of other sessions, else
+        those of this session, which is over. Without a tag, those of all sessions. Returns how many there were."""
         cdef uint32_t number
         cdef const Item *item
         cdef int count = 0
@@ -528,7 +529,7 @@ cdef class Distributor:
         return count
 
     def send_session(self, bytes body not None, int64_t now_ns) -> None:
-        """A SESSION event to all consumers, behind what they were sent so far in the critical class."""
+        """Send a SESSION event to all consumers, in order with the updates of the critical class."""
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
             raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
         self.items.next_number()
@@ -538,8 +539,8 @@ cdef class Distributor:
             self.consumers.ring_bells()
 
     def send_session_to(self, uint32_t number, bytes body not None) -> bool:
-        """A SESSION event to one consumer, ahead of the refreshes that wait for it: whether there was room, and nothing
-        older waits for it in the log."""
+        """Send a SESSION event to one consumer, ahead of the refreshes that wait for it. False if there is no room, or if
+        older events wait for the consumer in the log."""
         self.consumers.consumer(number)
         if self.critical.is_behind(number):
             return False
@@ -548,8 +549,8 @@ cdef class Distributor:
         return self.critical.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
 
     def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
-        """Take all messages of a batch as updates and serve whom they concern; returns how many were taken. `feed` is
-        the caller's number of the feed that they came from."""
+        """Take all messages of a batch as updates, and serve the consumers of their items; returns how many were taken.
+        `feed` is the caller's number of the feed that the messages came from."""
         cdef Py_ssize_t done = 0
         cdef int trouble
         cdef const MessageView *message
@@ -575,8 +576,8 @@ cdef class Distributor:
         return self.items.number - self._untaken - before
 
     def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
-        """Write what waits, at most about `budget_bytes`; returns how many bytes that were, without refreshes and
-        replays, which have their own pace."""
+        """Write events that wait, at most about `budget_bytes`; returns how many bytes, not counting refreshes and
+        replays, which are paced separately."""
         cdef int64_t written
         with nogil:
             self.catch_up_waiting(now_ns)
@@ -586,7 +587,7 @@ cdef class Distributor:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether what has no rate waits for serve(), and could be written; the metering knows when the rest may be."""
+        """True if critical or adaptive updates wait for serve() and could be written. Metering has its own deadline."""
         return self.is_backlogged(CRITICAL) or self.is_backlogged(ADAPTIVE)
 
     cdef int choose_feed(self, uint16_t feed) except -1:
@@ -611,7 +612,7 @@ cdef class Distributor:
             item.session_id = crc32c_extend(self._feed_checksum, named, sizeof(named))
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
-        """Of an item that may be new, or NONE: it is not admitted."""
+        """The number of an item, which may be new; NONE if it is not admitted."""
         cdef uint32_t number = NONE
         if size > record_size_max:
             raise LocalProtocolError(f"a record has at most {record_size_max} bytes, not {size}")
@@ -623,8 +624,8 @@ cdef class Distributor:
         return NONE if admitted is None else admitted
 
     cdef bint note_missed(self, const Item *item) noexcept nogil:
-        """Updates of the item never came: a receipt to those that have its record and were not told, or got it after
-        they were told. Whether there are any; they are to be attended to when the item has its new record."""
+        """Updates of the item were lost upstream: note a loss for the consumers that have its record, unless they were
+        told since. True if there are any; they are to be served when the item has its new record."""
         cdef uint32_t at
         cdef const Pair *pair
         cdef const Delivery *delivery
@@ -680,7 +681,7 @@ cdef class Distributor:
         return 0
 
     cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil:
-        """Like an update after which there is no record."""
+        """Treated like an update after which the item has no record."""
         cdef Item *item = &self.items.items[number]
         cdef bint is_critical = item.flags & ITEM_LOGGED
         cdef uint32_t index
@@ -698,7 +699,7 @@ cdef class Distributor:
             item.unlogged = self.items.number
 
     cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil:
-        """An update of the item came and cannot be taken: a receipt to all that want it."""
+        """An update of the item cannot be taken: all consumers of the item get a receipt."""
         cdef Item *item = &self.items.items[number]
         cdef uint32_t index, consumer
         self.items.next_number()
@@ -783,6 +784,7 @@ cdef class Distributor:
 
     cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
         """Write what waits for the consumer, in order: refreshes, updates of the log, then values that were withheld."""
+        self.critical.served_ns = now_ns
         if self._refreshes.write(number, now_ns) and self.replay(number, now_ns):
             self._withheld.resume(number, now_ns)
         else:
@@ -797,10 +799,11 @@ cdef class Distributor:
         return self._refreshes.write(number, now_ns)
 
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil:
-        """Weighted deficit round robin: each class that has something to write may write its weight's worth in its turn,
-        and what it overdraws is taken off its next turn."""
+        """Deficit round-robin: in its turn, a class with a backlog may write bytes in proportion to its weight, and the
+        excess is deducted from its next turn."""
         cdef int64_t left = budget_bytes, written
         cdef int idle = 0
+        self.critical.served_ns = now_ns
         if budget_bytes < 0:
             return self.critical.fan_out(-1, now_ns) + self._adaptive.serve(-1) + self._metered.serve(-1, now_ns)
         self.critical.check_overwritten()
@@ -818,7 +821,7 @@ cdef class Distributor:
                     left -= written
                     idle = 0 if written else idle + 1
                     if left <= 0 and self._deficits[self._turn] > 0:
-                        break # its turn goes on next time
+                        break # its turn continues next time
             self._turn = self._turn % CLASS_COUNT + 1
         return budget_bytes - left
 

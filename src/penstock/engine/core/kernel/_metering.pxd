@@ -1,12 +1,12 @@
-"""The metering engine: which pairs of a consumer and an item may be sent an update now, and when the others may.
+"""The metering engine decides which pairs of a consumer and an item may be sent an update now, and when others may.
 
-A pair's life: begin() (subscribed; what comes is in the refresh that it waits for) → live() → offer() for each update.
-An offered pair is *withheld* until its interval is over, then it waits in its consumer's queue until next_pair() gives
-it out: to be written, then sent(); or refused(), if there is no room, which stops its consumer until resume(). The
-caller keeps what the record will be. Consumers with something to send take turns, one pair each.
+The life of a pair: begin() (subscribed; its refresh covers updates until then) → live() → offer() for each update. An
+offered pair is *withheld* until its interval is over. Then it waits in its consumer's queue until next_pair() returns
+it. The caller writes its value and calls sent(), or, if there is no room, refused(), which stops the consumer until
+resume(). The caller keeps the value. Consumers with pairs to send take turns, one pair each.
 
-Rates are kept by spacing (a leaky bucket for each pair, each consumer and the node): what is sent late does not put off
-what follows, up to half an interval. So the mean rate is exact, and k intervals hold at most k + 1 updates.
+A leaky bucket for each pair, each consumer and the node keeps the rates. An update that is late by up to half an interval
+does not delay the next one, so the mean rate is exact, and k intervals have at most k + 1 updates.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -17,7 +17,7 @@ from penstock.engine.core.kernel._wheel cimport TimingWheel
 cpdef enum MeterState:
     """Where a pair is."""
     METER_NONE = 0      # it is not metered
-    METER_PENDING = 1   # its refresh has not been sent
+    METER_PENDING = 1   # its refresh has not been sent yet
     METER_QUIET = 2     # nothing is owed
     METER_WITHHELD = 3  # something is owed, and its time has not come
     METER_READY = 4     # it waits in its consumer's queue
@@ -63,18 +63,18 @@ cdef class Metering:
     cdef inline bint is_metered(self, uint32_t pair) noexcept nogil:
         return self.state_of(pair) != METER_NONE
 
-    # An update came. Whether it is owed: False while the pair is pending, and if it is not metered.
+    # The item was updated. True if the pair is owed its value: not while its refresh is pending, nor if it is not metered.
     cdef bint offer(self, uint32_t pair, int64_t now_ns) noexcept nogil
 
-    # Put those into their queues whose time has come, at most so many; how many.
+    # Move pairs that are due into their consumers' queues, at most so many: how many.
     cdef uint32_t advance(self, int64_t now_ns, uint32_t count_max) noexcept nogil
-    # Whose turn it is: False if it is nobody's. To be followed by sent() or refused().
+    # The next pair to be written; False if there is none. The caller then calls sent() or refused().
     cdef bint next_pair(self, int64_t now_ns, uint32_t *pair) noexcept nogil
-    # Which pairs next_pair() is likely to give out, one of each consumer: how many.
+    # The pairs that next_pair() is likely to return, one for each consumer: how many.
     cdef uint32_t look_ahead(self, uint32_t *pairs, uint32_t count_max) noexcept nogil
     cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil
     cdef void refused(self, uint32_t pair) noexcept nogil
     cdef void resume(self, uint32_t consumer, int64_t now_ns) noexcept nogil
 
-    # When there is something to do; -1: when something is offered.
+    # When the next pair is due; -1: none is.
     cdef int64_t next_due(self, int64_t now_ns) noexcept nogil

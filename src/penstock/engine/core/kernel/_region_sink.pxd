@@ -14,21 +14,21 @@ cdef class RegionSink:
     cdef Mapping _marks_mapping
     cdef Geometry *geometry
     cdef const uint8_t *_marks          # NULL: it has none
-    cdef uint64_t *_numbers             # by slot, if shared: the engine's number of the update that stands there
-    cdef uint8_t *_payload              # of a record that is not as long as the region's
+    cdef uint64_t *_numbers             # by slot, if shared: the number of the update that was written there
+    cdef uint8_t *_payload              # a record that is shorter than the region's, padded
     cdef uint32_t _taken                # slots given out so far
     cdef uint32_t *_free                # slots that were given back
     cdef uint32_t _free_count
 
-    # Overwrite a record; its generation from then on. Parts at the beginning and the end that do not change stay.
+    # Overwrite a record, and return its generation. Unchanged parts at the beginning and the end are not written.
     cdef uint64_t write(
         self, uint32_t slot, const uint8_t *record, uint32_t size, int64_t started_ns, uint32_t merged,
         bint is_withdrawn,
     ) noexcept nogil
 
-    # Whether the reader has read what was written with this generation, as far as it says so.
+    # True if the reader has marked this generation of the record as read, or there are no marks.
     cdef bint is_read(self, uint32_t slot, uint64_t generation) noexcept nogil
 
-    # A slot for an item of the one consumer, or NONE if there is none left.
+    # A free slot, or NONE if there is none left.
     cdef uint32_t take_slot(self) noexcept nogil
     cdef void free_slot(self, uint32_t slot) noexcept nogil

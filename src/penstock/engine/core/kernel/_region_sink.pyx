@@ -1,4 +1,4 @@
-"""Where records of the adaptive class are written: RegionSink."""
+"""The shared-memory region into which a consumer's records of one model are written."""
 
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -25,10 +25,10 @@ crc32c_initialise()
 
 
 cdef class RegionSink:
-    """The region with a consumer's records of one model, and its marks; both stay the caller's, to be closed after it.
+    """A region and its read marks. The caller owns both, and closes them after the sink.
 
-    One that `is_shared` is given to several consumers, which have the same items at the same places: each record is
-    written once for all of them, and has no marks.
+    A sink that `is_shared` serves several consumers, which have the same items in the same slots: each record is
+    written once for all of them, and there are no marks.
     """
 
     def __cinit__(self, RegionWriter region not None, RegionMarks marks = None, *, bint is_shared = False):

@@ -3,26 +3,26 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from penstock.engine.core.kernel._event cimport METERED, UPDATE, Head
 
 
-cdef struct Drain:          # consumers whose queues were waited for and have room again
+cdef struct Drain:          # consumers that waited for room in their queues, which have it again
     uint32_t *consumers
     uint32_t count
 
 
-cdef struct Queue:          # bytes that wait to be sent, first in first out
+cdef struct Queue:          # bytes to be sent, first in first out
     uint8_t *data
     uint64_t capacity       # of the memory
     uint64_t capacity_max
     uint64_t begin
     uint64_t end
-    Drain *drain            # whom to tell when bytes have been taken; NULL
+    Drain *drain            # where to list the consumer when bytes have been taken; NULL
     uint32_t consumer
     bint is_waited_for
     bint is_drained         # the consumer is in the drain
-    bint is_urgent          # something waits besides updates of the metered class
+    bint is_urgent          # other events wait besides updates of the metered class
 
 
 cdef inline void queue_tell(Queue *queue) noexcept nogil:
-    """Have the consumer looked at."""
+    """List the consumer, so that it is served again."""
     queue.is_waited_for = False
     if not queue.is_drained:
         queue.is_drained = True
@@ -30,7 +30,7 @@ cdef inline void queue_tell(Queue *queue) noexcept nogil:
         queue.drain.count += 1
 
 
-# Room for `size` more bytes in one piece at the queue's end, or NULL: full, or out of memory.
+# Contiguous room for `size` bytes at the queue's end; NULL if the queue is full or memory is exhausted.
 cdef uint8_t *queue_reserve(Queue *queue, uint32_t size) noexcept nogil
 
 cdef inline void queue_extend(Queue *queue, const Head *head, uint32_t size) noexcept nogil:
@@ -39,17 +39,17 @@ cdef inline void queue_extend(Queue *queue, const Head *head, uint32_t size) noe
     queue.is_urgent |= head.kind != UPDATE or head.cls != METERED
 
 
-# The first `size` bytes have been taken.
+# Remove the first `size` bytes.
 cdef void queue_consume(Queue *queue, uint64_t size) noexcept nogil
 
 
-cdef class Drained:
+cdef class DrainList:
     cdef Drain drain
 
 
 cdef class SessionBuffer:
     cdef Queue queue
-    cdef Drained drained    # keeps what the queue points to
+    cdef DrainList drained  # owns the Drain that the queue points to
 
-    cdef int attach(self, Drained drained, uint32_t consumer) except -1
+    cdef int attach(self, DrainList drained, uint32_t consumer) except -1
     cdef void detach(self) noexcept

@@ -1,4 +1,4 @@
-class Drained:
+class DrainList:
     def __init__(self, consumers_max: int) -> None: ...
 
 class SessionBuffer:

@@ -1,4 +1,4 @@
-"""Where events wait for a session (TCP, WebSocket) to take them: SessionBuffer."""
+"""Buffers in which events wait for a session (TCP, WebSocket) to send them."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
@@ -11,8 +11,8 @@ from penstock.base.errors import LocalProtocolError
 from penstock.engine.core.kernel._event import EVENT_SIZE_MAX
 
 cdef enum:
-    CAPACITY_MIN = 4_096  # bytes that a buffer begins with
-    CAPACITY_KEPT = 8_192 # and may keep when nothing waits
+    CAPACITY_MIN = 4_096  # initial bytes of a buffer
+    CAPACITY_KEPT = 8_192 # bytes that an empty buffer may keep
 
 
 cdef uint8_t *queue_reserve(Queue *queue, uint32_t size) noexcept nogil:
@@ -48,8 +48,8 @@ cdef void queue_consume(Queue *queue, uint64_t size) noexcept nogil:
         queue_tell(queue)
 
 
-cdef class Drained:
-    """Where buffers say that they have room again; with a place for each consumer."""
+cdef class DrainList:
+    """Consumers whose buffers have room again."""
 
     def __cinit__(self, uint32_t consumers_max):
         self.drain.consumers = <uint32_t *>malloc((<size_t>consumers_max + 1) * sizeof(uint32_t))
@@ -61,9 +61,9 @@ cdef class Drained:
 
 
 cdef class SessionBuffer:
-    """Events for one session, at most `capacity` bytes of them: the engine writes, the session's driver takes.
+    """Events for one session, at most `capacity` bytes: the engine writes them, the session's driver takes them.
 
-    Memory is taken as it is needed; what is more than a little is given back when the buffer is empty. Used in the thread that runs the engine.
+    Memory is allocated as needed, and a large buffer is freed when it is empty. Only the engine's thread uses it.
     """
 
     def __cinit__(self, uint64_t capacity):
@@ -77,7 +77,7 @@ cdef class SessionBuffer:
         free(self.queue.data)
 
     def __len__(self) -> int:
-        """Bytes that wait."""
+        """Bytes in the buffer."""
         return self.queue.end - self.queue.begin
 
     @property
@@ -85,7 +85,7 @@ cdef class SessionBuffer:
         return self.queue.capacity_max
 
     def take(self, uint64_t size_max = UINT32_MAX) -> bytes:
-        """Whole events from the front: as many as fit `size_max` bytes, but at least one if any waits."""
+        """Take whole events from the front, as many as fit `size_max` bytes, but at least one if there is any."""
         cdef Head head
         cdef uint64_t size = 0, waiting = self.queue.end - self.queue.begin
         cdef uint32_t next_size
@@ -102,16 +102,16 @@ cdef class SessionBuffer:
         return taken
 
     def peek(self, uint64_t skipped = 0) -> bytes:
-        """What waits, but for the first bytes, and goes on waiting: for observers."""
+        """A copy of the bytes after the first `skipped` ones, which stay in the buffer: for observers."""
         cdef uint64_t waiting = self.queue.end - self.queue.begin
         skipped = min(skipped, waiting)
         return PyBytes_FromStringAndSize(<const char *>self.queue.data + self.queue.begin + skipped, waiting - skipped)
 
     def clear(self) -> None:
-        """The session is gone, or begins anew."""
+        """Discard all events: the session is gone, or starts again."""
         queue_consume(&self.queue, self.queue.end - self.queue.begin)
 
-    cdef int attach(self, Drained drained, uint32_t consumer) except -1:
+    cdef int attach(self, DrainList drained, uint32_t consumer) except -1:
         if self.drained is not None:
             raise LocalProtocolError("the buffer is another consumer's")
         self.drained = drained

@@ -10,13 +10,13 @@ from penstock.engine import (
     read_events,
 )
 from penstock.engine.core.events import ChangeClasses, Removed, Subscribe, Tick, Unsubscribe
-from penstock.engine.core.interests import CHOSEN_MAX
+from penstock.engine.core.interests import RESELECTED_MAX
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, engine, record
 
 CRITICAL, ADAPTIVE = TransmissionClass.CRITICAL, TransmissionClass.ADAPTIVE
 EVEN = ClassMap.parse('[[rule]]\nclass = "adaptive"\ntopics = ["md.even.>"]')
 ODD = ClassMap.parse('[[rule]]\nclass = "adaptive"\ntopics = ["md.odd.>"]')
-COUNT = 2 * CHOSEN_MAX + 3
+COUNT = 2 * RESELECTED_MAX + 3
 
 
 def publish_all(core: DistributionEngine, value: int) -> None:
@@ -61,8 +61,8 @@ def test_other_rules_hold_for_some_pairs_at_once_and_for_all_soon() -> None:
     core.handle(Subscribe(0, 1, ["md.>"]), NOW)
     core.handle(ChangeClasses(ODD), NOW + 1)
     between = classes(core, buffer, 2)
-    assert between[:CHOSEN_MAX] == expected(1)[:CHOSEN_MAX]
-    assert between[CHOSEN_MAX:] == expected(0)[CHOSEN_MAX:], "nobody waits for all of it"
+    assert between[:RESELECTED_MAX] == expected(1)[:RESELECTED_MAX]
+    assert between[RESELECTED_MAX:] == expected(0)[RESELECTED_MAX:], "nobody waits for all of it"
     slices = 0
     while core.next_deadline_ns() is not None:
         core.handle(Tick(), NOW + 1)
