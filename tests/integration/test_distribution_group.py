@@ -15,9 +15,9 @@ from penstock.net.udp import free_channel, group_socket
 from penstock.plant import datagrams
 from penstock.plant.config import DatagramsConfig, UpstreamConfig
 from penstock.plant.datagrams import DatagramSender
-from penstock.plant.desk import RefusalError
-from penstock.plant.rights import EVERYTHING, Rights
 from penstock.security import Grant
+from penstock.security.access_control import Rights
+from penstock.security.refusal import RefusalError
 from penstock.wire import Packer, PacketFlag
 from waiting import wait_until
 
@@ -200,19 +200,20 @@ def test_a_node_that_does_not_hear_the_group_gets_everything_itself(
 @pytest.mark.spec("ADPT-3")
 @pytest.mark.parametrize("plant", ["resend"], indirect=True)
 def test_only_nodes_with_equal_rights_share_the_group(plant: NodeHere) -> None:
-    desk, chained, data = plant.node._desk, plant.node._server._chained, plant.node._data
+    access, chained, data = plant.node._access, plant.node._server._chained, plant.node._data
 
     def opened(name: str, rights: Rights, *, takes_group: bool = True) -> DatagramSender:
-        party = desk.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
+        party = access.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
         party.rights = rights
         return data.ask(lambda: chained.open(party)).result(5)
 
-    less = Rights((Grant("md.>", "receive"), Grant("!md.A.>", "receive")))
-    assert opened("unwilling", EVERYTHING, takes_group=False).group is None
-    first, same, other = opened("a", EVERYTHING), opened("b", EVERYTHING), opened("c", less)
+    everything = Rights()
+    less = Rights("", (Grant("md.>", "receive"), Grant("!md.A.>", "receive")))
+    assert opened("unwilling", everything, takes_group=False).group is None
+    first, same, other = opened("a", everything), opened("b", everything), opened("c", less)
     assert first.group is same.group is chained._group is not None
     assert other.group is None
-    member = next(each for each in desk.parties.values() if each.name == "a")
-    chained.check_rights(member, EVERYTHING.text)
+    member = next(each for each in access.parties.values() if each.name == "a")
+    chained.check_rights(member, everything.text)
     with pytest.raises(RefusalError):
         chained.check_rights(member, less.text)

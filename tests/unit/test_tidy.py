@@ -51,7 +51,7 @@ FILTER_DRIVERS = {
     "link.py",
     "offering.py",
     "receiver.py",
-    "serving.py",
+    "control_server.py",
 }
 """And of penstock.filter."""
 

@@ -25,7 +25,6 @@ from penstock.filter._dispatch import Dispatcher
 from penstock.filter._relay import Relay
 from penstock.filter.control import RefusalCode
 from penstock.filter.core import FilterModule
-from penstock.filter.desk import RefusalError
 from penstock.filter.events import (
     Attached,
     Collision,
@@ -45,6 +44,7 @@ from penstock.middleware.receiving_driver import note_unsent
 from penstock.net.handover import Handover
 from penstock.net.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
+from penstock.security.refusal import RefusalError
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch
 

@@ -5,7 +5,7 @@
     await module.node.run(stop)
 
 The data thread (datapath.py) receives, matches and delivers. The loop's thread has the rest: the control connections
-(serving.py), tokens, the map's file, accounts and metrics.
+(control_server.py), tokens, the map's file, accounts and metrics.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from penstock.base.counters import Counters
 from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.filter.access import ApplicationAccess
 from penstock.filter.account_rows import account_rows
+from penstock.filter.control_server import ApplicationServer
 from penstock.filter.core import FilterModule
 from penstock.filter.datapath import DataPath
-from penstock.filter.desk import Desk
 from penstock.filter.events import ChangeMap, Tell
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.filter.serving import ApplicationServer
 from penstock.filter.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
@@ -67,7 +67,7 @@ class LiveFilter:
         tokens = node.watch_tokens(
             config.admin, config.state_directory, self._revoke, authenticator=authenticator, lease=self._lease
         )
-        self._desk = Desk(config, None if tokens is None else tokens.gate.verify, channels)
+        self._access = ApplicationAccess(config, None if tokens is None else tokens.gate.verify, channels)
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         path = config.handover or f"@penstock-filter-{random_bytes(8).hex()}"
         handover = Handover(path, secret=secret, config=HandoverConfig(connections_max=config.applications_max))
@@ -75,7 +75,7 @@ class LiveFilter:
         self._data = DataPath(config, core, self, handover, node.counters("filter.data"))
         self._server = ApplicationServer(
             config,
-            self._desk,
+            self._access,
             self._data,
             path,
             secret=secret,
@@ -89,7 +89,7 @@ class LiveFilter:
         node.add("server", start=self._server.start, close=self._server.close)
         node.add_tokens()
         node.add("log", start=self._log_start)
-        node.add_task(self._server.watch_tokens)
+        node.add_task(self._server.watch_rights)
         node.add_task(self._watch_map)
         node.show(self.status, self._health, gauges=lambda: gauges_of(self.status()))
 
@@ -128,7 +128,7 @@ class LiveFilter:
             applications=[
                 ApplicationStatus(
                     registrant.name,
-                    registrant.application_id,
+                    registrant.number,
                     placed.attached.delivery,
                     _shown(registrant.address),
                     *data.dispatcher.sent(placed.attached.consumer),
@@ -140,13 +140,13 @@ class LiveFilter:
     # What the data thread tells, there
 
     def told(self, tell: Tell) -> None:
-        self.node.call(self._server.tell, tell)
+        self.node.call(self._server.notify, tell)
 
     def joined(self, group: int) -> None:
-        self.node.call(self._desk.joined, group)
+        self.node.call(self._access.joined, group)
 
     def left(self, group: int) -> None:
-        self.node.call(self._desk.left, group)
+        self.node.call(self._access.left, group)
 
     def ring_lost(self, number: int, error: PenstockError) -> None:
         self.node.call(self._server.ring_lost, number, error)
@@ -155,7 +155,7 @@ class LiveFilter:
         self.node.fail(error)
 
     def port_of(self, group: int) -> int | None:
-        return self._desk.port_of(group)
+        return self._access.port_of(group)
 
     # The rest
 
@@ -174,7 +174,7 @@ class LiveFilter:
             self._map_seen = seen
             try:
                 group_map = await asyncio.to_thread(GroupMap.load, self._map_path)
-                self._desk.use_map(self._channels_of(group_map))
+                self._access.use_map(self._channels_of(group_map))
                 await asyncio.wrap_future(self._data.ask(lambda m=group_map: self._data.handle(ChangeMap(m))))  # type: ignore[misc]
             except PenstockError as error:
                 log.error("map_refused", code=error.code, what=str(error))

@@ -1,9 +1,11 @@
-"""The links that the core of an application asks for: made, kept by their numbers, and ended.
+"""Outgoing links: dialled on request of a core, kept by number, and ended.
 
-The core counts its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each.
+The core numbers its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each
+attempt and link. The back-off between attempts is the core's.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.base.counters import Counters
@@ -30,7 +32,8 @@ class DiallingUser(Protocol):
 
 
 class Dialling:
-    """`links` are those whose handshake is done."""
+    """`links` are those whose handshake is done. `next_number` draws the number of a link, if the user has other links
+    besides; `on_writable` is called when a link takes more bytes."""
 
     def __init__(
         self,
@@ -41,6 +44,8 @@ class Dialling:
         guard: Guard,
         config: ControlConfig,
         counters: Counters,
+        next_number: Callable[[], int] | None = None,
+        on_writable: Callable[[Link], None] | None = None,
     ) -> None:
         self.links: dict[int, Link] = {}
         self._protocol = protocol
@@ -52,8 +57,10 @@ class Dialling:
         self._made: set[Link] = set()
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unreachable: dict[str, str] = {}  # by place: why, as the log has it
+        self._unreachable: dict[str, str] = {}  # by place: the reason that was logged last
         self._last_number = 0
+        self._next_number = next_number or self._count
+        self._on_writable = on_writable
 
     def dial(self, attempt: int, place: str) -> None:
         task = asyncio.get_running_loop().create_task(self._dial(attempt, place))
@@ -61,7 +68,7 @@ class Dialling:
         task.add_done_callback(self._tasks.discard)
 
     def write(self, number: int, data: bytes) -> None:
-        """To a link that may be gone."""
+        """Write to a link, if it is still there."""
         if (link := self.links.get(number)) is not None:
             link.write(data)
 
@@ -69,15 +76,27 @@ class Dialling:
         if (link := self.links.get(number)) is not None:
             link.close()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
+        """Give up attempts that are under way; links stay."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await end_links(set(self._made), self._config.linger_ms)
+
+    async def close(self) -> None:
+        await self.stop()
+        await end_links(self.made, self._config.linger_ms)
+
+    @property
+    def made(self) -> set[Link]:
+        """The connected links, also those whose handshake is not done."""
+        return set(self._made)
+
+    def _count(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     async def _dial(self, attempt: int, place: str) -> None:
-        self._last_number += 1
-        number = self._last_number
+        number = self._next_number()
         self._attempts[number] = attempt
         try:
             host, port = parse_place(place)
@@ -114,7 +133,9 @@ class Dialling:
         self._user.link_received(link, data)
 
     def writable(self, link: Link) -> None:
-        """What applications write is bounded by windows of their own."""
+        """Without `on_writable`, the user bounds what it writes by windows of its own."""
+        if self._on_writable is not None:
+            self._on_writable(link)
 
     def lost(self, link: Link, error: PenstockError) -> None:
         self._made.discard(link)

@@ -5,9 +5,8 @@ Each is one engine with its own upstream and its own kinds of consumers. `pensto
 """
 
 from penstock.plant.config import MuxConfig, NodeConfig, PlantConfig
-from penstock.plant.desk import Desk
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.status import NodeStatus
 from penstock.plant.views import Views
 
-__all__ = ["Desk", "EdgeConfig", "MuxConfig", "NodeConfig", "NodeStatus", "PlantConfig", "Views"]
+__all__ = ["EdgeConfig", "MuxConfig", "NodeConfig", "NodeStatus", "PlantConfig", "Views"]

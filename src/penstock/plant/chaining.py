@@ -17,9 +17,10 @@ from penstock.engine.control import RefusalCode
 from penstock.middleware.driver import MulticastPublisher
 from penstock.plant.blocks import Publish, Sender
 from penstock.plant.config import DatagramsConfig
+from penstock.plant.core.access import Consumer
 from penstock.plant.datagrams import DatagramSender
-from penstock.plant.desk import Party, RefusalError
 from penstock.plant.grouped import GroupSender
+from penstock.security.refusal import RefusalError
 
 log = logger("plant.chaining")
 
@@ -34,9 +35,9 @@ class _Shared:
 
 
 class Admitting(Protocol):
-    """A node's desk."""
+    """The access control of a node."""
 
-    def enter(self, host: str, login: control.Login) -> Party: ...
+    def enter(self, host: str, login: control.Login) -> Consumer: ...
 
 
 class Distributing(Protocol):
@@ -44,7 +45,7 @@ class Distributing(Protocol):
 
     def handle(self, event: events.EngineEvent) -> None: ...
 
-    def attach(self, party: Party, sender: Sender | None = None) -> object: ...
+    def attach(self, party: Consumer, sender: Sender | None = None) -> object: ...
 
 
 class Chained:
@@ -53,7 +54,7 @@ class Chained:
     def __init__(
         self,
         config: DatagramsConfig,
-        desk: Admitting,
+        access: Admitting,
         data: Distributing,
         counters: Counters,
         publish: Publish = MulticastPublisher,
@@ -66,7 +67,7 @@ class Chained:
         self._counters = counters
         self._publish = publish
         self._group: GroupSender | None = None
-        self._party: Party | None = None  # the group, as a consumer
+        self._party: Consumer | None = None  # the group, as a consumer
         self._members: set[int] = set()
         self._rights = ""  # of all members
         self._shared: dict[tuple[str, ...], _Shared] = {}
@@ -74,11 +75,11 @@ class Chained:
         if config.group:
             host, _, port = config.group.rpartition(":")
             login = control.Login(f"group-{host}", "datagram", is_node=True, port=int(port))
-            self._party = desk.enter(host, login)
+            self._party = access.enter(host, login)
 
     # Under the lock
 
-    def open(self, party: Party) -> DatagramSender:
+    def open(self, party: Consumer) -> DatagramSender:
         """For a node that has been admitted."""
         if not self._config.interface or not party.is_node:
             raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
@@ -88,7 +89,7 @@ class Chained:
         self.senders[party.number] = sender
         return sender
 
-    def subscribed(self, party: Party, request: control.Subscribe, topics: Sequence[str]) -> None:
+    def subscribed(self, party: Consumer, request: control.Subscribe, topics: Sequence[str]) -> None:
         """The group wants what a member wants. Should there be no room for that, the member gets it by itself."""
         if party.number not in self._members or self._party is None or request.cls != "adaptive":
             return
@@ -104,29 +105,29 @@ class Chained:
             self._shared[key] = shared
         shared.users.add((party.number, request.number))
 
-    def unsubscribed(self, party: Party, number: int) -> None:
+    def unsubscribed(self, party: Consumer, number: int) -> None:
         self._release(lambda user: user == (party.number, number))
 
-    def missed(self, party: Party, said: control.Missed) -> None:
+    def missed(self, party: Consumer, said: control.Missed) -> None:
         if (sender := self.senders.get(party.number)) is None:
             return
         sender.missed(said.first_sequence, said.last_sequence)
         if sender.group is None:
             self._leave(party.number)
 
-    def leave(self, party: Party) -> DatagramSender | None:
+    def leave(self, party: Consumer) -> DatagramSender | None:
         """The node is gone; its sender is the caller's to close."""
         self._leave(party.number)
         return self.senders.pop(party.number, None)
 
-    def _joined(self, party: Party) -> GroupSender | None:
+    def _joined(self, party: Consumer) -> GroupSender | None:
         """The group, if the node takes it and may have what the others may."""
-        if self._party is None or not party.takes_group or (self._members and party.entitled != self._rights):
+        if self._party is None or not party.takes_group or (self._members and party.rights.text != self._rights):
             return None
         if self._group is None:
             self._group = GroupSender(self._config, self._counters, self._publish, self._random)
             self._data.attach(self._party, self._group)
-        self._rights = party.entitled
+        self._rights = party.rights.text
         self._members.add(party.number)
         return self._group
 
@@ -143,7 +144,7 @@ class Chained:
 
     # In the loop's thread
 
-    def check_rights(self, party: Party, entitled: str) -> None:
+    def check_rights(self, party: Consumer, entitled: str) -> None:
         """A member stays one only with the rights of the others."""
         if party.number in self._members and entitled != self._rights:
             raise RefusalError(RefusalCode.TOKEN, "these are other rights than the group's: log in with them")

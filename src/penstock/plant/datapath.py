@@ -52,7 +52,7 @@ from penstock.plant._courier import Courier, Framing
 from penstock.plant.account_rows import ConsumerAccount
 from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.config import NodeConfig
-from penstock.plant.desk import Party
+from penstock.plant.core.access import Consumer
 from penstock.plant.gauge import Gauge
 from penstock.plant.segments import Parted, Placed, Segments
 from penstock.plant.views import Content, Views
@@ -238,12 +238,12 @@ class DataPath:
         """Have the engine handle an event, and carry out what it says."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
-    def attach(self, party: Party, sender: Sender | None = None) -> Placed:
+    def attach(self, party: Consumer, sender: Sender | None = None) -> Placed:
         """The sender, of one that gets datagrams, stays the caller's to close."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":
             sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
-            self._entitled[party.number] = party.entitled
+            self._entitled[party.number] = party.rights.text
         else:
             session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes), sender)
             sinks = Sinks(buffer=session.buffer)
@@ -263,20 +263,20 @@ class DataPath:
         self._courier.attach(session, consumer, self._sessions[consumer].buffer, framing)
         self._flush([consumer])
 
-    def detach(self, party: Party) -> None:
+    def detach(self, party: Consumer) -> None:
         """Its segments are withdrawn, its interests forgotten; once more does nothing. What it shares with others is
         written no more, if its rights are such as can be taken back: it may have kept what it mapped."""
         if (attachment := self._attachments.pop(party.number, None)) is not None:
             self._ended.append(ConsumerAccount(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
-        parted = self._segments.part(party.number) if party.is_revocable else []
+        parted = self._segments.part(party.number) if party.rights.is_revocable else []
         self._forget(party.number)
         self._move(each for each in parted if each.consumer != party.number)
 
-    def regrant(self, party: Party) -> None:
+    def regrant(self, party: Consumer) -> None:
         """It has other rights, and no subscriptions yet: it no longer shares with those whom it was equal to."""
         if party.number in self._entitled:
-            self._entitled[party.number] = party.entitled
+            self._entitled[party.number] = party.rights.text
             self._move(self._segments.part(party.number))
 
     def accounts(self) -> list[ConsumerAccount]:

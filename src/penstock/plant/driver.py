@@ -4,8 +4,8 @@
     await node.node.start()
     await node.node.run(stop)
 
-The loop's thread has the control connections (serving.py), the node above (upstream.py) and metrics. Feeds have threads
-of their own (feeding.py); whoever touches the engine does so under one lock (datapath.py).
+The loop's thread has the control connections (control_server.py), the upstream node (upstream.py) and metrics. Feeds
+have their own threads (feeding.py); every access to the engine holds one lock (datapath.py).
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from penstock.net.secret import read_secret
 from penstock.net.stream_server import Through
 from penstock.net.tls import server_context
 from penstock.plant._courier import Courier
-from penstock.plant.access import Access
 from penstock.plant.account_rows import ConsumerAccount, Intake, account_rows
 from penstock.plant.config import AccessMode, NodeConfig
+from penstock.plant.control_server import NodeServer, OwnSources, Sources
+from penstock.plant.core.access import ConsumerAccess
+from penstock.plant.core.authority import Authority
 from penstock.plant.datapath import DataPath
-from penstock.plant.desk import Desk
-from penstock.plant.serving import NodeServer, OwnSources, Sources
 from penstock.plant.status import NodeKind, NodeStatus, gauges_of, rows_of
 from penstock.plant.views import Content, Views
 from penstock.runtime.accounts import Account, add_accounts
@@ -80,12 +80,12 @@ class LiveNode:
         self._data = DataPath(config, engine, views, self, handover, self._courier())
         if self._access_mode() == "local":
             node.watch_tokens(config.admin, config.state_directory, self._revoke)
-        self._desk = Desk(config.engine.classes, config.metering, consumers_max=config.engine.consumers_max)
+        self._access = ConsumerAccess(config.engine.classes, config.metering, consumers_max=config.engine.consumers_max)
         self._server = NodeServer(
             config,
-            self._desk,
+            self._access,
             self._data,
-            self._access(),
+            self._authority(),
             self._sources(),
             path,
             epoch=self._epoch,
@@ -112,7 +112,7 @@ class LiveNode:
 
     # What kinds of nodes differ in
 
-    def _access(self) -> Access:
+    def _authority(self) -> Authority:
         raise NotImplementedError
 
     def _sources(self) -> Sources:
@@ -196,7 +196,7 @@ class LiveNode:
         self.node.call(self._server.tell, consumer, message)
 
     def end(self, consumer: int, error: PenstockError) -> None:
-        self.node.call(self._server.end, consumer, error)
+        self.node.call(self._server.end_consumer, consumer, error)
 
     def wanted(self, topics: Sequence[str]) -> None:
         """A plant has everything."""

@@ -112,7 +112,7 @@ class LiveEdge(LiveMux):
             stuck = self._data.ask(lambda: self._sender.stuck(time.monotonic_ns() - patience_ns))
             for session, consumer in await asyncio.wrap_future(stuck):
                 if consumer is not None:
-                    self._server.end(consumer, error)
+                    self._server.end_consumer(consumer, error)
                 elif (transport := carriage.transports.get(session)) is not None:
                     transport.abort()
 

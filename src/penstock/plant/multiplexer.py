@@ -5,10 +5,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.net.secret import Secret, read_secret
-from penstock.plant.access import Access, ForwardAccess, LocalAccess, OpenAccess, PlantHeldAccess
 from penstock.plant.config import AccessMode, MuxConfig
+from penstock.plant.control_server import Sources
+from penstock.plant.core.authority import (
+    Authority,
+    LocalAuthority,
+    OpenAuthority,
+    UpstreamAuthority,
+    UpstreamPerRequestAuthority,
+)
 from penstock.plant.driver import LiveNode
-from penstock.plant.serving import Sources
 from penstock.plant.status import NodeKind
 from penstock.plant.upstream import Upstream
 from penstock.security.own_token import OwnToken
@@ -30,13 +36,13 @@ class LiveMux(LiveNode):
     def _access_mode(self) -> AccessMode:
         return self.config.access
 
-    def _access(self) -> Access:
+    def _authority(self) -> Authority:
         if self.node.tokens is not None:
-            return LocalAccess(self.node.tokens.gate.verify)
-        modes: dict[AccessMode, Callable[[], Access]] = {
-            "open": OpenAccess,
-            "forward": lambda: ForwardAccess(self._above()),
-            "plant": lambda: PlantHeldAccess(self._above()),
+            return LocalAuthority(self.node.tokens.gate.verify)
+        modes: dict[AccessMode, Callable[[], Authority]] = {
+            "open": OpenAuthority,
+            "forward": lambda: UpstreamAuthority(self._above()),
+            "plant": lambda: UpstreamPerRequestAuthority(self._above()),
         }
         return modes[self.config.access]()
 

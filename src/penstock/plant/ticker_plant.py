@@ -4,8 +4,8 @@ import asyncio
 
 from penstock.base.clock import SystemRandomness
 from penstock.client.feeding import ChannelFeed, Feed, SubscribedFeed
-from penstock.plant.access import Access, LocalAccess, OpenAccess
 from penstock.plant.config import AccessMode, PlantConfig
+from penstock.plant.core.authority import Authority, LocalAuthority, OpenAuthority
 from penstock.plant.driver import LiveNode
 from penstock.plant.status import NodeKind
 from penstock.plant.views import Views
@@ -30,8 +30,8 @@ class LivePlant(LiveNode):
     def _access_mode(self) -> AccessMode:
         return "local" if self.config.admin.url else "open"
 
-    def _access(self) -> Access:
-        return OpenAccess() if self.node.tokens is None else LocalAccess(self.node.tokens.gate.verify)
+    def _authority(self) -> Authority:
+        return OpenAuthority() if self.node.tokens is None else LocalAuthority(self.node.tokens.gate.verify)
 
     def _is_fed(self) -> bool:
         return all(feed.is_in_touch for feed in self._feeds)

@@ -29,8 +29,8 @@ from penstock.net.udp import Channel
 from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.chaining import Chained
 from penstock.plant.config import DatagramsConfig
+from penstock.plant.core.access import Consumer
 from penstock.plant.datagrams import DatagramSender, Hearer, Way, authenticator_of, hear, streams_of
-from penstock.plant.desk import Party
 from penstock.sim.node import Node
 from penstock.wire import AuthenticationKey
 
@@ -175,7 +175,7 @@ class Chaining:
 
     def __init__(self, node: "DistributionNode", config: DatagramsConfig) -> None:
         self._node = node
-        self._parties: dict[int, Party] = {}
+        self._parties: dict[int, Consumer] = {}
         self._streams: list[PublishedStream] = []
         randomness = node.randomness.fork("keys")
 
@@ -189,13 +189,13 @@ class Chaining:
         self._streams.append(stream)
         return stream
 
-    def enter(self, host: str, login: Login) -> Party:
-        return Party(self._node.reserve(), login, host, CLASSES)
+    def enter(self, host: str, login: Login) -> Consumer:
+        return Consumer(self._node.reserve(), login, host, CLASSES)
 
     def handle(self, event: EngineEvent) -> None:
         self._node.say(event)
 
-    def attach(self, party: Party, sender: Sender | None = None) -> None:
+    def attach(self, party: Consumer, sender: Sender | None = None) -> None:
         """The group, as a consumer."""
         assert sender is not None
         buffer = SessionBuffer(4 * EVENT_SIZE_MAX)
@@ -204,7 +204,7 @@ class Chaining:
     def open(self, number: int, name: str, address: Address, *, takes_group: bool) -> tuple[DatagramSender, Welcome]:
         """For a node below that was attached."""
         login = Login(name, "datagram", is_node=True, port=address[1], takes_group=takes_group)
-        party = self._parties[number] = Party(number, login, address[0], CLASSES)
+        party = self._parties[number] = Consumer(number, login, address[0], CLASSES)
         sender = self._chained.open(party)
         return sender, sender.introduce(Welcome(self._node.name, self._node.incarnation, number, list(CLASSES)))
 

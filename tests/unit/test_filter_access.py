@@ -7,8 +7,8 @@ import pytest
 
 from penstock.base.errors import ConfigurationError, LimitError, NotEntitledError, PenstockError, TokenError
 from penstock.filter import control
+from penstock.filter.access import REFUSALS, ApplicationAccess, Registrant
 from penstock.filter.control import RefusalCode
-from penstock.filter.desk import Desk, Registrant, refusal_of
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.udp import Channel
 from penstock.security import Grant, Token
@@ -19,12 +19,14 @@ NOW_NS = 1_000
 CHANNEL = Channel(group="239.1.1.1", port=7_401)
 
 
-def desk(verify: Any = None, **values: Any) -> Desk:
-    return Desk(FilterModuleConfig(name="f", **values), verify, [CHANNEL])
+def access(verify: Any = None, **values: Any) -> ApplicationAccess:
+    return ApplicationAccess(FilterModuleConfig(name="f", **values), verify, [CHANNEL])
 
 
-def register(made: Desk, name: str = "app", *, peer: str = "127.0.0.1", node: str = "", **values: Any) -> Registrant:
-    message = control.Register(name, values.pop("port", 5_000 + len(made.registrants)), **values)
+def register(
+    made: ApplicationAccess, name: str = "app", *, peer: str = "127.0.0.1", node: str = "", **values: Any
+) -> Registrant:
+    message = control.Register(name, values.pop("port", 5_000 + len(made.parties)), **values)
     numbers = itertools.count(100)
     return made.register(node or name, peer, message, lambda: next(numbers), NOW_NS)
 
@@ -32,7 +34,7 @@ def register(made: Desk, name: str = "app", *, peer: str = "127.0.0.1", node: st
 def refused(call: Any) -> str:
     with pytest.raises(PenstockError) as caught:
         call()
-    return refusal_of(caught.value).code
+    return REFUSALS.of(caught.value).code
 
 
 def token(*patterns: str, subject: str = "alice", subscription_id: str = "s1", expires_ns: int = 2_000) -> Token:
@@ -41,16 +43,16 @@ def token(*patterns: str, subject: str = "alice", subscription_id: str = "s1", e
 
 
 def test_names_ids_and_addresses_are_unique() -> None:
-    made = desk(applications_max=3)
+    made = access(applications_max=3)
     first = register(made, "one", application_id=7)
     assert refused(lambda: register(made, "one")) == RefusalCode.TAKEN
     assert refused(lambda: register(made, "two", application_id=7)) == RefusalCode.TAKEN
     assert refused(lambda: register(made, "two", port=5_000)) == RefusalCode.TAKEN
-    assert register(made, "two", application_id=100).application_id == 100
-    assert register(made, "three").application_id == 101  # the first that is free
+    assert register(made, "two", application_id=100).number == 100
+    assert register(made, "three").number == 101  # the first that is free
     assert refused(lambda: register(made, "four")) == RefusalCode.LIMIT
-    made.leave(first)
-    made.leave(first)
+    made.leave(first.number)
+    made.leave(first.number)
     assert register(made, "one", application_id=7, port=9).attach().application == 7
 
 
@@ -58,20 +60,20 @@ def test_names_ids_and_addresses_are_unique() -> None:
 def test_an_address_is_the_tokens_clients_own() -> None:
     """Whoever registers first does not get the messages to somebody else."""
     tokens = {name: token(">", subject=name) for name in ("alice", "bob")}
-    made = desk(lambda text, now_ns: tokens[text])
+    made = access(lambda text, now_ns: tokens[text])
     hers = direct_address("alice", 7)
     for stolen in (hers, 7, hers ^ 1 << 16, hers ^ 1 << 63):
         assert refused(lambda stolen=stolen: register(made, "bob", application_id=stolen, token="bob")) == "entitlement"
-    assert not made.registrants
-    assert register(made, "alice", application_id=hers, token="alice").application_id == hers
+    assert not made.parties
+    assert register(made, "alice", application_id=hers, token="alice").number == hers
     assert refused(lambda: register(made, "again", application_id=hers, token="alice")) == RefusalCode.TAKEN
-    chosen = register(made, "bob", token="bob").application_id
+    chosen = register(made, "bob", token="bob").number
     assert is_address_of(chosen, "bob")
     assert not is_address_of(chosen, "alice")
 
 
 def test_a_client_whose_addresses_are_all_taken_is_refused() -> None:
-    made = desk(lambda text, now_ns: token(">"), applications_max=10)
+    made = access(lambda text, now_ns: token(">"), applications_max=10)
     message = control.Register("app", 5_000, token="t")
     made.register("app", "127.0.0.1", message, lambda: 3, NOW_NS)
     message = control.Register("other", 5_001, token="t")
@@ -80,7 +82,7 @@ def test_a_client_whose_addresses_are_all_taken_is_refused() -> None:
 
 @pytest.mark.spec("FILT-6")
 def test_only_controllers_speak_for_others() -> None:
-    made = desk(controllers=("boss",))
+    made = access(controllers=("boss",))
     assert refused(lambda: register(made, "app", node="other")) == RefusalCode.CONTROLLER
     assert register(made, "app", node="boss").name == "app"
 
@@ -103,7 +105,7 @@ def test_only_controllers_speak_for_others() -> None:
     ],
 )
 def test_which_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
-    made = desk(hosts=("10.1.2.0/24",), interface="10.9.9.9")
+    made = access(hosts=("10.1.2.0/24",), interface="10.9.9.9")
     if is_served:
         assert register(made, peer=peer, host=host).address[0] == (host or peer)
     else:
@@ -111,13 +113,13 @@ def test_which_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
 
 
 def test_rings_are_for_the_own_host() -> None:
-    made = desk(interface="10.9.9.9")
+    made = access(interface="10.9.9.9")
     assert refused(lambda: register(made, peer="10.9.9.8", delivery="ring")) == RefusalCode.DELIVERY
     assert register(made, peer="10.9.9.9", delivery="ring").delivery == "ring"
 
 
 def test_channels_that_were_named_in_vain_are_forgotten() -> None:
-    made = desk()
+    made = access()
     application = register(made)
     want, _ = made.want(application, control.Want(1, [control.Interests(["a"], channels=["239.1.1.2:5"])]))
     assert [tuple(each.groups) for each in want.add] == [(0xEF010102,)]
@@ -141,7 +143,7 @@ def wanting(channel: str, topic: str = "a") -> control.Want:
 
 
 def test_a_channel_that_others_ask_for_is_not_forgotten() -> None:
-    made = desk()
+    made = access()
     one, two = register(made, "one"), register(made, "two")
     first, _ = made.want(one, wanting("239.1.1.2:5"))
     made.joined(0xEF010102)
@@ -156,7 +158,7 @@ def test_a_channel_that_others_ask_for_is_not_forgotten() -> None:
 
 
 def test_refused_requests_leave_no_channels_behind() -> None:
-    made = desk(lambda text, now_ns: token("md.>"))
+    made = access(lambda text, now_ns: token("md.>"))
     application = register(made, token="good")
     assert refused(lambda: made.want(application, wanting("239.1.1.2:5", "news"))) == RefusalCode.ENTITLEMENT
     channels = ["239.1.1.2:5", "239.1.1.3:5", "239.1.1.2:6"]
@@ -167,7 +169,7 @@ def test_refused_requests_leave_no_channels_behind() -> None:
 
 @pytest.mark.spec("FILT-12")
 def test_a_map_cannot_move_a_group_that_is_listened_to_to_another_port() -> None:
-    made = desk()
+    made = access()
     moved = [Channel(group="239.1.1.1", port=7_409), Channel(group="239.1.1.9", port=7_409)]
     made.joined(CHANNEL.group_id)
     with pytest.raises(ConfigurationError):
@@ -180,7 +182,7 @@ def test_a_map_cannot_move_a_group_that_is_listened_to_to_another_port() -> None
 
 @pytest.mark.spec("FILT-11")
 def test_rings_are_offered_on_the_own_host() -> None:
-    made = desk(interface="10.9.9.9")
+    made = access(interface="10.9.9.9")
     offer = control.OfferRing(1, 5, "@path", "segment", "10.9.9.9", 4_000)
     made.check_publisher("127.0.0.1", offer)
     made.check_publisher("10.9.9.9", offer)
@@ -192,7 +194,7 @@ def test_rings_are_offered_on_the_own_host() -> None:
 @pytest.mark.spec("ADM-5")
 def test_a_token_that_is_revoked_while_it_is_taken_counts() -> None:
     tokens = {"old": token("md.>"), "new": token("md.>", subscription_id="s2")}
-    made = desk(lambda text, now_ns: tokens[text])
+    made = access(lambda text, now_ns: tokens[text])
     application = register(made, token="old")
     assert made.renew(application, "new", NOW_NS) is not None
     assert made.bearers("s2") == [application]
@@ -208,7 +210,7 @@ def test_tokens_bound_what_is_wanted() -> None:
         except KeyError:
             raise TokenError("is no token") from None
 
-    made = desk(verify)
+    made = access(verify)
     assert refused(lambda: register(made)) == RefusalCode.TOKEN
     assert refused(lambda: register(made, token="bad")) == RefusalCode.TOKEN
     application = register(made, token="good")
@@ -231,7 +233,7 @@ def test_tokens_bound_what_is_wanted() -> None:
 @pytest.mark.spec("ADM-7")
 def test_who_shares_a_copy_is_of_equal_entitlement_and_stays_so() -> None:
     tokens = {"a": token("md.>"), "b": token("md.>", subject="bob"), "c": token("md.>", "!md.x"), "d": token("md.>")}
-    made = desk(lambda text, now_ns: tokens[text])
+    made = access(lambda text, now_ns: tokens[text])
     alice, bob = (
         register(made, "one", token="a", delivery="shared"),
         register(made, "two", token="b", delivery="shared"),
@@ -248,7 +250,7 @@ def model_text(number: int, version: int = 1) -> str:
 
 
 def test_models_are_bounded_and_end_with_the_applications_that_name_them() -> None:
-    made = desk(models_max=2)
+    made = access(models_max=2)
     one, two = register(made, "one"), register(made, "two")
     assert len(made.models(one, control.Models(1, [model_text(0), model_text(1)]))) == 2
     with pytest.raises(LimitError, match="models_max"):
@@ -258,7 +260,7 @@ def test_models_are_bounded_and_end_with_the_applications_that_name_them() -> No
     made.models(two, control.Models(4, [model_text(1)]))  # again
     assert refused(lambda: made.models(one, control.Models(5, ["nothing"]))) == RefusalCode.MODEL
     assert made.release_models(one, set(one.models)) == (60_000,), "the other one names 60001 as well"
-    made.leave(one)
+    made.leave(one.number)
     assert len(made.models(two, control.Models(6, [model_text(2)]))) == 1, "there is room again"
     assert sorted(made.release_models(two, set(two.models))) == [60_001, 60_002]
 

@@ -1,7 +1,7 @@
-"""Who may be served, and with what: the rules of the control connection, without I/O.
+"""Access control of a filter module, without I/O: which applications it serves, and what they may ask for.
 
-An application is known from register() to leave(). What it asks for becomes events of the core; the driver has them
-carried out and tells the answers. A refusal is an error; refusal_of() says it in the protocol's words.
+An application is known from register() to leave(). Its requests become events of the core, which the driver carries
+out and answers.
 """
 
 import ipaddress
@@ -13,7 +13,6 @@ from penstock.base.errors import (
     FilterExpressionError,
     HandoverError,
     LimitError,
-    LocalProtocolError,
     ModelError,
     NotEntitledError,
     PenstockError,
@@ -32,18 +31,14 @@ from penstock.model import MessageModel
 from penstock.net.stream import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
+from penstock.security.access_control import AccessControl, Rights, Verify, check_same_subject
 from penstock.security.direct_address import NUMBERS, direct_address, is_address_of
-from penstock.security.gate import token_needed
-from penstock.security.narrowing import entitlement_text
+from penstock.security.refusal import RefusalError, Refusals
 
-REASON_SIZE_MAX = 256
 DRAWS_MAX = 1_000
 """Attempts to find an address that nobody has."""
 
 PORTS_MAX = 65_536
-
-Verify = Callable[[str, int], Token]
-"""Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
 
 _CODES: tuple[tuple[type[PenstockError], RefusalCode], ...] = (
     (TokenExpiredError, RefusalCode.EXPIRED),
@@ -60,49 +55,32 @@ _CODES: tuple[tuple[type[PenstockError], RefusalCode], ...] = (
 )
 
 
-class RefusalError(PenstockError):
-    """What an application asked for is against the rules, or cannot be done; `refusal` says why. With `is_final` it
-    cannot be served any longer."""
-
-    def __init__(self, refusal: RefusalCode, what: str, *, hint: str = "", is_final: bool = False) -> None:
-        super().__init__(what, hint=hint)
-        self.refusal = refusal
-        self.is_final = is_final
-
-
-def refusal_of(error: PenstockError, number: int = 0) -> control.Refused:
-    if isinstance(error, RefusalError):
-        code = error.refusal
-    else:
-        code = next((code for kind, code in _CODES if isinstance(error, kind)), RefusalCode.PROTOCOL)
-    return control.Refused(code, str(error)[:REASON_SIZE_MAX], number)
+REFUSALS = Refusals(control.Refused, _CODES, RefusalCode.PROTOCOL)
 
 
 class Registrant:
-    """An application that is served."""
+    """An application that is served; `number` is its id."""
 
-    def __init__(self, application_id: int, message: control.Register, host: str, token: Token | None) -> None:
-        self.application_id = application_id
+    def __init__(self, number: int, message: control.Register, host: str, token: Token | None) -> None:
+        self.number = number
         self.name = message.application
         self.delivery = message.delivery
         self.address = (host, message.port)
-        self.token = token
+        self.rights = Rights() if token is None else Rights.of_token(token)
         self.entitled = None if token is None else EntitledInterests(token.grants)
         self.models: set[tuple[int, int]] = set()
-        """By id and version, those that it has named."""
+        """The models that the application has named, by id and version."""
 
     def attach(self) -> Attach:
-        text = "" if self.token is None else entitlement_text(self.token.grants)
-        return Attach(self.application_id, self.address, self.delivery, self.address[0], text, self.name)
+        return Attach(self.number, self.address, self.delivery, self.address[0], self.rights.text, self.name)
 
 
-class Desk:
-    """`verify` checks tokens; without it there are none, and everybody who can connect may have everything."""
+class ApplicationAccess(AccessControl[Registrant]):
+    """`verify` checks tokens; None if the module asks for no tokens. `ports` are the channels of the module's map."""
 
     def __init__(self, config: FilterModuleConfig, verify: Verify | None, ports: Sequence[Channel]) -> None:
-        self.registrants: dict[int, Registrant] = {}
+        super().__init__(verify)
         self._config = config
-        self._verify = verify
         self._networks = config.networks()
         self._ports: dict[int, int] = {channel.group_id: channel.port for channel in ports}
         self._own_groups = set(self._ports)
@@ -123,36 +101,33 @@ class Desk:
                 hint="the filter's configuration has the controllers",
             )
         host = self._host(peer_host, message)
-        if any(each.name == message.application for each in self.registrants.values()):
+        if self.is_taken(message.application):
             raise RefusalError(RefusalCode.TAKEN, f"an application {message.application} is there already")
-        token = self._token(message.token, now_ns)
+        token = self.verify(message.token, now_ns)
         if token is not None and message.application_id and not is_address_of(message.application_id, token.subject):
             raise RefusalError(
                 RefusalCode.ENTITLEMENT,
                 f"{message.application_id:#018x} is no address of {token.subject}",
                 hint="the address of an application begins with a hash of its client's name; 0 has the filter choose",
             )
-        if message.application_id in self.registrants:
+        if message.application_id in self.parties:
             raise RefusalError(RefusalCode.TAKEN, f"another application has the id {message.application_id}")
-        if any(each.address == (host, message.port) for each in self.registrants.values()):
+        if any(each.address == (host, message.port) for each in self.parties.values()):
             raise RefusalError(RefusalCode.TAKEN, f"another application listens at {host}:{message.port}")
-        if len(self.registrants) >= self._config.applications_max:
-            raise LimitError(f"{len(self.registrants)} applications are served already")
+        if len(self.parties) >= self._config.applications_max:
+            raise LimitError(f"{len(self.parties)} applications are served already")
         application_id = message.application_id or self._free_address(token, draw)
         registrant = Registrant(application_id, message, host, token)
-        self.registrants[application_id] = registrant
+        self.add(registrant)
         return registrant
 
     def _free_address(self, token: Token | None, draw: Callable[[], int]) -> int:
         """A free address; with a token, one of the token's client."""
         for _ in range(DRAWS_MAX):
             address = draw() if token is None else direct_address(token.subject, draw() % NUMBERS)
-            if address and address not in self.registrants:
+            if address and address not in self.parties:
                 return address
         raise LimitError(f"no free address was found in {DRAWS_MAX} draws", hint="let some applications end")
-
-    def leave(self, registrant: Registrant) -> None:
-        self.registrants.pop(registrant.application_id, None)
 
     def release_models(self, registrant: Registrant, models: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         """The application no longer uses these models (by id and version). Returns the ids that no application uses."""
@@ -196,7 +171,7 @@ class Desk:
         plan = None if registrant.entitled is None else registrant.entitled.plan(add, remove)
         if len(self._ports.keys() | ports.keys()) > PORTS_MAX:
             raise LimitError(f"more than {PORTS_MAX} channels were named")
-        want = Want(registrant.application_id, *((add, remove) if plan is None else (plan.add, plan.remove)))
+        want = Want(registrant.number, *((add, remove) if plan is None else (plan.add, plan.remove)))
         self._ports |= ports
         self._asked.update(_groups(want))
         return want, plan
@@ -278,36 +253,18 @@ class Desk:
     def renew(self, registrant: Registrant, text: str, now_ns: int) -> tuple[EntitledInterests, Plan] | None:
         """What a new token means: for renewed(), once the plan was carried out. None: nothing. Should the token be
         revoked meanwhile, this one counts already."""
-        token = self._token(text, now_ns)
-        if token is None or registrant.token is None or registrant.entitled is None:
+        token = self.verify(text, now_ns)
+        if token is None or registrant.entitled is None:
             return None
-        if token.subject != registrant.token.subject:
-            raise TokenError("the new token is somebody else's")
-        is_changed = entitlement_text(token.grants) != entitlement_text(registrant.token.grants)
-        if is_changed and registrant.delivery == "shared":
+        rights = Rights.of_token(token)
+        check_same_subject(registrant.rights, rights)
+        if rights.text != registrant.rights.text and registrant.delivery == "shared":
             raise NotEntitledError("the token grants something else than the one before", hint="connect again")
-        registrant.token = token
+        registrant.rights = rights
         return registrant.entitled.regranted(token.grants)
 
     def renewed(self, registrant: Registrant, entitled: EntitledInterests) -> None:
         registrant.entitled = entitled
-
-    def expired(self, now_ns: int) -> list[Registrant]:
-        """Those whose tokens' time is over."""
-        found = self.registrants.values()
-        return [each for each in found if each.token is not None and each.token.expires_ns <= now_ns]
-
-    def bearers(self, subscription_id: str) -> list[Registrant]:
-        """Those who were let in with a token of this subscription."""
-        found = self.registrants.values()
-        return [each for each in found if each.token is not None and each.token.subscription_id == subscription_id]
-
-    def _token(self, text: str, now_ns: int) -> Token | None:
-        if self._verify is None:
-            return None
-        if not text:
-            raise token_needed()
-        return self._verify(text, now_ns)
 
 
 def _ipv4(host: str) -> ipaddress.IPv4Address:
@@ -320,9 +277,3 @@ def _ipv4(host: str) -> ipaddress.IPv4Address:
 def _groups(want: Want) -> set[int]:
     """Those that are named."""
     return {group for each in want.add for group in each.groups}
-
-
-def check_number(number: int) -> None:
-    """Of a request that is answered."""
-    if not number:
-        raise LocalProtocolError("a request has a number from 1 on")

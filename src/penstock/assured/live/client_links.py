@@ -1,7 +1,7 @@
-"""The links of a live message router: bytes between sockets and its core, in the loop's thread.
+"""The links of clients to a live message router: bytes between sockets and its core, in the loop's thread.
 
-The first message of a client that connects, its login, is looked at here: so nobody gets further who may not. After
-that, data frames go to the core as they come, many at a time, and control messages one by one.
+The login of a client is checked here. After that, data frames go to the core as they come, many at a time, and control
+messages one by one.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.assured.live.access import REFUSALS, ClientAccess, ClientRights
 from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.desk import Desk, Rights, refusal_of
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.assured.wire.control import (
     ASSURED,
@@ -38,12 +38,11 @@ from penstock.net.control import (
     encode_session,
 )
 from penstock.net.framing import encode_frame
-from penstock.net.link import Link, LinkServer, end_links
+from penstock.net.link import Link, end_links
 from penstock.net.secret import Secret
 from penstock.net.session import Peer
+from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
 
-LOGIN_SIZE_MAX = 131_072
-LOGIN_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 LOOK_OUT_NS = 100_000
 """For the next message of a client that waited for the last one, and comes again at once."""
@@ -51,10 +50,10 @@ LOOK_OUT_NS = 100_000
 log = logger("assured.links")
 
 
-class Switchboard(Protocol):
-    """What becomes of what clients say."""
+class LinkUser(Protocol):
+    """Gets what clients send."""
 
-    def arrived(self, link: int, login: Login, rights: Rights) -> None: ...
+    def arrived(self, link: int, login: Login, rights: ClientRights) -> None: ...
 
     def said(self, link: int, message: Message) -> None: ...
 
@@ -64,37 +63,46 @@ class Switchboard(Protocol):
 
 
 class _Client:
-    """Somebody who has connected. Without a number, it has not logged in."""
+    """A client that has connected. Its link has a number once it has logged in."""
 
     def __init__(self, peer: Peer, now: float) -> None:
         self.peer = peer
         self.splitter = FrameSplitter(LOGIN_SIZE_MAX)
         self.heard = now
-        self.patience: asyncio.TimerHandle | None = None
 
 
-class RouterLinks:
+class ClientLinks(LinkService[Message, Login, ClientRights]):
     """From start() to close()."""
 
     def __init__(
         self,
         config: RouterNodeConfig,
-        desk: Desk,
-        switchboard: Switchboard,
+        access: ClientAccess,
+        user: LinkUser,
         *,
         secret: Secret | None,
         tls: ssl.SSLContext | None,
         counters: Counters,
         is_crowded: Callable[[], bool],
     ) -> None:
+        super().__init__(
+            ASSURED,
+            access,
+            REFUSALS,
+            node=config.name,
+            control=config.control,
+            secret=secret,
+            tls=tls,
+            limits=ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max),
+            counters=counters,
+            log=log,
+            party="client",
+        )
         self._config = config
-        self._desk = desk
-        self._switchboard = switchboard
-        self.counters = counters
+        self._names = access
+        self._user = user
         self._is_crowded = is_crowded
-        self._limits = ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max)
         self._clients: dict[Link, _Client] = {}
-        self._links: dict[int, Link] = {}
         self._held: set[Link] = set()
         self._answered: Link | None = None
         self._is_prompt = False  # the client that was answered last has come again at once
@@ -103,51 +111,35 @@ class RouterLinks:
         self.ears = select.epoll()
         """Has something when a client speaks."""
 
-        self._last = 0
         self._looking: asyncio.TimerHandle | None = None
-        self._server = LinkServer(
-            ASSURED,
-            self,
-            node=config.name,
-            host=config.control.host,
-            port=config.control.port,
-            secret=secret,
-            tls=tls,
-            config=self._limits,
-            counters=counters,
-        )
 
     async def bind(self) -> None:
-        """Before start(): the port is ours, and nobody gets in yet."""
-        await self._server.bind()
+        """Before start(): bind the port; nobody can connect yet."""
+        await self.server.bind()
 
     async def start(self) -> None:
-        await self._server.start()
+        await self.server.start()
         self._look()
 
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        await end_links(set(self._clients), self._limits.linger_ms)
-        await self._server.close()
+        await end_links(set(self._clients), self.limits.linger_ms)
+        await self.server.close()
         self.ears.close()
 
     @property
-    def port(self) -> int:
-        return self._server.port
-
-    @property
     def count(self) -> int:
-        return len(self._links)
+        return len(self.links)
 
     # For the router
 
     def say(self, number: int, message: Message) -> None:
-        if (link := self._links.get(number)) is not None:
-            self._write(link, encode_frame(ASSURED.encode(message, MESSAGE_SIZE_MAX)))
+        if (link := self.links.get(number)) is not None:
+            self._write(link, self.frame(message))
 
     def send(self, number: int, data: bytes) -> None:
-        if (link := self._links.get(number)) is not None:
+        if (link := self.links.get(number)) is not None:
             self._answered, self._answered_ns = link, time.monotonic_ns()
             link.write_now(data)
             self._check_pace(link)
@@ -158,7 +150,7 @@ class RouterLinks:
         return self._answered if self._is_prompt else None
 
     def is_between(self, link: Link) -> bool:
-        """Whether nothing is half said or half answered there."""
+        """True if no message is partly received there, and no answer partly sent."""
         return link.is_clear and link not in self._held and self._clients[link].splitter.is_between
 
     def look_out(self) -> None:
@@ -167,7 +159,7 @@ class RouterLinks:
             self._is_prompt = self._answered.look_out(self.receiver)
 
     def attended(self, link: Link, rest: bytes, *, is_prompt: bool) -> None:
-        """It was served without us; `rest` is what it said at last."""
+        """The link was served inline; `rest` are the bytes that were not handled there."""
         if (client := self._clients.get(link)) is None:
             return
         self._answered_ns = time.monotonic_ns()
@@ -181,20 +173,20 @@ class RouterLinks:
         self._check_pace(link)
 
     def _check_pace(self, link: Link) -> None:
-        """Whoever asks and does not read what is answered is not waited for, either."""
+        """Disconnect a client that does not read its answers."""
         if not link.is_writable and link.transport.get_write_buffer_size() > self._config.sends_bytes_max:
             self.counters.add("connections_closed", cause=Cause.SLOW)
-            log.warning("client_is_slow", client=self._desk.name_of(link.number), address=link.address)
+            log.warning("client_is_slow", client=self._names.name_of(link.number), address=link.address)
             link.abort()
 
     def refuse(self, number: int, refusal: Refused) -> None:
-        """End a link with these last words."""
-        if (link := self._links.get(number)) is not None:
-            self._refuse(link, refusal)
+        """End a link; the refusal is its last message."""
+        if (link := self.links.get(number)) is not None:
+            self.refuse_link(link, refusal)
 
     def dismiss(self, number: int, farewell: Message) -> None:
-        """End a link, with what has not left yet: then without a word."""
-        if (link := self._links.get(number)) is None:
+        """End a link. The farewell is sent unless other bytes still wait to be sent."""
+        if (link := self.links.get(number)) is None:
             return
         if link.transport.get_write_buffer_size():
             link.abort()
@@ -203,10 +195,10 @@ class RouterLinks:
             link.close()
 
     def numbers(self) -> list[int]:
-        return list(self._links)
+        return list(self.links)
 
     def release(self) -> None:
-        """Take from all clients again."""
+        """Resume reading from all clients."""
         for link in self._held:
             link.resume()
         self._held.clear()
@@ -215,8 +207,8 @@ class RouterLinks:
 
     def opened(self, link: Link, peer: Peer) -> None:
         self.ears.register(link.socket_fd, select.EPOLLIN)
-        client = self._clients[link] = _Client(peer, time.monotonic())
-        client.patience = asyncio.get_running_loop().call_later(LOGIN_SECONDS, self._lose_patience, link)
+        self._clients[link] = _Client(peer, time.monotonic())
+        super().opened(link, peer)
 
     def received(self, link: Link, data: bytes) -> None:
         client = self._clients.get(link)
@@ -237,12 +229,12 @@ class RouterLinks:
             if client.splitter.failure:
                 raise FrameError(client.splitter.failure)
         except PenstockError as error:
-            self._refuse(link, refusal_of(error))
+            self.refuse_error(link, error)
 
     def _take_data(self, link: Link, data: bytes) -> None:
         if not link.number:
             raise RemoteProtocolError("the first message is a login")
-        self._switchboard.brought(link.number, data)
+        self._user.brought(link.number, data)
         if self._is_crowded() and link not in self._held:
             self._held.add(link)
             link.pause()
@@ -255,7 +247,7 @@ class RouterLinks:
             return
         match message:
             case Login() if not link.number:
-                self._log_in(link, client, message)
+                self._take_login(link, client, message)
             case Ping(t1):
                 now_ns = time.time_ns()
                 self._write(link, encode_frame(encode_session(Pong(t1, now_ns, now_ns))))
@@ -268,45 +260,29 @@ class RouterLinks:
             case _ if not link.number:
                 raise RemoteProtocolError("the first message is a login")
             case _:
-                self._switchboard.said(link.number, message)
+                self._user.said(link.number, message)
 
-    def _log_in(self, link: Link, client: _Client, login: Login) -> None:
-        self._last += 1
-        rights = self._desk.admit(self._last, login, client.peer, time.time_ns())
-        if client.patience is not None:
-            client.patience.cancel()
-        link.number = self._last
-        self._links[link.number] = link
+    def _take_login(self, link: Link, client: _Client, login: Login) -> None:
+        rights = self.log_in(link, login)
         client.splitter.allow_more()
-        self._switchboard.arrived(link.number, login, rights)
+        self._user.arrived(link.number, login, rights)
 
     def writable(self, link: Link) -> None:
         """What may wait for a client is bounded by its flows, and by sends_bytes_max."""
 
     def lost(self, link: Link, error: PenstockError) -> None:
-        client = self._clients.pop(link, None)
-        if client is not None and client.patience is not None:
-            client.patience.cancel()
+        self._clients.pop(link, None)
         self._held.discard(link)
         if link is self._answered:
             self._answered = None
-        if self._links.pop(link.number, None) is not None:
-            say = log.debug if link.is_closing else log.info  # else it was turned away, as clients are in a switch
-            say("client_left", client=self._desk.name_of(link.number), address=link.address, why=str(error))
-            self._desk.leave(link.number)
-            self._switchboard.left(link.number)
-
-    def _refuse(self, link: Link, refusal: Refused) -> None:
-        log.warning("client_refused", address=link.address, code=refusal.code, reason=refusal.reason)
-        self.counters.add("requests_refused", cause=refusal.code)
-        link.write(encode_frame(ASSURED.encode(refusal, MESSAGE_SIZE_MAX)))
-        link.close()
-
-    def _lose_patience(self, link: Link) -> None:
-        self._refuse(link, Refused("protocol", f"there was no login within {LOGIN_SECONDS:g} s"))
+        name = self._names.name_of(link.number)
+        if self.forget(link):
+            say = log.debug if link.is_closing else log.info  # a client that is refused, as in a switch, is no news
+            say("client_left", client=name, address=link.address, why=str(error))
+            self._user.left(link.number)
 
     def _look(self) -> None:
-        """End the links of those who are silent for too long; they would say so if they lived."""
+        """Disconnect clients that were silent for too long; a client that lives sends pings."""
         before = time.monotonic() - self._config.silence_ms / 1_000
         for link, client in list(self._clients.items()):
             if link.number and client.heard < before and link not in self._held:

@@ -11,10 +11,10 @@ from assured_kit import Router, message, queue
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead, Refused
 from penstock.assured.live import disk as storing_module
+from penstock.assured.live.access import ClientAccess
+from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.desk import Desk
 from penstock.assured.live.disk import LiveDisk
-from penstock.assured.live.doors import RouterLinks
 from penstock.assured.wire.control import Done, Login
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
@@ -48,10 +48,10 @@ class StuckLink:
         self.is_aborted = True
 
 
-def links_of(tmp_path: Path, board: Any = None) -> RouterLinks:
-    return RouterLinks(
+def links_of(tmp_path: Path, board: Any = None) -> ClientLinks:
+    return ClientLinks(
         config(tmp_path),
-        Desk((), None),
+        ClientAccess((), None),
         board,
         secret=None,
         tls=None,
@@ -63,7 +63,7 @@ def links_of(tmp_path: Path, board: Any = None) -> RouterLinks:
 def test_whoever_does_not_read_answers_is_not_waited_for(tmp_path: Path) -> None:
     links = links_of(tmp_path)
     link = StuckLink()
-    links._links[1] = cast(Link, link)
+    links.links[1] = cast(Link, link)
     links.say(1, Done(1))
     assert link.is_aborted
 
@@ -77,20 +77,20 @@ def test_who_was_turned_away_has_not_left(tmp_path: Path, caplog: pytest.LogCapt
     links = links_of(tmp_path, board)
     link = StuckLink()
     link.is_closing = is_closing
-    links._links[1] = cast(Link, link)
+    links.links[1] = cast(Link, link)
     links.lost(cast(Link, link), ConnectionLostError("the peer ended it"))
     assert left == [1]
     assert ("client_left" in caplog.messages) is not is_closing
 
 
 def test_where_operators_are_named_only_these_define_endpoints() -> None:
-    def may_define(desk: Desk, name: str, role: Any) -> bool:
+    def may_define(access: ClientAccess, name: str, role: Any) -> bool:
         login = Login(name, role, "", 0)
-        return desk.admit(1, login, cast(Peer, type("Peer", (), {"node": name})), 0).may_define
+        return access.log_in(1, login, cast(Peer, type("Peer", (), {"node": name})), 0).may_define
 
-    assert may_define(Desk((), None), "app", "client")
-    assert not may_define(Desk(("boss",), None), "app", "client")
-    assert may_define(Desk(("boss",), None), "boss", "operator")
+    assert may_define(ClientAccess((), None), "app", "client")
+    assert not may_define(ClientAccess(("boss",), None), "app", "client")
+    assert may_define(ClientAccess(("boss",), None), "boss", "operator")
     router = Router()
     router.link(1, may_define=False)
     answer = router.create(queue("a", "orders.>"))
