@@ -16,8 +16,8 @@ from integration.distribution_kit import Consumer, NodeHere, node_here, packed, 
 from integration.edge_kit import Bare, Screen, edge_here, text_frame, websocket_port
 from penstock.engine import EngineConfig, Event, EventKind, control
 from penstock.net.config import TlsConfig
-from penstock.runtime import control_service
 from penstock.plant.flavours import BINARY, JSON
+from penstock.runtime import control_service
 from waiting import wait_until
 
 SITE = "https://screens.example"
