@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from penstock.filter.control import (
+from penstock.filter.core.control import (
     CONNECTION,
     PROTOCOL,
     ControlMessage,

@@ -23,7 +23,7 @@ from penstock.engine.application.consumer import ConsumerRequest
 from penstock.engine.application.messages import NodeMessages
 from penstock.engine.application.reader import EventReader
 from penstock.engine.control import Transport
-from penstock.filter.application.receiver import FilteredReceiver
+from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.events import (
     Deliver,

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from penstock.base.clock import SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.filter import control
-from penstock.filter.driver import LiveFilter
+from penstock.filter.core import control
+from penstock.filter.live.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.middleware import (
     DatagramReceived,

@@ -16,7 +16,7 @@ from integration.distribution_kit import Consumer, NodeHere, node_here, packed, 
 from integration.edge_kit import Bare, Screen, edge_here, text_frame, websocket_port
 from penstock.engine import EngineConfig, Event, EventKind, control
 from penstock.net.config import TlsConfig
-from penstock.plant.flavours import BINARY, JSON
+from penstock.plant.core.websocket_codec import BINARY, JSON
 from penstock.runtime import control_service
 from waiting import wait_until
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration.filter_kit import filter_here
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, OutgoingMessage, PublisherConfig, ReceiverConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver

@@ -15,8 +15,8 @@ from penstock.engine.interest import Interests
 from penstock.engine.metering import interval_ns
 from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
-from penstock.plant.datagrams import hear
-from penstock.plant.upstream import Incoming
+from penstock.plant.live.datagrams import hear
+from penstock.plant.live.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
 from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed

@@ -17,7 +17,7 @@ from penstock.engine.events import (
 )
 from penstock.engine.sessions import decode_session, encode_session
 from penstock.middleware import SessionEvent
-from penstock.plant.upstream import Incoming
+from penstock.plant.live.upstream import Incoming
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told

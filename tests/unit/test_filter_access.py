@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ConfigurationError, LimitError, NotEntitledError, PenstockError, TokenError
-from penstock.filter import control
-from penstock.filter.access import REFUSALS, ApplicationAccess, Registrant
-from penstock.filter.control import RefusalCode
+from penstock.filter.core import control
+from penstock.filter.core.access import REFUSALS, ApplicationAccess, Registrant
+from penstock.filter.core.control import RefusalCode
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.udp import Channel
 from penstock.security import Grant, Token

@@ -14,8 +14,8 @@ from penstock.cli.main import COMMANDS
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
 CORES = (
-    "admin", "assured", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire",
-    "model",
+    "admin", "assured", "engine", "feed", "filter", "plant", "security", "middleware", "journal", "topics", "tree",
+    "wire", "model",
 )  # fmt: skip
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
@@ -45,21 +45,11 @@ FEED_DRIVERS = {
 }  # fmt: skip
 """Besides, those of penstock.feed, which is a process with many sides."""
 
-FILTER_DRIVERS = {
-    "datapath.py",
-    "finding.py",
-    "link.py",
-    "offering.py",
-    "receiver.py",
-    "control_server.py",
-}
-"""And of penstock.filter."""
-
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine, besides application/: what runs in a consumer's process."""
 
 DRIVERS_BESIDES = {
-    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS, "filter": FILTER_DRIVERS
+    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS
 }  # fmt: skip
 
 FORBIDDEN_IN_CORES = {

@@ -12,8 +12,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
 from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
 from penstock.filter.config import FilterConfig
-from penstock.filter.control import PORT_DEFAULT
-from penstock.filter.driver import LiveFilter
+from penstock.filter.core.control import PORT_DEFAULT
+from penstock.filter.live.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 
 _STANDARD = FilterConfig()

@@ -8,7 +8,7 @@ from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
 from penstock.client.service import Protection, place
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
 from penstock.middleware.own import DISCONTINUITY_TOPIC, MODEL_TOPIC
 from penstock.middleware.receiving_driver import Received

@@ -18,7 +18,7 @@ from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
-from penstock.filter.application.finding import AUTO, find_filter
+from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver

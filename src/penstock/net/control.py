@@ -105,6 +105,15 @@ class Goodbye(msgspec.Struct, tag="goodbye", frozen=True):
     reason: Text = ""
 
 
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """A server does not do what was asked for under this number; with number 0 it ends the connection. Protocols in
+    which a server refuses have this message, or one that adds fields. `code` is one of the protocol's."""
+
+    code: Text
+    reason: Text
+    number: Number = 0
+
+
 SessionMessage: TypeAlias = Hello | Proof | Ping | Pong | ErrorMessage | Goodbye
 
 

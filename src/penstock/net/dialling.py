@@ -1,13 +1,14 @@
 """Outgoing links: dialled on request of a core, kept by number, and ended.
 
 The core numbers its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each
-attempt and link. The back-off between attempts is the core's.
+attempt and link. The back-off between attempts is the core's. For a link without a core, redial() repeats attempts.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Never, Protocol
 
+from penstock.base.backoff import Backoff
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
@@ -148,3 +149,23 @@ class Dialling:
             say = log.debug if link.is_closing else log.info
             say("link_lost", address=link.address, code=error.code, error=str(error))
             self._user.link_closed(link.number, str(error))
+
+
+async def redial(
+    connect: Callable[[], Awaitable[bool]], backoff: Backoff, report: Callable[[PenstockError, bool], None]
+) -> Never:
+    """Connect again and again, until the task is cancelled. `connect` returns when its connection has ended: True if
+    the connection was in use, so that the back-off starts again. `report` gets the error of an attempt, and True if it
+    is not the error of the attempt before."""
+    known = ""
+    while True:
+        failure: PenstockError | None = None
+        try:
+            if await connect():
+                backoff.succeeded()
+            known = ""
+        except PenstockError as error:
+            failure = error
+            report(error, error.code != known)
+            known = error.code
+        await asyncio.sleep(backoff.next_seconds(failure))

@@ -13,7 +13,7 @@ from penstock.engine.signals import SignalThresholds
 from penstock.net.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
-from penstock.plant.views import ViewName
+from penstock.plant.core.views import ViewName
 from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest

@@ -4,8 +4,8 @@
     await router.node.start()
     await router.node.run(stop)
 
-The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (disk.py),
-tokens and metrics have threads of their own.
+The core and its links (client_links.py) are in the loop's thread; writing records to the disk and reading them
+(disk.py), tokens and metrics have their own threads.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from penstock.engine.events import (
 from penstock.engine.signals import Readings
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
-from penstock.plant.segments import Parted, Segments
+from penstock.plant.live.segments import Parted, Segments
 from penstock.sim.engine.chains import Chaining
 from penstock.sim.node import Node
 

@@ -11,7 +11,7 @@ from penstock.engine.application._store import RecordState
 from penstock.engine.events import ChangeClasses
 from penstock.engine.signals import SignalThresholds, Threshold
 from penstock.plant.config import DatagramsConfig
-from penstock.plant.datapath import Updated
+from penstock.plant.live.datapath import Updated
 from penstock.sim.engine.chains import GROUP, INTERFACE
 from penstock.sim.engine.checkers import (
     BoundsChecker,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.base.counters import Cause
-from penstock.filter.accounting import Sent
+from penstock.filter.core.ledger import Sent
 from penstock.middleware import Deliver, LossReceipt, ReceiverConfig, StreamKey
 from penstock.middleware.events import ReceiverInstruction
 from penstock.middleware.stream import IncomingStream
@@ -199,7 +199,7 @@ class FilteredBoundsChecker(FilterChecker):
             module = node.module()
             if module is None:
                 continue
-            for stream in module.watcher.streams():
+            for stream in module.receiver.streams():
                 self._require_window(node.name, stream, config.receiver)
             for carried in module.streams():
                 kept = carried.kept

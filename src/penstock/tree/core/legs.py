@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.base.errors import FilterExpressionError, LimitError, TopicError
-from penstock.filter._condition import Condition
-from penstock.filter.interests import KnownModels
+from penstock.filter.core.interests import KnownModels
+from penstock.filter.core.kernel._condition import Condition
 from penstock.model import MessageModel
 from penstock.topics.interest import Interest
 from penstock.tree.core.control import WANTS_MAX, WANTS_SIZE_MAX, Want, size_of

@@ -6,7 +6,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from penstock.filter._condition import Condition
+from penstock.filter.core.kernel._condition import Condition
 from penstock.topics import InterestTable
 from penstock.tree.core.kernel._flow import Brings as Brings
 from penstock.tree.core.kernel._flow import Flow

@@ -8,8 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from penstock.filter._condition cimport Condition
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._condition cimport Condition
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._flow cimport NO_SLOT, Flow, Leg, mutex_acquire
 from penstock.tree.core.kernel._history cimport Kept, Stream, packet_at
 from penstock.tree.core.kernel._intake cimport INTAKE_CLOSED, INTAKE_OPEN, INTAKE_WAITS, INTERVAL_NS, Intake, Publisher

@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
-from penstock.filter._condition cimport is_met
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._condition cimport is_met
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._frame cimport (
     BLOCK_HEADER_SIZE,
     BLOCK_KIND_AT,
