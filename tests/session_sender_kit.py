@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.mailbox import Mailbox
 from penstock.plant.live._session_sender import SessionSender
 from penstock.plant.live.session_transport import SessionTransports
 

@@ -20,7 +20,7 @@ from penstock.feed.formats.stream import ByteStream
 from penstock.feed.lines.arbiter import LineArbiter, LineDatagrams, SourceLost, SourceReady
 from penstock.feed.lines.inspect import inspect
 from penstock.feed.soup import SoupClientSession, SoupServerSession
-from penstock.net.events import BytesReceived, Connected, Disconnect, Received
+from penstock.net.core.events import BytesReceived, Connected, Disconnect, Received
 from penstock.wire import DatagramBatch
 from unit.test_feed_files import frame, pcap, pcapng
 

@@ -36,7 +36,7 @@ from penstock.middleware.events import (
     StreamStarted,
 )
 from penstock.middleware.merging_driver import MergingReceiver
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher

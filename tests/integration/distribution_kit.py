@@ -16,7 +16,7 @@ from penstock.engine.link import NodeLink, Told
 from penstock.middleware import PublisherConfig
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import Message, shipped
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from penstock.net.udp import Channel
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.live.driver import LiveNode

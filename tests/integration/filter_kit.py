@@ -25,8 +25,8 @@ from penstock.middleware import (
     StreamKey,
     Unicast,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.handover import receive_segment
+from penstock.net.live.control_driver import ControlConnection, connect_control
+from penstock.net.live.handover import receive_segment
 from penstock.net.secret import Secret
 from penstock.net.udp import Channel, group_socket, host_socket
 from penstock.shm import RingReader

@@ -13,8 +13,8 @@ from penstock.engine.control import Login
 from penstock.middleware.driver import MulticastPublisher
 from penstock.net.udp import free_channel, group_socket
 from penstock.plant.config import DatagramsConfig, UpstreamConfig
+from penstock.plant.live import datagrams
 from penstock.plant.live.datagrams import DatagramSender
-from penstock.plant.live.nodes import datagrams
 from penstock.security import Grant
 from penstock.security.access_control import Rights
 from penstock.security.refusal import RefusalError

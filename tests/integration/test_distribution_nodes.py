@@ -18,7 +18,7 @@ from integration.distribution_kit import (
 from penstock.base.errors import ConnectionLostError, HandoverError, OverrunError, RefusedError
 from penstock.engine import EngineConfig, EventKind, MeteringLimits, control, read_events
 from penstock.model import shipped
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from waiting import wait_until
 
 SPREAD = shipped("spread")

@@ -26,7 +26,7 @@ from penstock.net.udp import free_ports
 from penstock.node.agents import RootFeed
 from penstock.plant.config import PlantAccess
 from penstock.plant.core.websocket_codec import JSON
-from penstock.plant.live.nodes import upstream
+from penstock.plant.live import upstream
 from penstock.security.access import AdminAccess
 from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.config import StreamConfig

@@ -12,7 +12,7 @@ from integration.console_kit import SECRETS, administration
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
-from penstock.net.link import connect_link
+from penstock.net.live.link import connect_link
 from penstock.net.place import parse_place
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant

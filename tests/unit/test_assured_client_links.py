@@ -19,8 +19,8 @@ from penstock.assured.wire.control import Done, Login
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig
-from penstock.net.link import Link
-from penstock.net.session import Peer
+from penstock.net.core.session import Peer
+from penstock.net.live.link import Link
 
 
 def config(directory: Path, **values: Any) -> RouterNodeConfig:

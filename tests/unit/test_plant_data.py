@@ -8,7 +8,7 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError, SharedMemoryError
 from penstock.engine import control
 from penstock.engine.events import Subscribe
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import Consumer
 from penstock.plant.live.datapath import DataPath

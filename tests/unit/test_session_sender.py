@@ -12,7 +12,7 @@ from penstock.engine import DistributionEngine, Event, SessionBuffer, read_event
 from penstock.engine._event import EVENT_SIZE_MAX, EventKind
 from penstock.engine.control import EVENTS_SIZE_MAX, PROTOCOL, Events
 from penstock.engine.events import Detach
-from penstock.net.framing import FrameDecoder
+from penstock.net.core.framing import FrameDecoder
 from penstock.plant.live._session_sender import Framing, SessionSender
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, engine, record, told
 

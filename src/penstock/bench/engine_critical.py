@@ -21,7 +21,7 @@ from penstock.engine._event import EVENT_HEAD_SIZE
 from penstock.engine.events import Attach, Overrun, Sinks, Subscribe
 from penstock.middleware._inorder import InOrder, StreamCursor
 from penstock.model import shipped
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.shm import RingWriter
 from penstock.wire import DatagramBatch, MessageBatch, Packer
 

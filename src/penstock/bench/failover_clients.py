@@ -24,9 +24,9 @@ from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.merging_driver import MergingReceiver
 from penstock.model import shipped
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
+from penstock.net.live.websocket_driver import connect_websocket
 from penstock.net.udp import Channel
-from penstock.net.websocket_driver import connect_websocket
 from penstock.plant.core.websocket_codec import BINARY
 from penstock.security.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher

@@ -26,7 +26,7 @@ from penstock.filter.client.ring_offer import RingOffer
 from penstock.filter.core.control import Wish
 from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
 from penstock.middleware.receiving_driver import SocketReceiver
-from penstock.net.handover import Handover, receive_segment
+from penstock.net.live.handover import Handover, receive_segment
 from penstock.net.udp import Address, Channel, free_channel
 from penstock.shm import RingReader, RingWriter
 

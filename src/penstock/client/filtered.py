@@ -12,7 +12,7 @@ from penstock.filter.client import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
 from penstock.middleware.own import DISCONTINUITY_TOPIC, MODEL_TOPIC
 from penstock.middleware.receiving_driver import Received
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security.brokering import BrokeredStream, StreamAddress
 from penstock.wire import Authenticator

@@ -22,7 +22,7 @@ from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.driver import MulticastReceiver
 from penstock.middleware.merging_driver import MergingReceiver
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
 from penstock.security.authentication import is_older, scope_of

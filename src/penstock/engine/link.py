@@ -1,4 +1,4 @@
-"""A consumer's control connection to a node, in an asyncio loop (net/control_client.py).
+"""A consumer's control connection to a node, in an asyncio loop (net/live/control_client.py).
 
     link = NodeLink(("127.0.0.1", 7411), Login("app", "local"), listener)
     running = asyncio.create_task(link.run())
@@ -54,9 +54,9 @@ from penstock.engine.control import (
     Welcome,
     Withdrawn,
 )
-from penstock.net.control import Refused as AnyRefused
-from penstock.net.control_client import ControlClient
-from penstock.net.control_driver import ControlConnection
+from penstock.net.core.control import Refused as AnyRefused
+from penstock.net.live.control_client import ControlClient
+from penstock.net.live.control_driver import ControlConnection
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
 

@@ -30,7 +30,7 @@ from penstock.feed.events import (
 )
 from penstock.feed.inputs import LinedSource, RepairSocket
 from penstock.feed.outbound import Outbound
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.mailbox import Mailbox
 
 WAKE_NS = 50 * NS_PER_MS
 """How long the thread sleeps at most."""

@@ -36,7 +36,7 @@ from penstock.journal.messages import (
 )
 from penstock.journal.reader import JournalReader, RecordBatch
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.secret import Secret
 
 TEXT_MAX = 256

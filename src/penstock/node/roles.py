@@ -28,7 +28,7 @@ from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.net.agent import run_agent
+from penstock.net.live.agent import run_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import NodeConfig, Plant
 from penstock.node.process import TELL_SECONDS, Supervised

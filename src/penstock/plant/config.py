@@ -10,7 +10,7 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
 from penstock.engine.metering import MeteringLimits
 from penstock.engine.signals import SignalThresholds
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.plant.core.views import ViewName

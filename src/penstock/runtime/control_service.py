@@ -19,11 +19,11 @@ from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import Logger
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol
-from penstock.net.control_driver import ControlServer
-from penstock.net.outbox import Outbox, converse
+from penstock.net.core.control import ControlProtocol
+from penstock.net.live.control_driver import ControlServer
+from penstock.net.live.outbox import Outbox, converse
+from penstock.net.live.stream_server import Through
 from penstock.net.secret import Secret
-from penstock.net.stream_server import Through
 from penstock.runtime.access import revoke, watch_expiry
 from penstock.security.access import ControlAccess
 from penstock.security.access_control import AccessControl, P

@@ -1,4 +1,4 @@
-"""The server side of links (net/link.py): a party logs in with its first message, and has a number from then on.
+"""The server side of links (net/live/link.py): a party logs in with its first message, and has a number from then on.
 
 One driver for agents and message routers. Their links carry data frames besides control messages, so a subclass takes
 the bytes of a link apart itself (received()); here is what comes before that: the listener, the time limit of the
@@ -14,11 +14,11 @@ from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import Logger
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol
-from penstock.net.framing import encode_frame
-from penstock.net.link import Link, LinkServer
+from penstock.net.core.control import ControlProtocol
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.session import Peer
+from penstock.net.live.link import Link, LinkServer
 from penstock.net.secret import Secret
-from penstock.net.session import Peer
 from penstock.security.access import ControlAccess
 from penstock.security.access_control import L, LoginAccess, R
 from penstock.security.refusal import RefusalError, Refusals

@@ -27,7 +27,7 @@ from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net._tcp import Receiver
 from penstock.net.config import ControlConfig
-from penstock.net.control import (
+from penstock.net.core.control import (
     ErrorMessage,
     Goodbye,
     Hello,
@@ -37,10 +37,10 @@ from penstock.net.control import (
     UnknownMessageError,
     encode_session,
 )
-from penstock.net.framing import encode_frame
-from penstock.net.link import Link, end_links
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.session import Peer
+from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
-from penstock.net.session import Peer
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
 
 LOOK_SECONDS = 1.0

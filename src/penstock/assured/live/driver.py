@@ -50,7 +50,7 @@ from penstock.base.errors import ConfigurationError, PenstockError, TokenError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.model import MessageModel
-from penstock.net.agent import CoreRunner, stopped_or_failed
+from penstock.net.live.agent import CoreRunner, stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
 from penstock.runtime.access import watch_expiry

@@ -14,7 +14,7 @@ from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.disk import INLINE_COMMIT_SECONDS, LiveDisk
 from penstock.base.clock import NS_PER_SECOND
 from penstock.journal import InlineWriter
-from penstock.net.link import Link
+from penstock.net.live.link import Link
 
 INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
 

@@ -17,11 +17,11 @@ from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.net.clock import ClockEstimate
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
-from penstock.net.dialling import redial
+from penstock.net.core.clock import ClockEstimate
 from penstock.net.guard import Guard
+from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.dialling import redial
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context

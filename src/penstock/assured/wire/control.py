@@ -20,8 +20,8 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.assured.config import EndpointConfig, Role
-from penstock.net.control import U32, U64, ControlProtocol, Name, Number, Text, Token, Version
-from penstock.net.control import Refused as AnyRefused
+from penstock.net.core.control import U32, U64, ControlProtocol, Name, Number, Text, Token, Version
+from penstock.net.core.control import Refused as AnyRefused
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 PLACES_MAX = 16

@@ -17,7 +17,7 @@ from penstock.base.log import logger
 from penstock.feed.adapter_config import PeerConfig, PeersConfig
 from penstock.feed.events import AdapterEvent, PeerConnected, PeerDisconnected, PeerSaid
 from penstock.feed.sync.messages import CONNECTION, PROTOCOL, SyncMessage
-from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.secret import Secret
 
 QUEUE_MESSAGES_MAX = 65_536

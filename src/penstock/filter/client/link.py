@@ -1,4 +1,4 @@
-"""An application's control connection to its filter module, in an asyncio loop (net/control_client.py).
+"""An application's control connection to its filter module, in an asyncio loop (net/live/control_client.py).
 
 Messages of the filter module go into `inbox`, in their order, for the thread that receives packets.
 """
@@ -37,11 +37,11 @@ from penstock.filter.core.control import (
     RestartRing,
     Want,
 )
-from penstock.net.control_client import ControlClient
-from penstock.net.control_driver import ControlConnection
-from penstock.net.handover import await_segment
+from penstock.net.live.control_client import ControlClient
+from penstock.net.live.control_driver import ControlConnection
+from penstock.net.live.handover import await_segment
+from penstock.net.live.stream import is_loopback
 from penstock.net.secret import Secret
-from penstock.net.stream import is_loopback
 from penstock.net.udp import Address, Channel, group_socket, host_socket
 
 log = logger("filter.link")

@@ -39,7 +39,7 @@ from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, St
 from penstock.middleware._lanes import ReceivingLane, RingLane
 from penstock.middleware.receiving_driver import Received, SocketReceiver
 from penstock.model import MessageModel
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Outlet, address_key, host_socket

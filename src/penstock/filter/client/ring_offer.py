@@ -20,10 +20,10 @@ from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.filter.core.control import CONNECTION, PROTOCOL, Holds, OfferRing, Refused
 from penstock.middleware.driver import MulticastPublisher
-from penstock.net.control_driver import connect_control
-from penstock.net.dialling import redial
-from penstock.net.handover import Handover
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.control_driver import connect_control
+from penstock.net.live.dialling import redial
+from penstock.net.live.handover import Handover
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Channel
 from penstock.shm import RingWriter

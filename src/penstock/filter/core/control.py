@@ -25,7 +25,7 @@ import msgspec
 
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.net.config import ControlConfig
-from penstock.net.control import (
+from penstock.net.core.control import (
     U32,
     U64,
     ControlProtocol,
@@ -40,7 +40,7 @@ from penstock.net.control import (
     Token,
     Version,
 )
-from penstock.net.control import Refused as AnyRefused
+from penstock.net.core.control import Refused as AnyRefused
 
 PORT_DEFAULT = 7402
 """Where a filter module listens for applications, unless told otherwise."""

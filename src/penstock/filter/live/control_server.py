@@ -26,9 +26,9 @@ from penstock.filter.core.events import (
 )
 from penstock.filter.live.datapath import DataPath, Placed
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.net.control_driver import ControlConnection
-from penstock.net.handover import await_segment
-from penstock.net.outbox import Outbox
+from penstock.net.live.control_driver import ControlConnection
+from penstock.net.live.handover import await_segment
+from penstock.net.live.outbox import Outbox
 from penstock.net.secret import Secret
 from penstock.runtime.control_service import Connection, ControlService, Terms
 from penstock.security.refusal import RefusalError, check_number

@@ -41,8 +41,8 @@ from penstock.filter.live._dispatch import Dispatcher
 from penstock.filter.live._relay import Relay
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.middleware.receiving_driver import note_unsent
-from penstock.net.handover import Handover
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.handover import Handover
+from penstock.net.live.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.security.refusal import RefusalError
 from penstock.shm import RingReader, RingWriter

@@ -28,7 +28,7 @@ from penstock.filter.live.status import ApplicationStatus, FilterStatus, gauges_
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.handover import Handover, HandoverConfig
+from penstock.net.live.handover import Handover, HandoverConfig
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.net.udp import Channel

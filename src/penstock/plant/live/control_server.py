@@ -15,9 +15,9 @@ from penstock.base.log import logger
 from penstock.engine import control, events
 from penstock.engine.control import CONNECTION, PROTOCOL, RefusalCode
 from penstock.model import MessageModel
-from penstock.net.outbox import Outbox
+from penstock.net.live.outbox import Outbox
+from penstock.net.live.stream_server import Through
 from penstock.net.secret import Secret
-from penstock.net.stream_server import Through
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import REFUSALS, Consumer, ConsumerAccess
 from penstock.plant.core.authority import Authority

@@ -46,8 +46,8 @@ from penstock.engine.events import (
 )
 from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
-from penstock.net.handover import Handover
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.handover import Handover
+from penstock.net.live.mailbox import Mailbox
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import Consumer
 from penstock.plant.core.account_rows import ConsumerAccount

@@ -23,9 +23,9 @@ from penstock.engine.events import ChangeClasses
 from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.handover import Handover, HandoverConfig
+from penstock.net.live.handover import Handover, HandoverConfig
+from penstock.net.live.stream_server import Through
 from penstock.net.secret import read_secret
-from penstock.net.stream_server import Through
 from penstock.net.tls import server_context
 from penstock.plant.config import AccessMode, NodeConfig
 from penstock.plant.core.access import ConsumerAccess

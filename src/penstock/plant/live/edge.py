@@ -19,9 +19,9 @@ from penstock.base.log import logger
 from penstock.engine.control import MESSAGE_SIZE_MAX
 from penstock.model import MessageModel
 from penstock.net.config import WebSocketConfig
-from penstock.net.stream_server import Through
+from penstock.net.live.stream_server import Through
+from penstock.net.live.websocket_driver import WebSocketConnection, WebSocketServer
 from penstock.net.tls import server_context
-from penstock.net.websocket_driver import WebSocketConnection, WebSocketServer
 from penstock.plant.core.websocket_codec import SUBPROTOCOLS
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.live._session_sender import SessionSender

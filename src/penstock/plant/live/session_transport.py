@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.net.stream import keep_little_unsent
+from penstock.net.live.stream import keep_little_unsent
 from penstock.plant.live._session_sender import Framing, SessionSender
 
 READ_SIZE = 16_384

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.engine.control import ControlMessage, RefusalCode, Refused
-from penstock.net.websocket_driver import WebSocketConnection
+from penstock.net.live.websocket_driver import WebSocketConnection
 from penstock.plant.core.websocket_codec import JSON, BinaryCodec, JsonCodec, Models
 from penstock.plant.live._session_sender import Framing
 

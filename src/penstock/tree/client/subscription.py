@@ -29,7 +29,7 @@ from penstock.middleware.events import SessionEvent
 from penstock.middleware.own import SESSION_TOPIC
 from penstock.model import MessageModel
 from penstock.net.guard import Guard
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.topics import Interest
 from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents

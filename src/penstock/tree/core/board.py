@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LimitError, LocalProtocolError
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.accounts import Ledger
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Message, Position, StreamInfo, Want

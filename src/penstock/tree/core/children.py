@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from penstock.base.errors import PenstockError
-from penstock.net.control import Ping, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.tree.core.board import Board, Child, ChildLeg, Stream
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.control import AGENT_ROLES, PATH_MAX, Fetch, Refused, Subscribe, Unsubscribe, Welcome

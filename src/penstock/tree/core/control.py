@@ -24,8 +24,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from penstock.net.control import U32, U64, ControlProtocol, Interest, Name, Number, Text, Token, Version
-from penstock.net.control import Refused as AnyRefused
+from penstock.net.core.control import U32, U64, ControlProtocol, Interest, Name, Number, Text, Token, Version
+from penstock.net.core.control import Refused as AnyRefused
 
 TOPICS_MAX = 4_096
 """Topics of one want."""

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from penstock.base.counters import Cause
 from penstock.base.errors import PacketError, RemoteProtocolError
-from penstock.net.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.tree.core.board import Board
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.children import Children

@@ -24,9 +24,9 @@ from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.agent import CoreRunner
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
+from penstock.net.live.agent import CoreRunner
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.runtime.access import watch_expiry

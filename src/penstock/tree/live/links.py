@@ -15,12 +15,12 @@ from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
-from penstock.net.dialling import Dialling
-from penstock.net.framing import LENGTH_SIZE, FrameDecoder
+from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
+from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.link import Link, end_links
+from penstock.net.live.dialling import Dialling
+from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
-from penstock.net.session import Peer
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
 from penstock.security.access_control import Rights
 from penstock.tree.config import AgentConfig

@@ -43,7 +43,7 @@ from penstock.engine.application.sources import Counted, RecordsCounted, Taken
 from penstock.engine.application.watching import FOREVER_S
 from penstock.middleware.events import SessionEvent
 from penstock.model import MessageModel
-from penstock.net.unix import Connection
+from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
 MODULE = "penstock.engine.application.offload.process"

@@ -25,7 +25,7 @@ from penstock.engine.application.offload.calls import (
 from penstock.engine.application.offload.serving import Desk, events_desk, records_desk
 from penstock.engine.application.reader import EventReader
 from penstock.engine.application.records_reader import RecordsReader
-from penstock.net.unix import Connection
+from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
 START_WAIT_NS = 10 * NS_PER_SECOND

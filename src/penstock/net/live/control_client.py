@@ -25,8 +25,8 @@ from penstock.base.errors import (
 )
 from penstock.base.log import Logger
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Refused
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.core.control import ControlProtocol, Refused
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
 

@@ -13,14 +13,14 @@ from typing import TypeVar
 from penstock.base.clock import SystemClock, random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
-from penstock.net.clock import ClockEstimate, ClockEstimator
 from penstock.net.config import ClockConfig, ControlConfig
-from penstock.net.control import NONCE_SIZE, ControlProtocol
-from penstock.net.events import ClockSampled
+from penstock.net.core.clock import ClockEstimate, ClockEstimator
+from penstock.net.core.control import NONCE_SIZE, ControlProtocol
+from penstock.net.core.events import ClockSampled
+from penstock.net.core.session import ControlSession, Peer, Side
+from penstock.net.live.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.live.stream_server import StreamServer, Through
 from penstock.net.secret import Secret
-from penstock.net.session import ControlSession, Peer, Side
-from penstock.net.stream import StreamConnection, is_loopback, open_stream
-from penstock.net.stream_server import StreamServer, Through
 
 M = TypeVar("M")
 

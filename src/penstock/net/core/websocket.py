@@ -30,7 +30,7 @@ from penstock.base.errors import (
     RemoteProtocolError,
 )
 from penstock.net.config import WebSocketConfig
-from penstock.net.events import (
+from penstock.net.core.events import (
     BytesReceived,
     Close,
     Connected,
@@ -45,7 +45,7 @@ from penstock.net.events import (
     SessionEvent,
     SessionInstruction,
 )
-from penstock.net.heartbeat import Heartbeat
+from penstock.net.core.heartbeat import Heartbeat
 
 WebSocketMessage: TypeAlias = str | bytes
 

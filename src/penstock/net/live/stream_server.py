@@ -11,7 +11,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.net.config import StreamConfig
-from penstock.net.stream import READ_SIZE, StreamConnection
+from penstock.net.live.stream import READ_SIZE, StreamConnection
 
 BACKLOG = 100
 ACCEPT_PAUSE_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""Runs a session core (net/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
+"""Runs a session core (net/core/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
 
 Everything is bounded: what is read ahead (inbox), what is written ahead (a sender waits, and a peer that takes nothing
 for too long is cut off), how long a handshake and an end may take.
@@ -18,9 +18,8 @@ from penstock.base.core import Core
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, UnreachableError
 from penstock.base.log import logger
-from penstock.net.agent import CoreRunner
 from penstock.net.config import StreamConfig
-from penstock.net.events import (
+from penstock.net.core.events import (
     BytesReceived,
     ClockSampled,
     Close,
@@ -36,6 +35,7 @@ from penstock.net.events import (
     SessionEvent,
     SessionInstruction,
 )
+from penstock.net.live.agent import CoreRunner
 
 READ_SIZE = 65_536
 TCP_NOTSENT_LOWAT = 25

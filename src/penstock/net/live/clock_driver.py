@@ -15,7 +15,8 @@ from penstock.base.clock import Clock, Randomness, SystemClock, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PacketError, UnreachableError
 from penstock.base.log import logger
-from penstock.net.clock import (
+from penstock.net.config import ClockConfig
+from penstock.net.core.clock import (
     CLOCK_PACKET_SIZE,
     ClockEstimate,
     ClockEstimator,
@@ -24,8 +25,7 @@ from penstock.net.clock import (
     decode_clock_packet,
     encode_clock_packet,
 )
-from penstock.net.config import ClockConfig
-from penstock.net.events import ClockSample
+from penstock.net.core.events import ClockSample
 
 SO_TIMESTAMPNS = 35
 """Linux; Python has no name for it. The ancillary data has the same number and a timespec."""

@@ -26,13 +26,13 @@ from penstock.base.errors import ConnectionLostError, FrameError, NoSuchHostErro
 from penstock.base.log import logger
 from penstock.net._tcp import Receiver, send_now
 from penstock.net.config import ControlConfig
-from penstock.net.control import HANDSHAKE_SIZE_MAX, NONCE_SIZE, ControlProtocol
-from penstock.net.control_driver import require_protection, require_verified
-from penstock.net.events import BytesReceived, Connected, Disconnect, Opened, SendBytes
-from penstock.net.framing import LENGTH_SIZE
+from penstock.net.core.control import HANDSHAKE_SIZE_MAX, NONCE_SIZE, ControlProtocol
+from penstock.net.core.events import BytesReceived, Connected, Disconnect, Opened, SendBytes
+from penstock.net.core.framing import LENGTH_SIZE
+from penstock.net.core.session import ControlSession, Peer, Side
+from penstock.net.live.control_driver import require_protection, require_verified
+from penstock.net.live.stream_server import Listener
 from penstock.net.secret import Secret
-from penstock.net.session import ControlSession, Peer, Side
-from penstock.net.stream_server import Listener
 
 NO_SUCH_HOST = (socket.EAI_NONAME, socket.EAI_NODATA)
 

@@ -16,9 +16,9 @@ from websockets.uri import parse_uri
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import WebSocketConfig
-from penstock.net.stream import StreamConnection, is_loopback, open_stream
-from penstock.net.stream_server import StreamServer, Through
-from penstock.net.websocket import WebSocketClientSession, WebSocketMessage, WebSocketPeer, WebSocketServerSession
+from penstock.net.core.websocket import WebSocketClientSession, WebSocketMessage, WebSocketPeer, WebSocketServerSession
+from penstock.net.live.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.live.stream_server import StreamServer, Through
 
 WebSocketConnection: TypeAlias = StreamConnection[WebSocketMessage, WebSocketPeer]
 

@@ -5,9 +5,9 @@
 
     JOURNAL = ControlProtocol("journal", Version(1, 0), Subscribe | Unsubscribe)
 
-Every protocol has Penstock's own messages besides (below): they open, keep and end a connection; net/session.py says
-when. Fields that a node does not know are ignored and fields that are missing take their default, so that a minor
-version may add both. docs/protocol/control.md has the bytes.
+Every protocol also has the messages of the session (below): they open, keep and end a connection (session.py). Unknown
+fields are ignored and missing fields take their default, so that a minor version may add both.
+docs/protocol/control.md has the bytes.
 """
 
 import re

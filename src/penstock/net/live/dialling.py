@@ -13,11 +13,11 @@ from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol
+from penstock.net.core.control import ControlProtocol
+from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.link import Link, connect_link, end_links
+from penstock.net.live.link import Link, connect_link, end_links
 from penstock.net.place import parse_place
-from penstock.net.session import Peer
 
 log = logger("net.dialling")
 

@@ -30,7 +30,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import HandoverError, LocalProtocolError
 from penstock.base.log import logger
 from penstock.base.segment import Segment
-from penstock.net.handshake import (
+from penstock.net.core.handover_protocol import (
     FDS_MAX,
     HANDSHAKE_SIZE_MAX,
     NONCE_SIZE,
@@ -44,8 +44,8 @@ from penstock.net.handshake import (
     check_name,
     decode_answer,
 )
+from penstock.net.live.unix import Connection, accept, close_all, connect, is_abstract, listen
 from penstock.net.secret import Secret
-from penstock.net.unix import Connection, accept, close_all, connect, is_abstract, listen
 
 TIMEOUT_NS_DEFAULT = 5 * NS_PER_SECOND
 ACCEPT_PAUSE_SECONDS = 0.1

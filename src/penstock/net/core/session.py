@@ -31,7 +31,7 @@ from penstock.base.errors import (
     VersionError,
 )
 from penstock.net.config import ControlConfig
-from penstock.net.control import (
+from penstock.net.core.control import (
     HANDSHAKE_SIZE_MAX,
     NONCE_SIZE,
     ControlProtocol,
@@ -48,7 +48,7 @@ from penstock.net.control import (
     decode_session,
     encode_session,
 )
-from penstock.net.events import (
+from penstock.net.core.events import (
     BytesReceived,
     ClockSample,
     ClockSampled,
@@ -65,8 +65,8 @@ from penstock.net.events import (
     SessionEvent,
     SessionInstruction,
 )
-from penstock.net.framing import FrameDecoder, encode_frame
-from penstock.net.heartbeat import Heartbeat
+from penstock.net.core.framing import FrameDecoder, encode_frame
+from penstock.net.core.heartbeat import Heartbeat
 from penstock.net.secret import Secret
 
 Side: TypeAlias = Literal["client", "server"]

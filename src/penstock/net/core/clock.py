@@ -6,7 +6,7 @@ offset >= t3 - t4. Nothing is assumed about how the round trip divides into ther
 interval grows by what two clocks can drift apart; each exchange is intersected with it. When nothing is left, a clock
 was set, here or there: all that was known is forgotten.
 
-The bytes of the exchange over UDP are below and in docs/protocol/clock.md; net/clock_driver.py sends them.
+The bytes of the exchange over UDP are below and in docs/protocol/clock.md; net/live/clock_driver.py sends them.
 """
 
 import struct
@@ -18,7 +18,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import PacketError
 from penstock.net.config import ClockConfig
-from penstock.net.events import ClockSample
+from penstock.net.core.events import ClockSample
 
 PARTS_PER_MILLION = 1_000_000
 
