@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from penstock.engine._event import ALL_ITEMS, LIVE_SIZE, NO_SLOT, EventFlag, EventKind, make_event
 from penstock.engine.control import (
     CONNECTION,
     PROTOCOL,
@@ -24,6 +23,7 @@ from penstock.engine.control import (
     Subscribe,
     Welcome,
 )
+from penstock.engine.core.kernel._event import ALL_ITEMS, LIVE_SIZE, NO_SLOT, EventFlag, EventKind, make_event
 from penstock.model import Message, MessageModel, shipped
 from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.live.handover import Handover

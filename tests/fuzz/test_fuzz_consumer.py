@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.engine._event import EventKind, make_event, read_events
-from penstock.engine.application._fields import FieldTable
-from penstock.engine.application._intake import Intake, count_records, split_block
-from penstock.engine.application._notices import Notices
-from penstock.engine.application._watch import Watch
+from penstock.engine.client._fields import FieldTable
+from penstock.engine.client._intake import Intake, count_records, split_block
+from penstock.engine.client._notices import Notices
+from penstock.engine.client._watch import Watch
+from penstock.engine.core.kernel._event import EventKind, make_event, read_events
 from penstock.shm import RingReader, RingWriter
 from penstock.topics import Predicate
 from unit.records_kit import QUOTE, quotes

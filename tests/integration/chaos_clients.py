@@ -14,15 +14,15 @@ import msgspec
 
 from penstock.assured.client import open_assured
 from penstock.base.counters import Counters
-from penstock.bench.failover_clients import ADAPTERS, ENDPOINT, FEED_TOPICS, QUOTE, ROUTED_TOPIC, ROUTERS, TOPIC, Ports
+from penstock.bench.failover.clients import ADAPTERS, ENDPOINT, FEED_TOPICS, QUOTE, ROUTED_TOPIC, ROUTERS, TOPIC, Ports
 from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver
-from penstock.engine._event import EventKind
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.messages import NodeMessages
-from penstock.engine.application.reader import EventReader
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.event_reader import EventReader
+from penstock.engine.client.messages import NodeMessages
 from penstock.engine.control import Transport
+from penstock.engine.core.kernel._event import EventKind
 from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.driver import MulticastPublisher
 from penstock.middleware.events import (

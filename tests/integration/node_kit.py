@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from node_stand_in import StandInNode
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.messages import NodeMessages
-from penstock.engine.application.offload import offloaded_events, offloaded_records
-from penstock.engine.application.reader import EventReader
-from penstock.engine.application.records import Records
-from penstock.engine.application.records_reader import RecordsReader
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.event_reader import EventReader
+from penstock.engine.client.messages import NodeMessages
+from penstock.engine.client.offload import offloaded_events, offloaded_records
+from penstock.engine.client.record_reader import RecordsReader
+from penstock.engine.client.records import Records
 from penstock.model import Message
 
 both = pytest.mark.parametrize("is_offloaded", [False, True], ids=["here", "offload"])

@@ -3,8 +3,8 @@
 import sys
 import time
 
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.offload import offloaded_records
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.offload import offloaded_records
 
 if __name__ == "__main__":
     source = offloaded_records(

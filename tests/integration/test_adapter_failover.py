@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,23 @@ def take_for(subscriber: MergingSubscriber, messages: int) -> None:
         assert time.monotonic() < deadline, "nothing more is delivered"
 
 
+def take_until_true(subscriber: MergingSubscriber, condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition and read meanwhile: a subscriber that does not read loses what its socket cannot hold."""
+
+    def is_met() -> bool:
+        subscriber.take()
+        return condition()
+
+    wait_for(is_met, what)
+
+
 def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
     """Until everything that the exchange has sent so far is converted, sent and delivered."""
     feed.exchange.is_paused.set()
     for adapter in feed.adapters:
         if adapter.is_running:
-            wait_for(
+            take_until_true(
+                subscriber,
                 lambda adapter=adapter: adapter.status().streams[0].next_source_sequence == feed.exchange.next_sequence,  # type: ignore[misc]
                 "everything is converted",
             )
@@ -42,16 +54,20 @@ def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
 @pytest.mark.spec("SYNC-9")
 def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_returns(tmp_path: Path) -> None:
     with running_feed(tmp_path, rate=10_000) as feed:
-        subscriber = feed.subscriber()
         active, backup = feed.wait_until_synchronised()
+        subscriber = feed.subscriber()
         take_for(subscriber, 2_000)
         first_term, started = active.status().term, len(subscriber.book.discontinuities)
         active.kill()
         take_for(subscriber, 2_000)
-        wait_for(lambda: backup.status().role == "active", "the backup is promoted")
+        take_until_true(subscriber, lambda: backup.status().role == "active", "the backup is promoted")
         assert backup.status().term > first_term
         active.start()  # in mid-session: it gets the whole state, and is a backup
-        wait_for(lambda: is_synchronised_pair(backup, active), "the returned adapter is a synchronised backup")
+        take_until_true(
+            subscriber,
+            lambda: is_synchronised_pair(backup, active),
+            "the returned adapter is a synchronised backup",
+        )
         take_for(subscriber, 2_000)
         backup.kill()
         take_for(subscriber, 2_000)
@@ -63,14 +79,15 @@ def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_retur
 
 def test_a_cut_link_between_adapters_leaves_one_active_and_nothing_lost(tmp_path: Path) -> None:
     with running_feed(tmp_path, sync={"active_lost_ms": 300}) as feed:
-        subscriber = feed.subscriber()
         active, backup = feed.wait_until_synchronised()
+        subscriber = feed.subscriber()
         take_for(subscriber, 1_000)
         backup_pid = backup.pid
         os.kill(backup_pid, signal.SIGSTOP)  # it neither answers nor reads: its link is as good as cut
         take_for(subscriber, 5_000)
         os.kill(backup_pid, signal.SIGCONT)
-        wait_for(
+        take_until_true(
+            subscriber,
             lambda: is_synchronised_pair(active, backup) or is_synchronised_pair(backup, active),
             "one is active, the other in step again",
         )

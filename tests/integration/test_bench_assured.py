@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import assured_pair, assured_rate, assured_recovery
-from penstock.bench.assured_peers import PEERS, StoringPeer
+from penstock.bench.assured import pair, rate, recovery
+from penstock.bench.assured.peers import PEERS, StoringPeer
 
 PAYLOAD = bytes(100)
 COUNT = 600
@@ -32,9 +32,9 @@ def test_rates_are_measured_with_whatever_peers_there_are(
 
     there = [peer for peer in PEERS if peer.name == "redis" and peer.program()]
     for name, value in {"PEERS": (*there, Missing()), "ROUNDS": 1, "ROUND_SECONDS": 0.05}.items():
-        monkeypatch.setattr(assured_rate, name, value)
-    monkeypatch.setattr(assured_rate, "SINGLE_ROUNDS", 1)
-    results = {each.metric: each for each in assured_rate.run()}
+        monkeypatch.setattr(rate, name, value)
+    monkeypatch.setattr(rate, "SINGLE_ROUNDS", 1)
+    results = {each.metric: each for each in rate.run()}
     assert list(results) == [
         "acks_per_s_256",
         *(f"speedup_vs_{peer.name}" for peer in there),
@@ -48,12 +48,13 @@ def test_rates_are_measured_with_whatever_peers_there_are(
 
 @pytest.mark.spec("REPL-1")
 def test_a_router_recovers_all_that_it_had_and_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assured_recovery, "MESSAGES", 5_000)
-    results = {each.metric: each.value for each in assured_recovery.run()}
+    monkeypatch.setattr(recovery, "MESSAGES", 5_000)
+    results = {each.metric: each.value for each in recovery.run()}
     assert list(results) == ["recovery_s_1m", "bytes_per_queued_message"]
     assert results["recovery_s_1m"] > 0
 
 
+@pytest.mark.soak  # test_assured_pair.py has copies and switches that are not measured
 @pytest.mark.spec("REPL-11")
 def test_copies_and_switches_are_measured_with_real_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     short = {
@@ -61,8 +62,8 @@ def test_copies_and_switches_are_measured_with_real_pairs(monkeypatch: pytest.Mo
         "REPLACEMENTS": 1,
     }  # fmt: skip
     for name, value in short.items():
-        monkeypatch.setattr(assured_pair, name, value)
-    results = {each.metric: each.value for each in assured_pair.run()}
+        monkeypatch.setattr(pair, name, value)
+    results = {each.metric: each.value for each in pair.run()}
     names = ["sync_ratio", "async_ratio", "isolation_ratio", "switch_ms_p50", "automatic_switch_ms_p50"]
     assert list(results) == names
 

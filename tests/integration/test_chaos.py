@@ -20,8 +20,8 @@ import pytest
 
 from integration import chaos_clients
 from integration.chaos_clients import NODES, Account
-from penstock.bench.failover_clients import ADAPTERS, Ports
-from penstock.bench.failover_nodes import TARGETS, plant_document
+from penstock.bench.failover.clients import ADAPTERS, Ports
+from penstock.bench.failover.nodes import TARGETS, plant_document
 from penstock.bench.transports import other_process
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.net.udp import free_channel, free_ports

@@ -231,7 +231,8 @@ def test_a_killed_adapter_does_not_keep_a_newcomer_waiting(tmp_path: Path) -> No
                 (line,) = newcomer._lines.values()
                 assert line.is_multicast
                 assert min(line.gate._ring._keys) > before.key_id
-                assert (newcomer.losses, newcomer.statistics().unreadable) == ([], 0)
+                # messages may be unreadable: on a busy machine the live adapter may use the new key after the bound
+                assert newcomer.losses == []
             finally:
                 newcomer.close()
             holder.wait_for_more(200)

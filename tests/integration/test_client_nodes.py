@@ -15,7 +15,7 @@ from integration.node_kit import both, take
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import LocalProtocolError, RefusedError, RevokedError, UnreachableError
 from penstock.client import ClientConfig
-from penstock.engine.application import Records, open_messages, open_records
+from penstock.engine.client import Records, open_messages, open_records
 from penstock.net.udp import free_ports
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient

@@ -72,6 +72,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
         assert received == passed + removed
 
 
+@pytest.mark.soak  # test_assured_voting.py kills one without a whole plant around it
 @pytest.mark.spec("REPL-1", "REPL-7", "REPL-14")
 def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost() -> None:
     with running("demo", "--seconds", "2", "--kill-router", *WITH_ROUTER) as demo:
@@ -86,6 +87,7 @@ def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost() 
         assert number(came[2]) >= number(came[1]) == number(found[2]) == number(found[1]) > 0
 
 
+@pytest.mark.soak  # test_tree_failures.py kills agents, test_console_process.py kills a node from the console
 @pytest.mark.spec("TREE-4", "TREE-9")
 def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
     with running("demo", *WITH_TREE) as demo:

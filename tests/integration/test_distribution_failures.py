@@ -15,7 +15,7 @@ from children import child_environment
 from integration.command_kit import Running
 from integration.distribution_kit import Consumer, mux_config, node_here, node_process, publisher, quote
 from penstock.engine import EventKind
-from penstock.engine.application import NodeMessages, open_messages
+from penstock.engine.client import NodeMessages, open_messages
 from penstock.middleware.driver import MulticastPublisher
 from penstock.model import Message
 from penstock.net.udp import Channel, free_channel, free_ports

@@ -230,6 +230,21 @@ def test_nobody_gets_anothers_segment(plant: NodeHere) -> None:
         receive_segment(mine.path, mine.ring)
 
 
+def read_after_overruns(slow: Consumer, last: int) -> tuple[list[int], int]:
+    """The numbers of all trades up to the last one, and how often the consumer was overrun. The plant sends again at a
+    pace, which a busy machine may not keep: the consumer may be overrun again."""
+    overruns = 0
+    while True:
+        try:
+            return slow.wait_for("md.A.trade", last), overruns
+        except OverrunError:
+            overruns += 1
+        number = max(each.number for each in slow.events if each.kind == EventKind.UPDATE)
+        slow.run(slow.link.overrun(number))
+        assert slow.ring is not None
+        slow.ring.restart()
+
+
 @pytest.mark.spec("CRIT-4")
 @pytest.mark.parametrize("history_bytes", [64 * 1024 * 1024, 65_536])
 def test_a_consumer_that_was_overrun_gets_what_it_missed_or_a_receipt(history_bytes: int) -> None:
@@ -246,21 +261,15 @@ def test_a_consumer_that_was_overrun_gets_what_it_missed_or_a_receipt(history_by
         last = 20_000
         for first in range(1, last, 500):
             plant.publish(*(packed("md.A.trade", trade("A", n)) for n in range(first, first + 500)))
-        with pytest.raises(OverrunError):
-            slow.receive()
-        number = max(each.number for each in slow.events if each.kind == EventKind.UPDATE)
-        slow.run(slow.link.overrun(number))
-        assert slow.ring is not None
-        slow.ring.restart()
-        seen = slow.wait_for("md.A.trade", last)
+        seen, overruns = read_after_overruns(slow, last)
+        assert overruns
         if history_bytes > 1024 * 1024:  # more than the ring holds: it is sent again, at a pace
             assert seen == list(range(last + 1))
             assert not slow.of_kind(EventKind.RECEIPT)
         else:
-            (receipt,) = slow.of_kind(EventKind.RECEIPT)
-            assert receipt.lost[1] >= last - 1
+            assert slow.of_kind(EventKind.RECEIPT)[-1].lost[1] >= last - 1
         assert other.wait_for("md.A.trade", last) == list(range(last + 1))  # nobody else noticed
-        assert {each.name: each.overruns for each in plant.node.status().consumers} == {"slow": 1, "session": 0}
+        assert {each.name: each.overruns for each in plant.node.status().consumers} == {"slow": overruns, "session": 0}
 
 
 @pytest.mark.spec("TP-1")

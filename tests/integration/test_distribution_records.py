@@ -16,9 +16,9 @@ from integration.distribution_kit import (
     trade,
 )
 from penstock.engine import EngineConfig, EventKind, MeteringLimits, TransmissionClass
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.records import Records
-from penstock.engine.application.records_reader import RecordsReader
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.record_reader import RecordsReader
+from penstock.engine.client.records import Records
 from penstock.model import MessageModel, shipped
 from waiting import wait_until
 

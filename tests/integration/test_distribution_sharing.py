@@ -13,9 +13,9 @@ from children import child_environment
 from integration import region_watcher
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from penstock.admin.driver import AdminServer
-from penstock.engine.application.consumer import ConsumerRequest
-from penstock.engine.application.records import Records
-from penstock.engine.application.records_reader import RecordsReader
+from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.record_reader import RecordsReader
+from penstock.engine.client.records import Records
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient
 from waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from integration.filter_kit import FilterHere, filter_here
 from netns_kit import Faults, network_or_skip, wired, write_checksums
-from penstock.bench.filter_process import running_filter
+from penstock.bench.filter.process import running_filter
 from penstock.bench.hosts import Host, Network
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig, ReceiverConfig

@@ -22,7 +22,7 @@ from penstock.base.errors import (
     RevokedError,
     TokenError,
 )
-from penstock.cli.pipeline_run import RunOptions, find_sources
+from penstock.cli.pipeline.run import RunOptions, find_sources
 from penstock.journal import JournalWriter, Record
 from penstock.journal.client import follow_remote, measure_remote
 from penstock.journal.messages import PROTOCOL, Login

@@ -17,12 +17,12 @@ from penstock.base.errors import (
     RevokedError,
     UnreachableError,
 )
-from penstock.engine._event import EventFlag, EventKind, ReceiptCause, make_event
-from penstock.engine.application.conversion import converted_model
-from penstock.engine.application.messages import Missed, UnreadRecord
-from penstock.engine.application.offload import offloaded_events
-from penstock.engine.application.reader import EventReader
+from penstock.engine.client.conversion import converted_model
+from penstock.engine.client.event_reader import EventReader
+from penstock.engine.client.messages import Missed, UnreadRecord
+from penstock.engine.client.offload import offloaded_events
 from penstock.engine.control import AskModel, ControlMessage, Login, Modify, Overrun, Refused, RenewToken, Subscribe
+from penstock.engine.core.kernel._event import EventFlag, EventKind, ReceiptCause, make_event
 from penstock.model import MessageModel
 from penstock.net.udp import free_ports
 from waiting import wait_until
@@ -342,7 +342,7 @@ def test_an_offload_process_ends_with_its_source() -> None:
 
 
 def test_an_offload_process_takes_no_secrets() -> None:
-    from penstock.engine.application.consumer import Guard
+    from penstock.engine.client.consumer import Guard
     from penstock.net.secret import Secret
 
     with StandInNode() as node, pytest.raises(ConfigurationError):

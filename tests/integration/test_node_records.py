@@ -14,11 +14,11 @@ from children import child_environment
 from integration.node_kit import both, records_of, request_for, take
 from node_stand_in import QUOTE, StandInNode, quote
 from penstock.base.errors import ConfigurationError, LocalProtocolError, NotFoundError, ProcessError
-from penstock.engine._event import EventKind, make_event
-from penstock.engine.application.conversion import converted_model
-from penstock.engine.application.offload import offloaded_records
-from penstock.engine.application.records import Records
+from penstock.engine.client.conversion import converted_model
+from penstock.engine.client.offload import offloaded_records
+from penstock.engine.client.records import Records
 from penstock.engine.control import OpenRegion, Overrun
+from penstock.engine.core.kernel._event import EventKind, make_event
 from waiting import wait_until
 
 

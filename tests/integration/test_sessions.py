@@ -18,7 +18,7 @@ from integration.plant_kit import SOURCE_STREAM, PlantOptions, TestPlant
 from integration.tree_kit import agent_config, agent_here, root_config, trade
 from penstock.base.errors import NotFoundError
 from penstock.client import ClientConfig
-from penstock.engine.application import Changes, NodeMessages, Withdrawn, open_records
+from penstock.engine.client import Changes, NodeMessages, Withdrawn, open_records
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.middleware import SessionEvent
 from penstock.middleware.own import SESSION_TOPIC

@@ -6,8 +6,8 @@ import pytest
 
 from integration.command_kit import running
 from node_stand_in import StandInNode, quote
-from penstock.engine._event import EventKind, ReceiptCause
 from penstock.engine.control import Subscribe
+from penstock.engine.core.kernel._event import EventKind, ReceiptCause
 from waiting import wait_until
 
 offloads = pytest.mark.parametrize("offload", [(), ("--offload",)], ids=["here", "offload"])

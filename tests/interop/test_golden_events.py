@@ -5,8 +5,8 @@ from pathlib import Path
 
 from interop.event_decoder import Decoded, decode_events
 from penstock.engine import EventKind, make_event, read_events
-from penstock.engine._event import ALL_ITEMS, NO_SLOT
-from penstock.engine.sessions import decode_session, encode_session
+from penstock.engine.core.kernel._event import ALL_ITEMS, NO_SLOT
+from penstock.engine.core.session_events import decode_session, encode_session
 from penstock.middleware import SessionEvent
 
 GOLDEN = Path(__file__).parent / "golden" / "events" / "block.hex"

@@ -1,7 +1,7 @@
 """The calls to an offload process, byte by byte: msgpack written and read by hand."""
 
 from penstock.base.errors import NotFoundError
-from penstock.engine.application.offload.calls import Answer, Call, answer_decoder, answer_of, call_decoder, encoder
+from penstock.engine.client.offload.calls import Answer, Call, answer_decoder, answer_of, call_decoder, encoder
 
 
 def test_a_call() -> None:

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
-from penstock.engine.application.filters import NotificationFilter
+from penstock.engine.client.filters import NotificationFilter
 from penstock.model import Message
 
 NS = 1_000_000_000

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from oracles.classes import CLASSES, Rule, class_of
 from penstock.base.errors import ConfigurationError, TopicError
-from penstock.engine._classify import ValueTest
-from penstock.engine.classes import ADAPTIVE, CRITICAL, METERED, Classifier, ClassMap, nearest
+from penstock.engine.core.classes import ADAPTIVE, CRITICAL, METERED, Classifier, ClassMap, nearest
+from penstock.engine.core.kernel._classify import ValueTest
 from penstock.model import MessageModel, shipped
 
 MODELS = [shipped(name) for name in ("quote", "trade", "status", "bar")]

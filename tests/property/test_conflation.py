@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.conflation import Update, conflated, may_conflate
 from oracles.models import models, values_of
 from penstock.base.errors import LimitError, LocalProtocolError, ModelError
-from penstock.engine._conflate import NO_SPAN, ConflationPlan, SpanStore
+from penstock.engine.core.kernel._conflate import NO_SPAN, ConflationPlan, SpanStore
 from penstock.model import MessageModel, shipped, shipped_names
 
 SHIPPED = [shipped(name) for name in shipped_names()]

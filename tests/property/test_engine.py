@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.base.errors import OverrunError, RemoteProtocolError
 from penstock.engine import EVENT_SIZE_MAX, Event, EventKind, SessionBuffer, make_event, read_events
-from penstock.engine._event import EVENT_HEAD_SIZE
-from penstock.engine.events import Attach, Detach, Overrun, Sinks, Subscribe, Tick, Unsubscribe
+from penstock.engine.core.events import Attach, Detach, Overrun, Sinks, Subscribe, Tick, Unsubscribe
+from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
 from penstock.shm import RingReader, RingWriter
 from unit.engine_kit import NOW, QUOTE, engine, record
 
@@ -149,7 +149,7 @@ class EngineMachine(RuleBasedStateMachine):
         consumer = self.consumers.pop(data.draw(st.sampled_from(sorted(self.consumers))))
         self.core.handle(Detach(consumer.number), self.now)
         consumer.close()
-        assert self.core.kernel.pair_count == sum(
+        assert self.core.kernel.pairs.used == sum(
             len(each.wanted() & set(self.newest)) for each in self.consumers.values()
         ) or any(self.core.record(number).waiting for number in self.consumers)
 

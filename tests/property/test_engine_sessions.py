@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, read_events
-from penstock.engine.events import EngineEvent, Overrun, Session, Subscribe, Tick, Updates
-from penstock.engine.sessions import decode_session
+from penstock.engine.core.events import EngineEvent, Overrun, Session, Subscribe, Tick, Updates
+from penstock.engine.core.session_events import decode_session
 from penstock.middleware import SessionEvent
 from penstock.plant.live.datapath import Updated
 from penstock.plant.live.upstream import Incoming

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import LocalProtocolError
-from penstock.engine._metering import Metering, MeterState
-from penstock.engine._pairs import Pairs
-from penstock.engine._wheel import SLOT_NS
+from penstock.engine.core.kernel._metering import Metering, MeterState
+from penstock.engine.core.kernel._pairs import Pairs
+from penstock.engine.core.kernel._wheel import SLOT_NS
 
 CONSUMERS, ITEMS = 3, 4
 PAIRS = CONSUMERS * ITEMS
@@ -31,7 +31,7 @@ class Driver:
     """A node: items with a current value, consumers whose sinks may be full, and a meter between them."""
 
     def __init__(self, intervals: list[int], consumers: list[int], node_interval_ns: int, late_ns: int) -> None:
-        self.metering = Metering(Pairs(PAIRS, 0), CONSUMERS, node_interval_ns)
+        self.metering = Metering(Pairs(PAIRS, CONSUMERS, 0), CONSUMERS, node_interval_ns)
         self.now_ns = 10**18 + 7
         self.late_ns = late_ns
         self.intervals = intervals
@@ -159,7 +159,7 @@ def test_a_busy_item_is_sent_at_its_rate_exactly() -> None:
 
 @pytest.mark.spec("METR-2")
 def test_consumers_take_turns_one_pair_each() -> None:
-    metering = Metering(Pairs(200, 0), 2)
+    metering = Metering(Pairs(200, 2, 0), 2)
     for pair in range(101):
         metering.subscribe(pair, int(pair == 100), MS)
         metering.refreshed(pair, 0)
@@ -174,7 +174,7 @@ def test_consumers_take_turns_one_pair_each() -> None:
 
 
 def test_misuse_is_refused() -> None:
-    metering = Metering(Pairs(4, 0), 2)
+    metering = Metering(Pairs(4, 2, 0), 2)
     metering.subscribe(1, 1, MS)
     for call in (
         lambda: metering.subscribe(1, 1, MS),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles.notifications import NS, SlowWatch
-from penstock.engine.application._fields import FieldTable
-from penstock.engine.application.filters import NotificationFilter
+from penstock.engine.client._fields import FieldTable
+from penstock.engine.client.filters import NotificationFilter
 from penstock.model import MessageModel
 from unit.records_kit import QUOTE, quotes
 

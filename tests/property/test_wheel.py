@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import LocalProtocolError
-from penstock.engine._wheel import SLOT_COUNT, SLOT_NS, TimingWheel
+from penstock.engine.core.kernel._wheel import SLOT_COUNT, SLOT_NS, TimingWheel
 
 ENTRIES = 12
 TURN_NS = SLOT_COUNT * SLOT_NS

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import SimulationError
 from penstock.engine import EventKind, TransmissionClass, make_event, read_events
-from penstock.engine._event import ALL_ITEMS, ReceiptCause
+from penstock.engine.core.kernel._event import ALL_ITEMS, ReceiptCause
 from penstock.sim import EnginePlantOptions
 from penstock.sim.engine.checkers import StoryChecker
 from penstock.sim.engine.consumers import Connection, Defined

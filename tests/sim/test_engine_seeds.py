@@ -8,11 +8,12 @@ import pytest
 
 from penstock.base.errors import SimulationError
 from penstock.base.segment import Segment
-from penstock.engine import DistributionEngine, choices, read_events
-from penstock.engine._event import EVENT_HEAD_SIZE, EventKind, TransmissionClass
-from penstock.engine.events import Image, Lost, RegionOpened, Unsubscribe
-from penstock.engine.interest import Interests
-from penstock.engine.metering import interval_ns
+from penstock.engine import DistributionEngine, read_events
+from penstock.engine.core import class_selection
+from penstock.engine.core.events import Image, Lost, RegionOpened, Unsubscribe
+from penstock.engine.core.interests import Interests
+from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE, EventKind, TransmissionClass
+from penstock.engine.core.metering_limits import interval_ns
 from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
 from penstock.plant.live.datagrams import hear
@@ -114,7 +115,7 @@ def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def send_four_times_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "interval_ns", lambda per_second: interval_ns(4 * per_second))
+    monkeypatch.setattr(class_selection, "interval_ns", lambda per_second: interval_ns(4 * per_second))
 
 
 def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +124,11 @@ def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices.Chooser, "spans", lambda self, model_id: None)
+    monkeypatch.setattr(class_selection.Chooser, "spans", lambda self, model_id: None)
 
 
 def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "nearest", lambda cls, served, *, is_conflatable: cls)
+    monkeypatch.setattr(class_selection, "nearest", lambda cls, served, *, is_conflatable: cls)
 
 
 def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +163,9 @@ def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals move everything, also what may not be conflated."""
-    original = choices.Chooser.choice
+    original = class_selection.Chooser.choice
 
-    def broken(self: choices.Chooser, party: Any, wish: Any, *told: Any) -> choices.Choice:
+    def broken(self: class_selection.Chooser, party: Any, wish: Any, *told: Any) -> class_selection.Choice:
         chosen = original(self, party, wish, *told)
         return (
             chosen._replace(cls=TransmissionClass.ADAPTIVE, program=None)
@@ -172,7 +173,7 @@ def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
             else chosen
         )
 
-    monkeypatch.setattr(choices.Chooser, "choice", broken)
+    monkeypatch.setattr(class_selection.Chooser, "choice", broken)
 
 
 def heed_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from penstock.base.ids import parse_group
 from penstock.convert import Converter, ConverterTable
 from penstock.demo.generator import QUOTE, TickGenerator
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig, EventKind, read_events
-from penstock.engine import events as engine_events
-from penstock.engine.application._intake import Intake
+from penstock.engine.client._intake import Intake
+from penstock.engine.core import events as engine_events
 from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbiter, LineConfig, SynchroniserConfig
 from penstock.feed.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
 from penstock.feed.formats import MoldUDP64

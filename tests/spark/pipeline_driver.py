@@ -9,8 +9,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from integration.archive_writer import Killer
-from penstock.cli import pipeline_run
 from penstock.cli.main import main
+from penstock.cli.pipeline import run as pipeline_run
 from penstock.spark.pipeline import commits
 from penstock.spark.pipeline.derive import DERIVATIONS
 

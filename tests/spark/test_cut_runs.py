@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.pipeline_days import (
+from penstock.bench.pipeline.days import (
     archive_files,
     compare_days,
     difference,
@@ -87,7 +87,7 @@ def test_a_capture_cut_at_random_places_gives_the_same_tables(
 
 @pytest.mark.spec("DAY-4", "DAY-6")
 def test_days_in_one_run_and_in_a_run_each_give_the_same_tables(spark: Any, tmp_path: Path) -> None:
-    days = ["2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05", "2024-01-08"]
+    days = ["2024-01-04", "2024-01-05", "2024-01-08"]
     files = [tmp_path / f"{day}.itch" for day in days]
     for number, file in enumerate(files):
         write_day(file, 600, seed=number + 1)

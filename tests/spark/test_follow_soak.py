@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.pipeline_follow import follow_capture
+from penstock.bench.pipeline.follow import follow_capture
 from penstock.spark.pipeline.archive import Archive
 
 RATE = 300_000

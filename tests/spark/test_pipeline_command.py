@@ -14,7 +14,7 @@ import pytest
 from children import child_environment
 from command_here import run_here
 from own_feed_kit import write_own_feed
-from penstock.cli import pipeline_run
+from penstock.cli.pipeline import run as pipeline_run
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive

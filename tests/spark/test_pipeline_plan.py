@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.pipeline import app
+from penstock.cli.pipeline.command import app
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.plan import TopicTraffic, recorded_traffic
 from penstock.topics import GroupMap

@@ -15,7 +15,7 @@ from penstock.engine import (
     SignalThresholds,
     read_events,
 )
-from penstock.engine.events import Attach, EngineInstruction, Sinks, Subscribe
+from penstock.engine.core.events import Attach, EngineInstruction, Sinks, Subscribe
 from penstock.model import MessageModel, shipped
 from penstock.shm import RingReader, RingWriter
 from penstock.sim.randomness import SeededRandomness

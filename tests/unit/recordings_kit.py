@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.capture.rows import MessageRows, rows_of_converted
-from penstock.cli.pipeline_run import RunOptions
+from penstock.cli.pipeline.run import RunOptions
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalWriter

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.engine.application._store import RecordStore
-from penstock.engine.application._watch import Watch
+from penstock.engine.client._store import RecordStore
+from penstock.engine.client._watch import Watch
 from penstock.model import Message, shipped
 from penstock.shm import RegionWriter
 

@@ -18,7 +18,7 @@ from penstock.base.errors import (
     ArchiveLockedError,
     NotFoundError,
 )
-from penstock.cli.pipeline import app
+from penstock.cli.pipeline.command import app
 from penstock.spark.pipeline import commits, placing
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.bench.failover_clients import Heard
+from penstock.bench.failover.clients import Heard
 
 BACK_AT = 11.0
 

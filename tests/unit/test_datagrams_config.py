@@ -4,8 +4,8 @@ import pytest
 
 from penstock.base.errors import ConfigurationError
 from penstock.engine import make_event
-from penstock.engine._event import ALL_ITEMS, RECEIPT_SIZE, EventKind, TransmissionClass
-from penstock.engine.events import Lost
+from penstock.engine.core.events import Lost
+from penstock.engine.core.kernel._event import ALL_ITEMS, RECEIPT_SIZE, EventKind, TransmissionClass
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
 from penstock.plant.live.datapath import Updated
 from penstock.plant.live.upstream import EARLY_MAX, Incoming

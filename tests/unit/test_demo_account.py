@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.cli.demo_account import lower_rate
+from penstock.cli.demo.account import lower_rate
 from penstock.demo.consumers import Consumer, Published
 from penstock.demo.layout import Layout
 from penstock.demo.reports import ConsumerReport

@@ -7,8 +7,7 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError, OverrunError, TopicError
 from penstock.engine import DistributionEngine, Event, EventFlag, EventKind, make_event, read_events
-from penstock.engine._event import ALL_ITEMS, ReceiptCause
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Detach,
     Image,
     Lost,
@@ -21,6 +20,7 @@ from penstock.engine.events import (
     UpstreamLive,
     Wanted,
 )
+from penstock.engine.core.kernel._event import ALL_ITEMS, ReceiptCause
 from penstock.shm import RingReader
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.filter_kit import batch_of, packets
@@ -203,7 +203,7 @@ def test_who_is_overrun_gets_what_it_missed_again() -> None:
         events += drain(reader)
     assert kinds(events)[0] == DEFINE
     updates = [event for event in events if event.kind == UPDATE]
-    assert [event.number for event in updates] == list(range(last + 1, core.kernel.number + 1))
+    assert [event.number for event in updates] == list(range(last + 1, core.kernel.items.number + 1))
     assert all(event.flags & EventFlag.REPLAYED for event in updates[:-1])
     assert not updates[-1].flags & EventFlag.REPLAYED
 
@@ -229,7 +229,7 @@ def test_what_is_no_longer_kept_is_accounted_for_and_refreshed() -> None:
     core = engine(history_bytes=65_536)
     with ring_consumer(core, 0, AAPL.decode()) as reader:
         core.publish(AAPL, QUOTE, record(1), NOW)
-        last = core.kernel.number
+        last = core.kernel.items.number
         for value in range(2_000):
             core.publish(AAPL, QUOTE, record(value), NOW)
         core.handle(Overrun(0, last), NOW)
@@ -403,7 +403,7 @@ def test_a_consumer_that_is_gone_leaves_nothing() -> None:
         for value in range(300):
             core.publish(b"md.%d" % (value % 7), QUOTE, record(value), NOW)
         core.handle(Detach(0), NOW)
-        assert core.kernel.pair_count == 0
+        assert core.kernel.pairs.used == 0
         assert core.handle(Detach(0), NOW) == []
         buffer.clear()
         core.serve(NOW)

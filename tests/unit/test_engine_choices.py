@@ -9,8 +9,8 @@ from penstock.engine import (
     TransmissionClass,
     read_events,
 )
-from penstock.engine.events import ChangeClasses, Removed, Subscribe, Tick, Unsubscribe
-from penstock.engine.interest import CHOSEN_MAX
+from penstock.engine.core.events import ChangeClasses, Removed, Subscribe, Tick, Unsubscribe
+from penstock.engine.core.interests import CHOSEN_MAX
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, engine, record
 
 CRITICAL, ADAPTIVE = TransmissionClass.CRITICAL, TransmissionClass.ADAPTIVE

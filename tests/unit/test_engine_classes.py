@@ -11,9 +11,8 @@ import pytest
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine import EVENT_SIZE_MAX, ClassMap, DistributionEngine, Event, EventKind, MeteringLimits, read_events
-from penstock.engine._regions import RegionSink
 from penstock.engine.config import Weights
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Attach,
     ChangeClasses,
     Detach,
@@ -31,7 +30,8 @@ from penstock.engine.events import (
     Tick,
     Unsubscribe,
 )
-from penstock.engine.signals import Readings, SignalThresholds, Threshold
+from penstock.engine.core.kernel._region_sink import RegionSink
+from penstock.engine.core.signals import Readings, SignalThresholds, Threshold
 from penstock.model import MessageModel, shipped
 from penstock.shm import RegionMarks, RegionReader, RegionWriter, RingReader, RingWriter
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, drain, engine, record, ring_consumer, told

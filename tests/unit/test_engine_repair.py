@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.engine import ClassMap, EventKind, read_events
-from penstock.engine.classes import ClassRule
 from penstock.engine.config import Weights
-from penstock.engine.events import ChangeClasses, Detach, Image, LearnModel, Overrun, Removed, Subscribe, Tick
+from penstock.engine.core.classes import ClassRule
+from penstock.engine.core.events import ChangeClasses, Detach, Image, LearnModel, Overrun, Removed, Subscribe, Tick
 from penstock.model import shipped
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.test_engine_classes import bar, records_consumer
@@ -64,7 +64,7 @@ def test_who_comes_back_is_told_what_nobody_kept() -> None:
     events = read_events(back.take())
     assert [each for each in told(events) if each[0] == UPDATE] == []
     assert sorted(each for each in told(events) if each[0] == REFRESH) == [(REFRESH, 4), (REFRESH, 100)]
-    assert (events[0].kind, events[0].lost[:2]) == (RECEIPT, (last + 1, core.kernel.number))
+    assert (events[0].kind, events[0].lost[:2]) == (RECEIPT, (last + 1, core.kernel.items.number))
 
 
 @pytest.mark.spec("ADPT-1")

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, make_event, read_events
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Image,
     Overrun,
     Reconcile,
@@ -15,7 +15,7 @@ from penstock.engine.events import (
     Tick,
     Updates,
 )
-from penstock.engine.sessions import decode_session, encode_session
+from penstock.engine.core.session_events import decode_session, encode_session
 from penstock.middleware import SessionEvent
 from penstock.plant.live.upstream import Incoming
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin

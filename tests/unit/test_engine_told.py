@@ -13,9 +13,7 @@ from penstock.engine import (
     TransmissionClass,
     read_events,
 )
-from penstock.engine._event import ReceiptCause
-from penstock.engine._regions import RegionSink
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     ChangeClasses,
     LearnModel,
     Lost,
@@ -26,6 +24,8 @@ from penstock.engine.events import (
     Subscribe,
     Tick,
 )
+from penstock.engine.core.kernel._event import ReceiptCause
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.model import shipped
 from penstock.shm import RegionReader, RegionWriter
 from unit.engine_kit import NOW, QUOTE, TRADE, buffer_consumer, drain, engine, record, ring_consumer

@@ -3,10 +3,10 @@
 import pytest
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.engine._event import ALL_ITEMS, EVENT_HEAD_SIZE, EventKind, make_event, read_events
-from penstock.engine.application._fields import FieldTable
-from penstock.engine.application._intake import BLOCK_SIZE, Intake, count_records, gather_records, split_block
-from penstock.engine.application.conversion import converted_model
+from penstock.engine.client._fields import FieldTable
+from penstock.engine.client._intake import BLOCK_SIZE, Intake, count_records, gather_records, split_block
+from penstock.engine.client.conversion import converted_model
+from penstock.engine.core.kernel._event import ALL_ITEMS, EVENT_HEAD_SIZE, EventKind, make_event, read_events
 from penstock.model import shipped
 from penstock.shm import RingReader, RingWriter
 from penstock.topics import Predicate

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.config import parse_toml
 from penstock.base.errors import ConfigurationError, LimitError, TopicError
-from penstock.engine.metering import MeteringLimits, interval_ns, strictest
+from penstock.engine.core.metering_limits import MeteringLimits, interval_ns, strictest
 
 LIMITS = parse_toml(
     """

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from penstock.base.errors import ConfigurationError
-from penstock.engine.application import finding, open_messages
+from penstock.engine.client import finding, open_messages
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT
 
 

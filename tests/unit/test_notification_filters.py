@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from penstock.base.errors import ConfigurationError
-from penstock.engine.application.filters import NotificationFilter, TradingSession, notification_filter
+from penstock.engine.client.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.model import shipped
 from unit.records_kit import QUOTE, quotes
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError, SharedMemoryError
 from penstock.engine import control
-from penstock.engine.events import Subscribe
+from penstock.engine.core.events import Subscribe
 from penstock.net.live.handover import Handover
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import Consumer

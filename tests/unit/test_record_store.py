@@ -5,9 +5,9 @@ import math
 import pytest
 
 from penstock.base.errors import LocalProtocolError, SharedMemoryError
-from penstock.engine.application._fields import FieldTable
-from penstock.engine.application._store import RecordState, RecordStore
-from penstock.engine.application.conversion import converted_model
+from penstock.engine.client._fields import FieldTable
+from penstock.engine.client._store import RecordState, RecordStore
+from penstock.engine.client.conversion import converted_model
 from penstock.shm import RegionMarks
 from unit.records_kit import QUOTE, quotes
 

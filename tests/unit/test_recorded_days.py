@@ -10,7 +10,7 @@ import pytest
 from feed_slices_kit import converted_slices, mold_day, pcap_of
 from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import ConfigurationError
-from penstock.cli.pipeline_run import find_feeds
+from penstock.cli.pipeline.run import find_feeds
 from penstock.feed.filedates import find_date
 from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.model import shipped

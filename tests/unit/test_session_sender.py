@@ -9,9 +9,9 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine import DistributionEngine, Event, SessionBuffer, read_events
-from penstock.engine._event import EVENT_SIZE_MAX, EventKind
 from penstock.engine.control import EVENTS_SIZE_MAX, PROTOCOL, Events
-from penstock.engine.events import Detach
+from penstock.engine.core.events import Detach
+from penstock.engine.core.kernel._event import EVENT_SIZE_MAX, EventKind
 from penstock.net.core.framing import FrameDecoder
 from penstock.plant.live._session_sender import Framing, SessionSender
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, engine, record, told

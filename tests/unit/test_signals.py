@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.config import parse_toml
 from penstock.base.errors import ConfigurationError
-from penstock.engine.signals import Readings, Relief, SignalThresholds
+from penstock.engine.core.signals import Readings, Relief, SignalThresholds
 
 SECOND = 1_000_000_000
 THRESHOLDS = parse_toml(

@@ -10,7 +10,7 @@ import pytest
 from command_here import run_here
 from feed_slices_kit import DAY, blocks_of, write_day
 from penstock.base.errors import ConfigurationError, TableError
-from penstock.cli.pipeline_run import find_feeds
+from penstock.cli.pipeline.run import find_feeds
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice, converter_function, shipped_tables
 from penstock.convert.table import DIRECTORY
 from penstock.feed.adapter_config import AdapterConfig

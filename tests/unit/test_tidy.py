@@ -41,7 +41,7 @@ FEED_DRIVERS = {
 """Besides, those of penstock.feed, which is a process with many sides."""
 
 ENGINE_DRIVERS = {"link.py"}
-"""And of penstock.engine, besides application/: what runs in a consumer's process."""
+"""And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
 
 DRIVERS_BESIDES = {
     "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS
@@ -65,7 +65,7 @@ ALLOWED = {
 
 ENTRY_POINTS = {
     "penstock.cli.main",
-    "penstock.engine.application.offload.process",
+    "penstock.engine.client.offload.process",
     "penstock.demo.booking",
     "penstock.demo.consumer",
     "penstock.demo.pipeline",
@@ -110,8 +110,6 @@ def is_driver(path: Path) -> bool:
         return False
     if {"live", "client"}.intersection(folders):
         return True
-    if "application" in folders and package == "engine":
-        return True
     return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
 
 
@@ -148,7 +146,7 @@ def test_no_file_is_dead() -> None:
         used |= imports(path)
     for text in compiled_texts():
         used |= set(re.findall(r"^from ([\w.]+) import", text, flags=re.MULTILINE))
-    benches = set(re.findall(r'Bench\(\s*"(\w+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
+    benches = set(re.findall(r'Bench\(\s*"([\w.]+)"', (SOURCE / "bench" / "catalogue.py").read_text()))
     used |= {f"penstock.bench.{name}" for name in benches}
     used |= {f"penstock.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     texts = compiled_texts()

@@ -16,7 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.base.metrics import Metrics
-from penstock.engine.records import ClassRecord, ConsumerDistributionRecord
+from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
 from penstock.filter.live.status import ApplicationStatus, FilterStatus
 from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
 from penstock.top.picture import ConsumerRow, NodeRow, Picture, State
@@ -485,7 +485,7 @@ import penstock.node.roles
 assert not {"penstock.admin.driver", "penstock.assured.live.driver", "penstock.feed.driver"} & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")
-assert "penstock.cli.journal" not in sys.modules
+assert "penstock.cli.journal.command" not in sys.modules
 for name in COMMANDS:
     load_command(name)
 assert not [name for name in sys.modules if "textual" in name or "sqlglot" in name]

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import UnreachableError
-from penstock.cli.treeview import print_tree
+from penstock.cli.agent.tree_view import print_tree
 from penstock.net.udp import free_ports
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.engine import control
-from penstock.engine._event import EventKind, ReceiptCause, TransmissionClass, make_event
+from penstock.engine.core.kernel._event import EventKind, ReceiptCause, TransmissionClass, make_event
 from penstock.model import MessageModel
 from penstock.model.library import shipped
 from penstock.plant.core.websocket_codec import BinaryCodec, JsonCodec

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from posix.unistd cimport close, read
 
-from penstock.engine._event cimport EVENT_HEAD_SIZE, UPDATE, Head, event_size
+from penstock.engine.core.kernel._event cimport EVENT_HEAD_SIZE, UPDATE, Head, event_size
 from penstock.shm._memory cimport monotonic_ns, wall_ns
 
 from penstock.base.errors import LocalProtocolError

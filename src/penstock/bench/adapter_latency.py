@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_US
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.bench.failover import adapter_pair
+from penstock.bench.failover.bench import adapter_pair
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, pin
 from penstock.feed.formats.mold import encode_packet

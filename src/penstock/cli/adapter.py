@@ -1,13 +1,11 @@
 """`penstock adapter`: run one feed adapter."""
 
-import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
+from penstock.cli.common.nodes import described_node, run_live
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.driver import LiveAdapter
 
@@ -22,20 +20,14 @@ def adapter(
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
     chosen, pages = described_node(config, name, AdapterConfig, "adapter")
-    sys.setswitchinterval(SWITCH_SECONDS)
+    run_live(chosen.name, lambda: LiveAdapter(chosen), _facts_of, pages)
 
-    async def main(stop: asyncio.Event) -> None:
-        live = LiveAdapter(chosen)
-        await live.node.start()
-        status = live.status()
-        facts = {
-            "adapter": status.name,
-            "publisher_id": status.publisher_id,
-            "service_port": status.service_port,
-            "peers_port": status.peers_port,
-            "url": live.node.url,
-        }
-        announce(chosen.name, facts, pages)
-        await live.node.run(stop)
 
-    run_in_foreground(main, name=chosen.name)
+def _facts_of(live: LiveAdapter) -> dict[str, object]:
+    status = live.status()
+    return {
+        "adapter": status.name,
+        "publisher_id": status.publisher_id,
+        "service_port": status.service_port,
+        "peers_port": status.peers_port,
+    }

@@ -19,7 +19,7 @@ from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
-from penstock.cli.interrupt import interruptible
+from penstock.cli.common.interrupt import interruptible
 from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Policy, PrivateKey, PublicKey

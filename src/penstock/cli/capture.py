@@ -12,8 +12,8 @@ from rich.console import Console
 from penstock.base.errors import ConfigurationError, JournalError
 from penstock.base.log import logger
 from penstock.capture import Capture
-from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, FromStartOption, InterfaceOption
-from penstock.cli.interrupt import interruptible
+from penstock.cli.common.channel import CHANNEL, INTERFACE, ChannelArgument, FromStartOption, InterfaceOption
+from penstock.cli.common.interrupt import interruptible
 from penstock.journal import JournalWriter
 from penstock.middleware import ReceiverConfig
 from penstock.middleware.driver import MulticastReceiver

@@ -9,8 +9,8 @@ import typer
 
 from penstock.base.counters import Cause
 from penstock.base.extensions import load_modules
-from penstock.cli.file_options import FormatOption
-from penstock.cli.table_options import (
+from penstock.cli.common.file_options import FormatOption
+from penstock.cli.common.table_options import (
     CalendarOption,
     DecimalsOption,
     ModulesOption,

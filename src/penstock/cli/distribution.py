@@ -1,22 +1,20 @@
 """`penstock plant`, `penstock mux` and `penstock edge`: run a node that distributes, in the foreground."""
 
-import asyncio
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar, cast, get_args
 
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.channel import INTERFACE, InterfaceOption
 from penstock.cli.clock import parse_address
-from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
+from penstock.cli.common.channel import INTERFACE, InterfaceOption
+from penstock.cli.common.nodes import described_node, run_live
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.node.pages import Pages
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.core.views import ViewName
 from penstock.plant.edge_config import WEBSOCKET_PORT_DEFAULT, EdgeAccess, EdgeConfig, WebSocketAccess
+from penstock.plant.live.driver import LiveNode
 from penstock.plant.live.edge import LiveEdge
 from penstock.plant.live.nodes import live_node
 
@@ -24,6 +22,14 @@ C = TypeVar("C", PlantConfig, MuxConfig, EdgeConfig)
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The node's own configuration, or a plant's: a TOML document.")]
 NameOption = Annotated[str | None, typer.Option(help="Which node, when the document is a plant's; or its name.")]
+UpstreamArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[HOST:PORT]",
+        help="The plant, or another node, that it takes from.",
+        show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
+    ),
+]
 PortOption = Annotated[int, typer.Option(help="The TCP port where consumers say what they want.")]
 
 
@@ -68,14 +74,7 @@ def _view(name: str) -> ViewName:
 
 
 def multiplexer(
-    upstream: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[HOST:PORT]",
-            help="The plant, or another node, that it takes from.",
-            show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
-        ),
-    ] = None,
+    upstream: UpstreamArgument = None,
     config: ConfigOption = None,
     name: NameOption = None,
     port: PortOption = MUX_PORT_DEFAULT,
@@ -96,14 +95,7 @@ def multiplexer(
 
 
 def edge_cache(
-    upstream: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[HOST:PORT]",
-            help="The plant, or another node, that it takes from.",
-            show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
-        ),
-    ] = None,
+    upstream: UpstreamArgument = None,
     config: ConfigOption = None,
     name: NameOption = None,
     port: PortOption = EDGE_PORT_DEFAULT,
@@ -142,16 +134,17 @@ def _configured(
 
 
 def run_node(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
-    sys.setswitchinterval(SWITCH_SECONDS)
+    run_live(
+        config.name,
+        lambda: live_node(config),
+        lambda live: _facts_of(config.name, live),
+        pages,
+        on_hangup=lambda live: live.reload_classes(),
+    )
 
-    async def main(stop: asyncio.Event) -> None:
-        node = live_node(config)
-        await node.node.start()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
-        facts: dict[str, object] = {node.kind: config.name, "control_port": node.control_port}
-        if isinstance(node, LiveEdge):
-            facts["websocket_port"] = node.websocket_port
-        announce(config.name, {**facts, "url": node.node.url}, pages)
-        await node.node.run(stop)
 
-    run_in_foreground(main, name=config.name)
+def _facts_of(name: str, live: LiveNode) -> dict[str, object]:
+    facts: dict[str, object] = {live.kind: name, "control_port": live.control_port}
+    if isinstance(live, LiveEdge):
+        facts["websocket_port"] = live.websocket_port
+    return facts

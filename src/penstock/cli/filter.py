@@ -1,16 +1,13 @@
 """`penstock filter`: run a filter module beside the applications of a host."""
 
-import asyncio
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.channel import INTERFACE, InterfaceOption, MapOption
-from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
+from penstock.cli.common.channel import INTERFACE, InterfaceOption, MapOption
+from penstock.cli.common.nodes import control_facts, described_node, run_live
 from penstock.filter.config import FilterConfig
 from penstock.filter.core.control import PORT_DEFAULT
 from penstock.filter.live.driver import LiveFilter
@@ -60,14 +57,5 @@ def filter_module(
             shared=shared,
             spin=spin,
         )
-    sys.setswitchinterval(SWITCH_SECONDS)
-
-    async def main(stop: asyncio.Event) -> None:
-        module = LiveFilter(chosen)
-        await module.node.start()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, module.reload_map)
-        facts = {"filter": chosen.name, "control_port": module.control_port, "url": module.node.url}
-        announce(chosen.name, facts, pages)
-        await module.node.run(stop)
-
-    run_in_foreground(main, name=chosen.name)
+    facts = control_facts("filter", chosen.name)
+    run_live(chosen.name, lambda: LiveFilter(chosen), facts, pages, on_hangup=LiveFilter.reload_map)

@@ -42,7 +42,7 @@ Start here:
 """
 
 COMMANDS = {
-    "demo": "demo:demo",
+    "demo": "demo.command:demo",
     "init": "up:init",
     "up": "up:up",
     "node": "up:node",
@@ -56,7 +56,7 @@ COMMANDS = {
     "plant": "distribution:ticker_plant",
     "mux": "distribution:multiplexer",
     "edge": "distribution:edge_cache",
-    "agent": "agent:app",
+    "agent": "agent.command:app",
     "router": "router:app",
     "queue": "queue:app",
     "witness": "witness:app",
@@ -66,9 +66,9 @@ COMMANDS = {
     "model": "model:app",
     "convert": "convert:app",
     "clock": "clock:app",
-    "journal": "journal:app",
-    "feed": "feed:app",
-    "pipeline": "pipeline:app",
+    "journal": "journal.command:app",
+    "feed": "feed.command:app",
+    "pipeline": "pipeline.command:app",
 }
 """Where each command is: a file of penstock.cli, and its function or group there."""
 

@@ -12,9 +12,9 @@ from penstock.assured.config import EndpointConfig, Treatment, Want, WhenFull
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.errors import NotFoundError
 from penstock.base.words import counted
-from penstock.cli.readable import harmless_json, printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
-from penstock.cli.times import parse_time
+from penstock.cli.common.readable import harmless_json, printable
+from penstock.cli.common.routers import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.cli.common.times import parse_time
 
 WAIT_SECONDS = 0.5
 """How long nothing may come before a queue is taken for drained."""

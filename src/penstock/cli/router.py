@@ -1,7 +1,5 @@
 """`penstock router`: run a message router, show how one is, give a pair orders."""
 
-import asyncio
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +12,10 @@ from penstock.assured.live.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
 from penstock.base.words import counted
-from penstock.cli.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
-from penstock.cli.readable import printable
-from penstock.cli.routed import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
-from penstock.cli.statuses import show_statuses
+from penstock.cli.common.nodes import control_facts, described_node, run_live
+from penstock.cli.common.readable import printable
+from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
+from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(
     help="Run a message router (assured messages), see how one is, or give a pair orders.", no_args_is_help=True
@@ -45,16 +43,7 @@ def run(
         chosen = RouterNodeConfig(name=name or "router", state_directory=str(directory), control=access)
     else:
         chosen, pages = described_node(config, name, RouterNodeConfig, "router")
-    sys.setswitchinterval(SWITCH_SECONDS)
-
-    async def main(stop: asyncio.Event) -> None:
-        live = LiveRouter(chosen)
-        await live.node.start()
-        facts = {"router": chosen.name, "control_port": live.control_port, "url": live.node.url}
-        announce(chosen.name, facts, pages)
-        await live.node.run(stop)
-
-    run_in_foreground(main, name=chosen.name)
+    run_live(chosen.name, lambda: LiveRouter(chosen), control_facts("router", chosen.name), pages)
 
 
 @app.command("status")

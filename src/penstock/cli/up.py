@@ -12,7 +12,7 @@ from rich.console import Console
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory, share_with_group
 from penstock.base.words import counted
-from penstock.cli.interrupt import interruptible
+from penstock.cli.common.interrupt import interruptible
 from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.node.checking import check_files

@@ -1,15 +1,14 @@
 """`penstock witness`: run the third voter of a pair of message routers, show how one is."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
-from penstock.cli.nodes import announce, described_node, run_in_foreground
-from penstock.cli.readable import printable
-from penstock.cli.statuses import show_statuses
+from penstock.cli.common.nodes import control_facts, described_node, run_live
+from penstock.cli.common.readable import printable
+from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(help="Run the witness of a pair of message routers, or see how one is.", no_args_is_help=True)
 
@@ -22,15 +21,7 @@ def run(
     """Run one witness in the foreground. When it runs, one line of JSON on standard output says where routers connect.
     Ctrl-C or SIGTERM ends it in order."""
     chosen, pages = described_node(config, name, WitnessConfig, "witness")
-
-    async def main(stop: asyncio.Event) -> None:
-        live = LiveWitness(chosen)
-        await live.node.start()
-        facts = {"witness": chosen.name, "control_port": live.control_port, "url": live.node.url}
-        announce(chosen.name, facts, pages)
-        await live.node.run(stop)
-
-    run_in_foreground(main, name=chosen.name)
+    run_live(chosen.name, lambda: LiveWitness(chosen), control_facts("witness", chosen.name), pages)
 
 
 @app.command("status")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from penstock.client.holding import Holding, Manager
-from penstock.engine.application import NodeMessages, Records
-from penstock.engine.application.consumption import Consumption
-from penstock.engine.application.sources import EventSource, RecordSource
+from penstock.engine.client import NodeMessages, Records
+from penstock.engine.client.handle import Consumption
+from penstock.engine.client.sources import EventSource, RecordSource
 from penstock.security.brokering import Brokered
 
 NodeManager: TypeAlias = Manager

@@ -8,8 +8,8 @@ from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
 from penstock.client.service import Protection
-from penstock.engine.application.consumer import ConsumerRequest, Guard
-from penstock.engine.application.opening import consumer_request, event_source, record_source
+from penstock.engine.client.connect import consumer_request, event_source, record_source
+from penstock.engine.client.consumer import ConsumerRequest, Guard
 from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names

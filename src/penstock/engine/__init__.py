@@ -7,8 +7,12 @@ update, classes.py for the class it is sent in, _conflate.pxd and _metering.pxd 
 is what consumers and nodes say to each other, docs/protocol/distribution.md what consumers read.
 """
 
-from penstock.engine._conflate import ConflationPlan, SpanStore
-from penstock.engine._event import (
+from penstock.engine.config import EngineConfig
+from penstock.engine.control import PROTOCOL
+from penstock.engine.core.classes import Classifier, ClassMap
+from penstock.engine.core.engine import DistributionEngine
+from penstock.engine.core.kernel._conflate import ConflationPlan, SpanStore
+from penstock.engine.core.kernel._event import (
     EVENT_SIZE_MAX,
     Event,
     EventFlag,
@@ -17,15 +21,11 @@ from penstock.engine._event import (
     make_event,
     read_events,
 )
-from penstock.engine._metering import Metering
-from penstock.engine._sinks import SessionBuffer
-from penstock.engine._wheel import TimingWheel
-from penstock.engine.classes import Classifier, ClassMap
-from penstock.engine.config import EngineConfig
-from penstock.engine.control import PROTOCOL
-from penstock.engine.core import DistributionEngine
-from penstock.engine.metering import MeteringLimits
-from penstock.engine.signals import Relief, SignalThresholds
+from penstock.engine.core.kernel._metering import Metering
+from penstock.engine.core.kernel._sinks import SessionBuffer
+from penstock.engine.core.kernel._wheel import TimingWheel
+from penstock.engine.core.metering_limits import MeteringLimits
+from penstock.engine.core.signals import Relief, SignalThresholds
 
 __all__ = [
     "EVENT_SIZE_MAX",

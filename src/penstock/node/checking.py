@@ -11,7 +11,8 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.node.console_config import ConsoleConfig
-from penstock.node.plant import NodeConfig, Plant
+from penstock.node.document import NodeConfig
+from penstock.node.plant import Plant
 from penstock.node.trees import check_trees
 from penstock.plant.config import NodeConfig as DistributionNodeConfig
 from penstock.plant.edge_config import EdgeConfig

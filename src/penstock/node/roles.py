@@ -30,7 +30,8 @@ from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.agent import run_agent
 from penstock.node.console_config import ConsoleConfig
-from penstock.node.plant import NodeConfig, Plant
+from penstock.node.document import NodeConfig
+from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus

@@ -25,9 +25,10 @@ from penstock.feed.play.config import PlayerConfig
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig
+from penstock.node.document import NodeConfig
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk
-from penstock.node.plant import NodeConfig, Plant
+from penstock.node.plant import Plant
 from penstock.node.restarts import STEADY_SECONDS, Restarts
 from penstock.node.roles import (
     AdapterReport,

@@ -8,8 +8,8 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
-from penstock.engine.metering import MeteringLimits
-from penstock.engine.signals import SignalThresholds
+from penstock.engine.core.metering_limits import MeteringLimits
+from penstock.engine.core.signals import SignalThresholds
 from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel

@@ -13,7 +13,8 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig
-from penstock.node.plant import NodeConfig, Plant
+from penstock.node.document import NodeConfig
+from penstock.node.plant import Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig
 from penstock.tree.config import AgentConfig

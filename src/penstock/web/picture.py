@@ -12,7 +12,8 @@ from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.adapter_status import AdapterStatus
 from penstock.feed.play.config import PlayerConfig
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.node.plant import NodeConfig, Plant
+from penstock.node.document import NodeConfig
+from penstock.node.plant import Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig

@@ -12,8 +12,8 @@ import typer
 
 from penstock.base.errors import ConfigurationError, ModelError, PenstockError
 from penstock.base.limits import MESSAGE_SIZE_MAX
-from penstock.cli.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
-from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.common.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
+from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.model import find_model
 from penstock.cli.pub.lines import numbered_lines
 from penstock.cli.pub.publisher import publishing

@@ -9,8 +9,8 @@ from typing import cast
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.cli.channel import CHANNEL
-from penstock.cli.interrupt import Interrupt, interruptible
+from penstock.cli.common.channel import CHANNEL
+from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.model import find_model
 from penstock.cli.sub.latency import LatencyMeter
 from penstock.cli.sub.options import SubOptions

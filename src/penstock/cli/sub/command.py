@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.options import takes_options
+from penstock.cli.common.options import takes_options
 from penstock.cli.sub.channel import show_channel
 from penstock.cli.sub.connected import show_subscription
 from penstock.cli.sub.node import show_node

@@ -7,12 +7,12 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.interrupt import interruptible
-from penstock.cli.readable import printable
+from penstock.cli.common.interrupt import interruptible
+from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import connect
-from penstock.engine.application import Missed, NodeMessages, Records, open_messages, open_records
+from penstock.engine.client import Missed, NodeMessages, Records, open_messages, open_records
 from penstock.filter.client.discovery import AUTO
 
 Consumer: TypeAlias = NodeMessages | Records

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.channel import INTERFACE, FromStartOption, InterfaceOption, MapOption
+from penstock.cli.common.channel import INTERFACE, FromStartOption, InterfaceOption, MapOption
 from penstock.cli.sub.output import EVERYTHING, Output
 
 Accept: TypeAlias = Literal["live", "replay", "both"]

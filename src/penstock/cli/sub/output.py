@@ -9,13 +9,13 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from penstock.capture.reading import Readable
-from penstock.cli.interrupt import Interrupt
-from penstock.cli.readable import harmless_json, printable
+from penstock.cli.common.interrupt import Interrupt
+from penstock.cli.common.readable import harmless_json, printable
 from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage
-from penstock.engine._event import Event, EventKind
-from penstock.engine.application import UnreadRecord, Withdrawn
-from penstock.engine.application._store import RecordState
+from penstock.engine.client import UnreadRecord, Withdrawn
+from penstock.engine.client._store import RecordState
+from penstock.engine.core.kernel._event import Event, EventKind
 from penstock.middleware import SessionEvent
 from penstock.wire import Origin
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.base.ids import format_group
-from penstock.cli.readable import Models, harmless_json, printable
+from penstock.cli.common.readable import Models, harmless_json, printable
 from penstock.middleware import (
     Collision,
     Deliver,

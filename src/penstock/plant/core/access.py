@@ -22,7 +22,7 @@ from penstock.base.errors import (
 )
 from penstock.engine import control
 from penstock.engine.control import ClassName, RefusalCode, Refused
-from penstock.engine.metering import MeteringLimits
+from penstock.engine.core.metering_limits import MeteringLimits
 from penstock.net.live.stream import is_loopback
 from penstock.security.access_control import AccessControl, Rights
 from penstock.security.refusal import RefusalError, Refusals

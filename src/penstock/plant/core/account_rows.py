@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.engine.records import ConsumerDistributionRecord
+from penstock.engine.core.consumer_records import ConsumerDistributionRecord
 from penstock.model import shipped
 from penstock.plant.core.status import NodeKind
 from penstock.runtime.accounts import Account

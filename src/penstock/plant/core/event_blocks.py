@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
-from penstock.engine._event import (
+from penstock.engine.core.kernel._event import (
     EVENT_BODY_SIZE_AT,
     EVENT_CLASS_AT,
     EVENT_HEAD_SIZE,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import SessionBuffer
-from penstock.engine.signals import Readings
+from penstock.engine.core.signals import Readings
 
 PERIOD_NS = NS_PER_SECOND
 

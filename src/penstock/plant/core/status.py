@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from penstock.base.metrics import Row
-from penstock.engine.records import ConsumerDistributionRecord
+from penstock.engine.core.consumer_records import ConsumerDistributionRecord
 
 NodeKind: TypeAlias = Literal["plant", "mux", "edge"]
 

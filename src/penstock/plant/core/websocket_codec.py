@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from penstock.base.errors import ModelError, RemoteProtocolError
-from penstock.engine._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.control import ConsumerMessage, ControlMessage, Events, Records
-from penstock.engine.sessions import decode_session
+from penstock.engine.core.kernel._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
+from penstock.engine.core.session_events import decode_session
 from penstock.model import MessageModel
 
 BINARY = "penstock.binary"

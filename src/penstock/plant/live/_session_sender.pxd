@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.engine._sinks cimport Queue
+from penstock.engine.core.kernel._sinks cimport Queue
 
 cpdef enum Framing:
     """How the events of a session are packed."""

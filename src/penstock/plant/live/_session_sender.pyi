@@ -3,7 +3,7 @@ from enum import IntEnum
 
 from typing_extensions import Buffer
 
-from penstock.engine._sinks import SessionBuffer
+from penstock.engine.core.kernel._sinks import SessionBuffer
 
 class Framing(IntEnum):
     """How the events of a session are packed."""

@@ -21,8 +21,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 from posix.unistd cimport close
 
-from penstock.engine._event cimport Head, read_head
-from penstock.engine._sinks cimport Queue, SessionBuffer, queue_consume
+from penstock.engine.core.kernel._event cimport Head, read_head
+from penstock.engine.core.kernel._sinks cimport Queue, SessionBuffer, queue_consume
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine.control import EVENTS_SIZE_MAX

@@ -12,8 +12,9 @@ import msgspec
 from penstock.base.counters import Counters
 from penstock.base.errors import ModelError, PenstockError
 from penstock.base.log import logger
-from penstock.engine import control, events
+from penstock.engine import control
 from penstock.engine.control import CONNECTION, PROTOCOL, RefusalCode
+from penstock.engine.core import events
 from penstock.model import MessageModel
 from penstock.net.live.outbox import Outbox
 from penstock.net.live.stream_server import Through

@@ -21,7 +21,7 @@ from penstock.base.histogram import LatencyHistogram
 from penstock.base.log import logger
 from penstock.engine import DistributionEngine, SessionBuffer, control
 from penstock.engine.control import EVENTS_SIZE_MAX
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Attach,
     Detach,
     EngineEvent,
@@ -190,7 +190,7 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            number, now_ns, started_ns = self.engine.kernel.number, time.monotonic_ns(), time.time_ns()
+            number, now_ns, started_ns = self.engine.kernel.items.number, time.monotonic_ns(), time.time_ns()
             if isinstance(content, MessageBatch):
                 self.engine.distribute(content, now_ns, started_ns, self.engine.feed_number(feed))
             else:
@@ -208,7 +208,7 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            number, now_ns = self.engine.kernel.number, time.monotonic_ns()
+            number, now_ns = self.engine.kernel.items.number, time.monotonic_ns()
             for event in events:
                 if isinstance(event, Updated):
                     self.engine.kernel.publish(*event[:-1], now_ns, event.merged)
@@ -339,7 +339,7 @@ class DataPath:
         """Updates from the one after `number` on were taken together, and are served when the last one is."""
         elapsed_ns = time.monotonic_ns() - began_ns
         self._gauge.busy_ns += elapsed_ns
-        if taken := self.engine.kernel.number - number:
+        if taken := self.engine.kernel.items.number - number:
             self.latencies.record_one(elapsed_ns, taken)
 
     def _ring_bell(self) -> None:

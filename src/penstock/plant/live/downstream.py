@@ -12,8 +12,9 @@ from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.engine import control, events
+from penstock.engine import control
 from penstock.engine.control import RefusalCode
+from penstock.engine.core import events
 from penstock.middleware.driver import MulticastPublisher
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.core.access import Consumer

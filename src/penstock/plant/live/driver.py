@@ -19,7 +19,7 @@ from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.engine import ClassMap, DistributionEngine
 from penstock.engine.control import OpenRegion
-from penstock.engine.events import ChangeClasses
+from penstock.engine.core.events import ChangeClasses
 from penstock.feed.adapter_status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
@@ -181,7 +181,7 @@ class LiveNode:
             self.node.is_in_touch,
             self._is_fed(),
             engine.kernel.items.count,
-            engine.kernel.number,
+            engine.kernel.items.number,
             engine.consumer_count,
             consumers,
             shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
@@ -221,7 +221,7 @@ class LiveNode:
 
     def _intake(self) -> Intake:
         engine = self._data.engine
-        return Intake(engine.kernel.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
+        return Intake(engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
 
     def _losses(self) -> int:
         """Times that something did not come."""

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 from penstock.base.clock import random_bytes
 from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX
-from penstock.engine._regions import RegionSink
 from penstock.engine.control import OpenRegion
-from penstock.engine.events import Sinks
+from penstock.engine.core.events import Sinks
+from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
 from penstock.shm import RegionMarks, RegionWriter, RingWriter

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.engine._event import Event, EventFlag, EventKind, read_events
 from penstock.engine.control import (
     TOPICS_MAX,
     ClassWish,
@@ -25,7 +24,7 @@ from penstock.engine.control import (
     Welcome,
     Withdrawn,
 )
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Image,
     LearnModel,
     Lost,
@@ -35,6 +34,7 @@ from penstock.engine.events import (
     SessionTold,
     UpstreamLive,
 )
+from penstock.engine.core.kernel._event import Event, EventFlag, EventKind, read_events
 from penstock.engine.link import NodeLink, Told
 from penstock.model import MessageModel
 from penstock.net.secret import Secret

@@ -8,7 +8,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.engine import EVENT_SIZE_MAX, SessionBuffer, control
 from penstock.engine.control import ClassName, Login, Welcome
-from penstock.engine.events import EngineEvent, Sinks
+from penstock.engine.core.events import EngineEvent, Sinks
 from penstock.middleware import (
     Address,
     Close,

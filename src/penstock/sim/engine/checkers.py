@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.base.errors import SimulationError
 from penstock.engine import Event
-from penstock.engine._event import EventFlag, EventKind, TransmissionClass
+from penstock.engine.core.kernel._event import EventFlag, EventKind, TransmissionClass
 from penstock.model import Message
 from penstock.sim.engine.consumers import Connection, ConsumerNode, Defined
 from penstock.sim.engine.market import KEPT, NEVER, Market

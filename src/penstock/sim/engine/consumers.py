@@ -7,9 +7,9 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import OverrunError
 from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX, Event, SessionBuffer, read_events
-from penstock.engine._event import EventKind, TransmissionClass
 from penstock.engine.control import ClassWish
-from penstock.engine.events import Overrun, Sinks, Subscribe, Unsubscribe
+from penstock.engine.core.events import Overrun, Sinks, Subscribe, Unsubscribe
+from penstock.engine.core.kernel._event import EventKind, TransmissionClass
 from penstock.model import MessageModel
 from penstock.shm import RingReader, RingWriter
 from penstock.sim.engine.links import SessionLink

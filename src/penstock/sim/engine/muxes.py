@@ -7,7 +7,7 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.base.segment import Segment
 from penstock.engine import EVENT_SIZE_MAX, SessionBuffer, control
 from penstock.engine.control import Welcome
-from penstock.engine.events import EngineInstruction, Lost, Sinks, Subscribe, Unsubscribe, Unwanted, Wanted
+from penstock.engine.core.events import EngineInstruction, Lost, Sinks, Subscribe, Unsubscribe, Unwanted, Wanted
 from penstock.middleware import Address
 from penstock.model import MessageModel
 from penstock.plant.live.datagrams import Way

@@ -8,7 +8,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.segment import Segment
 from penstock.engine import DistributionEngine
-from penstock.engine.events import (
+from penstock.engine.core.events import (
     Attach,
     Detach,
     EngineInstruction,
@@ -18,7 +18,7 @@ from penstock.engine.events import (
     Signals,
     Sinks,
 )
-from penstock.engine.signals import Readings
+from penstock.engine.core.signals import Readings
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
 from penstock.plant.live.segments import Parted, Segments

@@ -6,10 +6,10 @@ from typing import TextIO
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.engine import ClassMap, DistributionEngine, EngineConfig, Event, MeteringLimits
-from penstock.engine._event import EventKind, ReceiptCause, TransmissionClass
-from penstock.engine.application._store import RecordState
-from penstock.engine.events import ChangeClasses
-from penstock.engine.signals import SignalThresholds, Threshold
+from penstock.engine.client._store import RecordState
+from penstock.engine.core.events import ChangeClasses
+from penstock.engine.core.kernel._event import EventKind, ReceiptCause, TransmissionClass
+from penstock.engine.core.signals import SignalThresholds, Threshold
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.live.datapath import Updated
 from penstock.sim.engine.chains import GROUP, INTERFACE

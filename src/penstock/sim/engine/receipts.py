@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import Event
-from penstock.engine._event import EventFlag, EventKind, ReceiptCause, TransmissionClass
+from penstock.engine.core.kernel._event import EventFlag, EventKind, ReceiptCause, TransmissionClass
 from penstock.model import Message
 from penstock.sim.engine.checkers import EngineChecker
 from penstock.sim.engine.consumers import Connection, Defined

@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.engine import Event
-from penstock.engine._event import EventKind
-from penstock.engine.application._store import RecordState
+from penstock.engine.client._store import RecordState
+from penstock.engine.core.kernel._event import EventKind
 from penstock.model import Message
 from penstock.sim.engine.checkers import EngineChecker
 from penstock.sim.engine.consumers import Connection

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from penstock.base.errors import RecordUnavailableError
 from penstock.base.segment import Segment
 from penstock.engine import Event, read_events
-from penstock.engine._event import NO_SLOT, EventKind
-from penstock.engine.application._store import RecordState, RecordStore
+from penstock.engine.client._store import RecordState, RecordStore
+from penstock.engine.core.kernel._event import NO_SLOT, EventKind
 from penstock.model import MessageModel
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 from penstock.shm._region import REGION_HEADER_SIZE

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.engine import Event
-from penstock.engine._event import EventKind
-from penstock.engine.events import Session, Updates
-from penstock.engine.sessions import decode_session
+from penstock.engine.core.events import Session, Updates
+from penstock.engine.core.kernel._event import EventKind
+from penstock.engine.core.session_events import decode_session
 from penstock.middleware.events import SessionEvent, SessionKind
 from penstock.model import Message
 from penstock.sim.engine.checkers import EngineChecker

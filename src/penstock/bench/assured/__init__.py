@@ -1,0 +1,1 @@
+"""Benches of message routers; `bench.run` runs all of them."""

@@ -1,0 +1,1 @@
+"""Benches of the distribution engine; `bench.run` runs all of them."""

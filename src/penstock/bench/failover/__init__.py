@@ -1,0 +1,1 @@
+"""Benches of failures: how long clients receive nothing; `bench.run` runs all of them."""

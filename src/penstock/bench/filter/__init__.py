@@ -1,0 +1,1 @@
+"""Benches of filter modules; `bench.run` runs all of them."""

@@ -1,0 +1,15 @@
+"""What a filter module does: messages judged and passed on, their way to an application and what they cost it, beside
+brokers and with losses."""
+
+from collections.abc import Iterator
+
+from penstock.bench.filter import cpu, latency, loss, peers, rate
+from penstock.bench.harness import Result
+
+
+def run() -> Iterator[Result]:
+    yield from rate.run()
+    yield from latency.run()
+    yield from peers.run()
+    yield from cpu.run()
+    yield from loss.run()

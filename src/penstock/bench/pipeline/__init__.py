@@ -1,0 +1,1 @@
+"""Benches of the pipeline on Spark; `bench.run` runs all of them."""

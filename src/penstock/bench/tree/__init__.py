@@ -1,0 +1,1 @@
+"""Benches of distribution trees; `bench.run` runs all of them."""

@@ -1,0 +1,1 @@
+"""`penstock agent` and its subcommands."""

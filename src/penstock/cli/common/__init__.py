@@ -1,0 +1,1 @@
+"""What several commands share: options, output, and running a node in the foreground."""

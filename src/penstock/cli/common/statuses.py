@@ -1,0 +1,39 @@
+"""`penstock router status`, `penstock witness status`: nodes of one kind, by what they say on their pages."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import typer
+
+from penstock.base.errors import ConfigurationError
+from penstock.cli.common.readable import harmless_json, printable
+from penstock.node.plant import Plant
+from penstock.top.fetching import fetch
+from penstock.top.places import place_given, places_of_plant
+
+T = TypeVar("T")
+
+
+def show_statuses(
+    role: str, kind: type[T], plant: Path | None, pages: list[str], show: Callable[[T], None], *, is_json: bool
+) -> None:
+    """Those of a plant, or those with these pages; ends the command, with 1 if one does not answer."""
+    if (plant is None) == (not pages):
+        raise ConfigurationError(f"either a plant or the page of a {role} is needed")
+    places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in pages]
+    has_failed = False
+    for place in places:
+        if place.role not in ("", role):
+            continue
+        reading = asyncio.run(fetch(place))
+        if not isinstance(reading.status, kind):
+            typer.echo(printable(f"{place.name}: {reading.why or f'is no {role}'}"))
+            has_failed = True
+        elif is_json:
+            typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))
+        else:
+            show(reading.status)
+    raise typer.Exit(int(has_failed))

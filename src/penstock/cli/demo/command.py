@@ -1,0 +1,349 @@
+"""`penstock demo`: a whole plant on this machine, from an exchange to its subscribers; and the death of a part."""
+
+import importlib.util
+import time
+import webbrowser
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
+from penstock.base.files import make_directory
+from penstock.cli.common.interrupt import Interrupt, interruptible
+from penstock.cli.demo.account import PERCENTILES, account, filtered, has_all, overload
+from penstock.demo.plant import DemoPlant
+from penstock.demo.reports import ArchiveResult, DemoOptions
+from penstock.demo.routing import ROUTERS
+
+Kill: TypeAlias = Callable[[], str]
+"""Kills a node; its name, or nothing when there is none just now."""
+
+FRAME_SECONDS = 0.25
+LINE_SECONDS = 1.0
+KILL_AFTER = 0.5
+"""Share of the run after which the active adapter is killed; of an endless run, after this many seconds."""
+
+KILL_SECONDS = 5.0
+RECOVERY_SECONDS = 15.0
+"""How much longer the demo runs at most, so that a filter module that was killed is seen to serve again."""
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; without it, until Ctrl-C.")] = float("inf"),
+    rate: Annotated[float, typer.Option(min=1, max=5_000_000, help="Messages per second of the exchange.")] = 10_000,
+    subscribers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=64, help="How many processes subscribe; of several, the last without the filter module."
+        ),
+    ] = 2,
+    symbols: Annotated[int, typer.Option(min=1, max=20_000, help="How many instruments are traded.")] = 500,
+    loss: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of datagrams lost on line A; line B fills in.")
+    ] = 0.0,
+    kill_active: Annotated[
+        bool, typer.Option("--kill-active", help="Kill the active adapter in mid-run, and tell what subscribers saw.")
+    ] = False,
+    kill_filter: Annotated[
+        bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
+    ] = False,
+    kill_router: Annotated[
+        bool, typer.Option("--kill-router", help="Kill the active message router in mid-run; the other takes over.")
+    ] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree/--no-tree", help="Run a distribution tree, and a console for the browser.")
+    ] = True,
+    router: Annotated[
+        bool, typer.Option("--router/--no-router", help="Run a pair of message routers, with trades going through it.")
+    ] = True,
+    opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
+    spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another day; the same seed, the same one.")] = 1,
+    pipeline: Annotated[
+        bool | None,
+        typer.Option(
+            "--pipeline/--no-pipeline",
+            help="Archive with Spark what is published, and show bars and an audit; unless told, if it is installed.",
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the archive and the audit's page in this directory, which is made.")
+    ] = None,
+) -> None:
+    """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server, a filter
+    module and subscribers on this machine, and show how fast and how completely messages arrive. Beside them, a ticker
+    plant, a multiplexer and an edge cache bring the same messages to an algorithm that needs every trade, to pricing
+    that wants the newest quotes, and to a slow screen.
+
+    Subscribers get everything but changes of order books by way of the filter module; the last one gets everything
+    without it, and they are compared.
+
+    A tree of agents takes quotes and trades to the console, a page for the browser whose address is shown: there one
+    sees all of it, and can kill a part.
+
+    Trades of a few symbols go through a pair of message routers as assured messages, from a process that books them to
+    one that clears them: what was acknowledged is not lost.
+
+    Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
+    """
+    console = Console(highlight=False)
+    options = DemoOptions(
+        rate=rate,
+        subscribers=subscribers,
+        symbols=symbols,
+        loss=loss,
+        tree=tree,
+        router=router,
+        spin=spin,
+        seed=seed,
+        pipeline=_has_spark() if pipeline is None else pipeline,
+    )
+    if keep is not None:
+        make_directory(keep)
+    console.print("starting …")
+    with interruptible() as interrupt, DemoPlant(options, keep) as plant:
+        with console.status(
+            "starting the plant, and Spark behind it …" if options.pipeline else "starting the plant …"
+        ):
+            is_started = plant.start(lambda: interrupt.is_wanted)
+        ran_seconds = 0.0
+        if is_started:
+            _show_console(console, plant, opens=opens)
+            kills = _kills(plant, seconds, active=kill_active, filter_module=kill_filter, router=kill_router)
+            ran_seconds = _run(console, plant, seconds, kills, interrupt)
+            if interrupt.is_wanted:
+                console.print("ending: what is on its way still comes; Ctrl-C again ends it at once")
+            with console.status("the subscribers get the rest, the archive is completed and audited …"):
+                plant.finish()
+            _conclude(console, plant, ran_seconds)
+            if plant.archiving is not None and plant.archiving.result is not None:
+                _show_archive(console, plant.archiving.result, keep)
+        faults = plant.faults
+    for fault in faults:
+        Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
+    if faults or (is_started and not _is_complete(plant)):
+        raise typer.Exit(1)
+
+
+def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
+    if not plant.console:
+        return
+    operations = plant.operations
+    console.print(f"Console: {plant.console}", soft_wrap=True)
+    console.print(f"  log in as {operations.client} with the secret {operations.secret}", soft_wrap=True)
+    if opens:
+        webbrowser.open(plant.console)
+
+
+def _kills(
+    plant: DemoPlant, seconds: float, *, active: bool, filter_module: bool, router: bool
+) -> dict[str, tuple[float, Kill]]:
+    """What is to be killed, when, and how."""
+    at = min(KILL_AFTER * seconds, KILL_SECONDS)
+    kills: dict[str, tuple[float, Kill]] = {}
+    if active:
+        kills["the active adapter"] = at, plant.kill_active
+    if filter_module:
+        kills["the filter module"] = at * (1 + KILL_AFTER * active), plant.kill_filter
+    if router:
+        kills["the active message router"] = at, plant.kill_router
+    return kills
+
+
+def _run(
+    console: Console, plant: DemoPlant, seconds: float, kills: dict[str, tuple[float, Kill]], interrupt: Interrupt
+) -> float:
+    """Show the plant at work until time is up; returns how long it was."""
+    started = time.monotonic()
+    interval, shown = (FRAME_SECONDS if console.is_terminal else LINE_SECONDS), 0.0
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while plant.is_working and not interrupt.is_wanted:
+            elapsed = time.monotonic() - started
+            if elapsed >= seconds and not (plant.is_recovering and elapsed < seconds + RECOVERY_SECONDS):
+                break
+            plant.poll(FRAME_SECONDS if elapsed >= seconds else min(FRAME_SECONDS, seconds - elapsed))
+            elapsed = time.monotonic() - started
+            for what, (at, kill) in list(kills.items()):
+                if elapsed >= at and (killed := kill()):
+                    console.print(f"{elapsed:6.1f} s  kill -9 of {what}, {killed}")
+                    del kills[what]
+            if elapsed - shown < interval:
+                continue
+            shown = elapsed
+            if console.is_terminal:
+                title = f"{plant.url} after {elapsed:.1f} s (Ctrl-C ends it)"
+                live.update(_table(plant, title), refresh=True)
+            else:
+                console.print(_line(plant, elapsed), soft_wrap=True)
+    return time.monotonic() - started
+
+
+def _table(plant: DemoPlant, title: str) -> Table:
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for column in ("process", "role", "msgs/s", "messages", "p50 µs", "p99 µs", "p99.9 µs", "copies", "lost"):
+        table.add_column(column, justify="left" if column in ("process", "role") else "right", no_wrap=True)
+    table.add_row("exchange", "lines A, B", f"{plant.exchange_rate.per_second:,.0f}", f"{plant.exchange.sent:,}")
+    for node in plant.running.adapters():
+        status = node.status
+        if node.member is None or status is None:
+            table.add_row(f"[red]{node.name}[/red]", "[red]down[/red]")
+            continue
+        role = status.role if status.role == "active" or status.is_synchronised else f"{status.role}, not synchronised"
+        count = sum(stream.next_message_sequence - 1 for stream in status.streams)
+        latencies = [f"{status.latency_us.get(f'p{q:g}', 0.0):,.1f}" for q in PERCENTILES]
+        table.add_row(node.name, role, f"{status.health.messages_per_s:,.0f}", f"{count:,}", *latencies)
+    table.add_row(*_filter_row(plant))
+    for each in plant.subscribers:
+        latencies = [f"{each.latency.percentile(q) / NS_PER_US:,.1f}" for q in PERCENTILES]
+        copies, lost = (each.report.duplicates, each.report.lost) if each.report else (0, 0)
+        name = f"[red]{each.name}[/red]" if each.fault else each.name
+        table.add_row(
+            name,
+            "subscriber by filter" if each.is_filtered else "subscriber",
+            f"{each.rate.per_second:,.0f}",
+            f"{each.messages:,}",
+            *latencies,
+            f"{copies:,}",
+            f"{lost:,}",
+        )
+    for consumer in plant.consumers:
+        report = consumer.report
+        table.add_row(
+            f"[red]{consumer.name}[/red]" if consumer.fault else consumer.name,
+            f"{consumer.cls} by {consumer.node}",
+            "",
+            f"{report.messages:,}" if report is not None else "",
+        )
+    if plant.bookings is not None:
+        table.add_row(*plant.bookings.row())
+    if plant.archiving is not None:
+        archived = plant.archiving.report
+        role = f"deriving {archived.deriving}" if archived is not None and archived.deriving else "archive"
+        table.add_row("pipeline", role, "", f"{plant.archiving.messages:,}")
+    return table
+
+
+def _filter_row(plant: DemoPlant) -> list[str]:
+    status = plant.filter.filtering
+    if plant.filter.member is None or status is None:
+        return [f"[red]{plant.filter.name}[/red]", "[red]down[/red]"]
+    return [plant.filter.name, f"passed {status.passed:,}", "", f"{status.messages:,}"]
+
+
+def _line(plant: DemoPlant, elapsed: float) -> str:
+    """The state of things where no table can be redrawn."""
+    active = plant.running.active()
+    parts = [
+        f"{elapsed:6.1f} s",
+        f"exchange {plant.exchange.sent:,} sent at {plant.exchange_rate.per_second:,.0f}/s",
+        f"active {active.name if active else 'nobody'}",
+    ]
+    for each in plant.subscribers:
+        p50, p99 = (each.latency.percentile(q) / NS_PER_US for q in (50, 99))
+        lost = each.report.lost if each.report else 0
+        parts.append(f"{each.name} {each.rate.per_second:,.0f}/s p50 {p50:,.0f} µs p99 {p99:,.0f} µs lost {lost:,}")
+    return "; ".join(parts)
+
+
+def _conclude(console: Console, plant: DemoPlant, ran_seconds: float) -> None:
+    sent = plant.exchange.sent
+    lines = [
+        (
+            f"In {ran_seconds:.1f} s the exchange sent {sent:,} messages on two lines; "
+            f"the adapters made {plant.made:,} application messages of them."
+        )
+    ]
+    lines += overload(plant, ran_seconds)
+    for each in plant.subscribers:
+        lines += account(plant, each)
+    lines += filtered(plant)
+    lines.append("Through the ticker plant, each at its own pace:")
+    lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
+    lines += _tree_lines(plant)
+    if plant.bookings is not None:
+        lines += plant.bookings.lines()
+    for kill in plant.kills:
+        lines.append(_aftermath(plant, kill.node))
+        for each in plant.subscribers:
+            at_kill, otherwise = plant.gap_at_kill_ns(each, kill) / NS_PER_MS, plant.gap_otherwise_ns(each) / NS_PER_MS
+            lines.append(
+                f"  {each.name}: longest gap between two deliveries {at_kill:,.1f} ms around the kill, "
+                f"{otherwise:,.1f} ms in an ordinary second"
+            )
+    lines.append("Latencies are in µs from an adapter's receipt of the source message to the subscriber's Python code.")
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _tree_lines(plant: DemoPlant) -> list[str]:
+    agents = plant.agents
+    root = next((each for each in agents.values() if each.state == "root"), None)
+    if root is None:
+        return []
+    numbered = sum(stream.last for stream in root.streams)
+    # By their paths: some have lost their parents already, as everything ends.
+    below = [f"{each.name} below {each.path[-2]}" for each in agents.values() if len(each.path) > 1]
+    return [
+        f"Through the tree, {numbered:,} quotes and trades, each numbered once by its root:",
+        f"  {', '.join(below)}",
+    ]
+
+
+def _aftermath(plant: DemoPlant, name: str) -> str:
+    if name in ROUTERS:
+        bookings, starts = plant.bookings, plant.running.nodes[name].starts
+        active = f"{bookings.active.name} is active, in epoch {bookings.epoch}" if bookings and bookings.active else ""
+        return f"{name} was the active message router and was killed with -9: {starts} starts; {active}."
+    if name == plant.filter.name:
+        return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
+    new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")
+    return f"{name} was the active adapter and was killed with -9; {new} took over."
+
+
+def _is_complete(plant: DemoPlant) -> bool:
+    """Every subscriber has everything, and so has the archive."""
+    archived = plant.archiving.result if plant.archiving is not None else None
+    return (
+        all(has_all(plant, each) for each in plant.subscribers)
+        and all(each.has_all(plant.published) for each in plant.consumers)
+        and (plant.bookings is None or plant.bookings.has_all)
+        and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
+    )
+
+
+def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
+    """What analysts would query tomorrow: tables, bars, and what the audit says."""
+    console.print("\nBehind it, Spark archived what the adapters published:")
+    for line in result.balance:
+        console.print(f"  {line}", soft_wrap=True)
+    tables = ", ".join(f"{name} {rows:,}" for name, rows in sorted(result.tables.items()))
+    console.print(f"  tables and their rows: {tables}", soft_wrap=True)
+    if result.delays_s:
+        delays = sorted(result.delays_s)
+        console.print(f"  archived {delays[len(delays) // 2]:.1f} s after it was published (median)")
+    if result.bars:
+        console.print(_bars(result))
+    console.print(f"Audit: {'[green]good[/green]' if result.verdict == 'good' else f'[red]{result.verdict}[/red]'}")
+    for finding in result.findings:
+        console.print(f"  {finding}", soft_wrap=True)
+    where = f"The archive and the audit's page are in {keep}." if keep is not None else "--keep DIR keeps all of it."
+    console.print(where, soft_wrap=True)
+
+
+def _bars(result: ArchiveResult) -> Table:
+    table = Table(title="minute bars with the most volume", box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for column in ("symbol", "from (UTC)", "open", "high", "low", "close", "vwap", "volume", "trades"):
+        table.add_column(column, justify="left" if column == "symbol" else "right", no_wrap=True)
+    for bar in result.bars:
+        start = datetime.fromtimestamp(bar.start_ns // NS_PER_SECOND, UTC)
+        table.add_row(bar.symbol, f"{start:%H:%M}", *bar.prices, f"{bar.volume:,}", f"{bar.trades:,}")
+    return table
+
+
+def _has_spark() -> bool:
+    return importlib.util.find_spec("pyspark") is not None

@@ -1,0 +1,1 @@
+"""`penstock feed` and its subcommands."""

@@ -1,0 +1,1 @@
+"""`penstock journal` and its subcommands."""

@@ -1,0 +1,1 @@
+"""`penstock pipeline` and its subcommands."""

@@ -1,0 +1,71 @@
+"""The offload process itself: `python -m penstock.engine.client.offload.process FD`, started by engine.py.
+
+It serves one application, which is at the other end of the socket, and ends when that is gone.
+"""
+
+import os
+import signal
+import socket
+import sys
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import PenstockError, ProducerGoneError, RingClosedError
+from penstock.base.segment import Segment
+from penstock.engine.client.event_reader import EventReader
+from penstock.engine.client.offload.calls import (
+    ANSWER_SIZE_MAX,
+    HELLO_FDS_MAX,
+    HELLO_SIZE_MAX,
+    RING_EVENTS,
+    Answer,
+    Start,
+    answer_of,
+    encoder,
+    start_decoder,
+)
+from penstock.engine.client.offload.dispatch import Desk, events_desk, records_desk
+from penstock.engine.client.record_reader import RecordsReader
+from penstock.net.live.unix import Connection
+from penstock.shm import RingReader, RingWriter
+
+START_WAIT_NS = 10 * NS_PER_SECOND
+
+
+def main(fd: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the application's; when it ends, so does this
+    connection = Connection(socket.socket(fileno=fd))
+    data, fds = connection.receive(HELLO_SIZE_MAX, HELLO_FDS_MAX, START_WAIT_NS)
+    start: Start = start_decoder.decode(data)
+    with Segment("ring", tuple(fds), connection) as calls:
+        try:
+            desk, reader = _desk(start)
+        except PenstockError as error:
+            connection.send(encoder.encode(answer_of(error)))
+            return
+        try:
+            with RingWriter.create(RING_EVENTS * ANSWER_SIZE_MAX, ANSWER_SIZE_MAX) as answers:
+                connection.send(encoder.encode(Answer(os.getpid())), answers.segment.fds)
+                with RingReader(calls, wait=start.request.wait) as ring:
+                    _serve(ring, desk, answers)
+        finally:
+            reader.close()
+
+
+def _desk(start: Start) -> tuple[Desk, EventReader | RecordsReader]:
+    if start.kind == "events":
+        return events_desk(start.request, start.queue_bytes)
+    return records_desk(start.request)
+
+
+def _serve(ring: RingReader, desk: Desk, answers: RingWriter) -> None:
+    while True:
+        try:
+            call = ring.read()
+        except (ProducerGoneError, RingClosedError):
+            return
+        if call is not None:
+            answers.write(desk.answer(call))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

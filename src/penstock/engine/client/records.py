@@ -1,0 +1,191 @@
+"""Records of a node as an application reads them: the adaptive class (docs/records.md).
+
+    with Records(RecordsReader(request)) as quotes:
+        print(quotes["md.us.eq.AAPL.quote"].bid_price)
+        for quote in quotes.changes(fields=["bid_price"], per_second=4):
+            print(quote.topic, quote.bid_price, quote.source.changed)
+
+A message's `seq` counts the record's updates, its `source` says which fields have changed since the read before, over
+which updates the read goes, and when the producer made it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from penstock.base.errors import LocalProtocolError, NotFoundError
+from penstock.engine.client._store import RecordState
+from penstock.engine.client.consumer import SLICE_S
+from penstock.engine.client.filters import NotificationFilter, TradingSession, notification_filter
+from penstock.engine.client.handle import Consumption
+from penstock.engine.client.sources import RecordsCounted, RecordSource
+from penstock.middleware.events import SessionEvent
+from penstock.model import Message
+
+FIRST_WAIT_S = 2.0
+"""How long a record is waited for while the node is still sending what there is."""
+
+CHANGES_MAX = 256
+"""Changes that are taken at a time, if several are wanted."""
+
+
+class Records(Consumption):
+    """Any thread may read."""
+
+    def __init__(self, source: RecordSource) -> None:
+        super().__init__(source)
+        self._records = source
+
+    def __getitem__(self, topic: str) -> Message:
+        """The newest record; NotFoundError if there is none."""
+        if (message := self.get(topic)) is None:
+            raise NotFoundError(
+                f"there is no record of {topic!r}",
+                hint="is it among the topics that were asked for? What is never put together, such as trades, has no "
+                "record: subscribe() to it",
+            )
+        return message
+
+    def get(self, topic: str) -> Message | None:
+        """The newest record, None if there is none."""
+        state = self._source.read(topic, 0.0, only_updated=False)
+        if state is None:  # or only not yet
+            wait = 0.0 if self._source.is_live() else FIRST_WAIT_S
+            state = self._source.read(topic, wait, only_updated=False)
+        return None if state is None else _message(topic, state)
+
+    def read(self, topic: str, timeout: float | None = 0.0) -> Message | None:
+        """The newest record if it was updated since it was read last, or is within `timeout` seconds (None waits
+        without end); else None."""
+        state = self._source.read(topic, timeout, only_updated=True)
+        return None if state is None else _message(topic, state)
+
+    def is_updated(self, topic: str) -> bool:
+        """Whether the record was updated since it was read last."""
+        return self._source.is_updated(topic)
+
+    def delta(self, topic: str) -> tuple[str, ...]:
+        """The names of the fields that differ from what was read last; all of them before the first read."""
+        return self._source.delta(topic)
+
+    def changes(
+        self,
+        *,
+        fields: Sequence[str] = (),
+        moved: Mapping[str, float | str] | None = None,
+        per_second: float = 0.0,
+        at_least_every: float = 0.0,
+        session: TradingSession | str | None = None,
+    ) -> "Changes":
+        """Records as they change, each once as it is now, however often it changed meanwhile; what there is first. What
+        the filter says is in NotificationFilter."""
+        rule = notification_filter(fields, moved, per_second, at_least_every, session)
+        return Changes(lambda: self._source, self._source.watch(rule), rule)
+
+    def __iter__(self) -> Iterator[str]:
+        """The topics that have records."""
+        return iter(self._source.topics())
+
+    def __len__(self) -> int:
+        return len(self._source.topics())
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._source.topics()
+
+    def wait(self, timeout: float) -> bool:
+        """Until every record that there was is there: whether that is so within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self._source.is_live():
+            if time.monotonic() >= deadline:
+                return False
+            self._source.read("", min(SLICE_S, max(deadline - time.monotonic(), 0.0)), only_updated=True)
+        return True
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """The session events of source streams, oldest first. Records of an ended session are withdrawn."""
+        return self._source.sessions()
+
+    def statistics(self) -> RecordsCounted:
+        return self._source.counted()
+
+    @property
+    def _source(self) -> RecordSource:
+        self._check()
+        return self._records
+
+
+class Changes:
+    """Made by Records.changes(). One thread or task reads; any may change the filter."""
+
+    def __init__(self, source: Callable[[], RecordSource], number: int, rule: NotificationFilter) -> None:
+        self.rule = rule
+        self._source = source
+        self._number = number
+        self._is_closed = False
+
+    def next(self, timeout: float | None = None) -> Message | None:
+        """The next record that is to be told, or None when there is none within `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = SLICE_S if deadline is None else deadline - time.monotonic()
+            for topic, state in self._take(1, max(min(left, SLICE_S), 0.0)):
+                return _message(topic, state)
+            if left <= 0 or self._is_closed:
+                return None
+
+    def batch(self, timeout: float = 0.0) -> list[Message]:
+        """Many at once: what is to be told now, or else within the time. What is taken later is newer."""
+        return [_message(topic, state) for topic, state in self._take(CHANGES_MAX, timeout)]
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self._is_closed:
+            if (message := self.next(SLICE_S)) is not None:
+                yield message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """The same in an asyncio loop; a thread waits for it."""
+        while not self._is_closed:
+            if (message := await asyncio.to_thread(self.next, SLICE_S)) is not None:
+                yield message
+
+    def filter(
+        self,
+        *,
+        fields: Sequence[str] = (),
+        moved: Mapping[str, float | str] | None = None,
+        per_second: float = 0.0,
+        at_least_every: float = 0.0,
+        session: TradingSession | str | None = None,
+    ) -> None:
+        """Another filter from now on. What was told counts as told."""
+        rule = notification_filter(fields, moved, per_second, at_least_every, session)
+        self._source().change_watch(self._number, rule)
+        self.rule = rule
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._source().end_watch(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _take(self, count_max: int, timeout: float) -> list[tuple[str, RecordState]]:
+        try:
+            return self._source().take_changes(self._number, count_max, timeout)
+        except LocalProtocolError:
+            if not self._is_closed:
+                raise
+            return []
+
+
+def _message(topic: str, state: RecordState) -> Message:
+    message = state.message
+    message.topic = topic
+    return message

@@ -1,0 +1,782 @@
+"""The compiled part of an engine: takes updates, and serves the consumers that want them in their classes.
+
+_items.pyx has the current records. _critical.pyx has the log of updates that are all sent, _withheld.pyx the updates
+that may wait, _refreshes.pyx what waits for one consumer alone; _consumers.pyx and _regions.pyx write into the sinks.
+The Distributor owns these parts, decides which of them an update goes to, and shares the output between the classes.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from penstock.base._prefetch cimport prefetch, prefetch_span
+from penstock.engine.core.kernel._adaptive cimport AdaptiveClass
+from penstock.engine.core.kernel._classify cimport ClassProgram
+from penstock.engine.core.kernel._conflate cimport SpanStore
+from penstock.engine.core.kernel._consumers cimport Consumer, Consumers, renew_allowance
+from penstock.engine.core.kernel._critical cimport CriticalClass
+from penstock.engine.core.kernel._event cimport ADAPTIVE, CRITICAL, METERED, OVERRUN, UPSTREAM
+from penstock.engine.core.kernel._items cimport (
+    ITEM_LOGGED,
+    ITEM_RECORDED,
+    ITEM_SOURCED,
+    ITEM_USED,
+    ITEM_WITHDRAWN,
+    Item,
+    Items,
+    NONE,
+)
+from penstock.engine.core.kernel._metered cimport MeteredClass
+from penstock.engine.core.kernel._metering cimport Metering
+from penstock.engine.core.kernel._pairs cimport (
+    Delivery,
+    PAIR_GONE,
+    PAIR_PENDING,
+    PAIR_REFRESH,
+    PAIR_REMOVE,
+    PAIR_REPAIR,
+    Pair,
+    Pairs,
+)
+from penstock.engine.core.kernel._pending cimport discard
+from penstock.engine.core.kernel._refreshes cimport Refreshes
+from penstock.engine.core.kernel._region_sink cimport RegionSink
+from penstock.engine.core.kernel._regions cimport Regions
+from penstock.engine.core.kernel._sinks cimport SessionBuffer
+from penstock.engine.core.kernel._withheld cimport Withheld, class_of
+from penstock.shm._ring cimport RingWriter
+from penstock.wire._codec cimport (
+    MESSAGE_CONTINUATION,
+    MESSAGE_DIRECT,
+    MESSAGE_MORE,
+    MessageView,
+    ORIGIN_FLAGS_AT,
+    ORIGIN_STREAM_ID_AT,
+    load_u16,
+    load_u32,
+)
+from penstock.wire._messages cimport MessageBatch
+from penstock.wire._origin cimport find_origin
+
+from penstock.base.errors import LocalProtocolError
+from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
+from penstock.engine.core.kernel._event import SESSION_SIZE_MAX
+from penstock.wire.term import SESSION_TAG_SHIFT
+
+cdef uint32_t record_size_max = RECORD_SIZE_MAX
+cdef int session_tag_shift = SESSION_TAG_SHIFT
+
+cdef enum:
+    CLASS_COUNT = 3
+    QUANTUM = 1_024          # bytes for a weight of 1
+    PAIRS_AHEAD = 32         # pairs of an item that are prefetched before they are needed
+    SPANS_AHEAD = 16         # the same for the spans of pairs
+    RECORDS_AHEAD = 8        # the same for the records of spans
+    LIST_AHEAD = 128         # the same for the item's interest list
+
+cdef enum Trouble:
+    TROUBLE_NONE = 0
+    TROUBLE_UNKNOWN = 1      # the message's item does not exist
+    TROUBLE_MEMORY = 2
+
+
+@cython.final
+cdef class Distributor:
+    """Used by one thread at a time. With `metering` None, the metered class is not served.
+
+    `admit(topic, model_id, model_version)` decides about an item that does not exist: its number, or None.
+    """
+
+    def __cinit__(
+        self, *, uint32_t consumers_max, Items items not None, Pairs pairs not None, uint64_t history_bytes,
+        int64_t budget_bytes, weights not None, Metering metering, bint is_common, bint serves_all_pending, bint drops,
+        admit not None,
+    ):
+        cdef int cls
+        self.items, self.pairs, self.metering = items, pairs, metering
+        self.consumers = Consumers(consumers_max, items, pairs)
+        self.regions = Regions(self.consumers, is_common)
+        self._adaptive = AdaptiveClass(self.regions, serves_all_pending)
+        self._metered = MeteredClass(self.consumers, metering, drops)
+        self._withheld = Withheld(self._adaptive, self._metered)
+        self._refreshes = Refreshes(self._withheld)
+        self.critical = CriticalClass(self._refreshes, history_bytes)
+        self._programs = {}
+        self.budget_bytes = budget_bytes
+        self._admit = admit
+        for cls, weight in enumerate(weights, start=1):
+            if weight < 1:
+                raise LocalProtocolError(f"a weight of {weight} would starve its class")
+            self._weights[cls] = weight
+        self._turn = CRITICAL
+
+    # Consumers
+
+    def detach(self, uint32_t number) -> None:
+        """Drop the consumer and its pairs. Its sinks stay the caller's."""
+        self.consumers.consumer(number)
+        while self.pairs.first_of(number) != NONE:
+            self.drop_pair(self.pairs.first_of(number))
+        self._refreshes.detach(number)
+        self._adaptive.detach(number)
+        self.critical.detach(number)
+        self.regions.detach(number)
+        self.consumers.detach(number)
+
+    def live(self, uint32_t number, uint32_t subscription) -> None:
+        """All items of the subscription have pairs: report it as live when their refreshes have been written."""
+        self.consumers.consumer(number)
+        self._refreshes.add_live(number, subscription)
+
+    def open_region(self, uint32_t number, uint16_t model_id, RegionSink sink not None) -> None:
+        """Write the consumer's records of the model into this region from now on, beginning with the current ones."""
+        cdef uint32_t at
+        cdef const Pair *pair
+        cdef const Item *item
+        self.regions.open(number, model_id, sink)
+        at = self.pairs.first_of(number)
+        while at != NONE:
+            pair = &self.pairs.pairs[at]
+            item = &self.items.items[pair.item]
+            if item.model_id == model_id and item.flags & ITEM_RECORDED and pair.cls == ADAPTIVE:
+                self._refreshes.add(at, 0)
+            at = self.pairs.next_of(at)
+        self.consumers.wake(number)
+
+    def restart_notices(self, uint32_t number) -> None:
+        """The ring of notices was overrun: restart it, and give notice of all records."""
+        cdef uint32_t at
+        self.consumers.restart_notices(number)
+        at = self.pairs.first_of(number)
+        while at != NONE:
+            if self.regions.takes(&self.pairs.pairs[at]) and self.pairs.deliveries[at].written:
+                self._refreshes.add(at, 0)
+            at = self.pairs.next_of(at)
+        self.consumers.wake(number)
+
+    def restart(self, uint32_t number, uint64_t last_number, int64_t now_ns) -> bool:
+        """The consumer's ring was overrun after the update `last_number`: restart the ring with what the consumer missed.
+        False if the log does not have all of it; then the consumer gets a receipt and refreshes."""
+        cdef bint is_kept = self.critical.restart(number, last_number, now_ns)
+        self.catch_up(number, now_ns)
+        self.consumers.ring_bells()
+        return is_kept
+
+    def serve_consumer(self, uint32_t number, int64_t now_ns) -> None:
+        """Write what waits for one consumer, as after a subscription."""
+        cdef Consumer *consumer = self.consumers.consumer(number)
+        with nogil:
+            renew_allowance(consumer, now_ns)
+            self.catch_up(number, now_ns)
+            self.consumers.ring_bells()
+
+    def refresh_withdrawn(self, uint32_t number) -> None:
+        """The consumer may have records that were withdrawn since: report each withdrawal."""
+        cdef uint32_t at
+        self.consumers.consumer(number)
+        at = self.pairs.first_of(number)
+        while at != NONE:
+            if self.items.items[self.pairs.pairs[at].item].flags & ITEM_WITHDRAWN:
+                self._refreshes.add(at, PAIR_REPAIR)
+            at = self.pairs.next_of(at)
+
+    def counts(self, uint32_t number) -> dict:
+        """Counts of the consumer, by name."""
+        cdef const Consumer *consumer = self.consumers.consumer(number)
+        counts = {
+            "items": self.pairs.count_of(number),
+            "overruns": consumer.overruns,
+            "receipts": self._refreshes.receipts(number),
+            "waiting": self._refreshes.waiting(number),
+            "pending": self._adaptive.pending_count(number),
+            "is_behind": self.critical.is_behind(number),
+        }
+        for cls, name in ((1, "critical"), (2, "adaptive"), (3, "metered")):
+            counts[name] = {
+                "sent": consumer.counts[cls].sent, "bytes": consumer.counts[cls].bytes,
+                "conflated": consumer.counts[cls].conflated, "congested": consumer.counts[cls].congested,
+            }
+        return counts
+
+    # Pairs
+
+    def subscribe(
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, replayed_after = None,
+    ) -> list:
+        """One more subscription of the consumer has these items; returns those that another one has already. The others
+        wait for their refresh. They are sent in the class `cls`, unless a `program` selects the class of each record,
+        which is mapped by `served` (two bits for each class). `interval_ns` is that of the metered class, 0 for none.
+        With `replayed_after`, see begin_replay(), items need no refresh if the log has all their updates since. After
+        a LimitError nothing has changed."""
+        cdef Selection selection = make_selection(cls, served, program, interval_ns)
+        cdef int64_t after = -1 if replayed_after is None else replayed_after
+        cdef uint32_t fresh = 0, at
+        cdef Py_ssize_t row
+        self.consumers.consumer(number)
+        for row in range(len(items)):
+            self.items.item(items[row])
+            fresh += self.pairs.find(number, items[row]) == NONE
+        self.pairs.check_room(fresh)
+        had = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                self.add_pair(number, items[row], &selection, program, now_ns, after)
+            else:
+                self.pairs.deliveries[at].uses += 1
+                had.append(items[row])
+        return had
+
+    def unsubscribe(self, uint32_t number, uint32_t item, bint is_told = False) -> int:
+        """One subscription less has the item; returns how many still do. If none does, the consumer is told unless it
+        knows."""
+        cdef uint32_t at
+        self.consumers.consumer(number)
+        at = self.pairs.find(number, item)
+        if at == NONE:
+            return 0
+        self.pairs.deliveries[at].uses -= 1
+        if self.pairs.deliveries[at].uses:
+            return self.pairs.deliveries[at].uses
+        if not is_told:
+            self.pairs.pairs[at].flags |= PAIR_REMOVE
+        self.drop_pair(at)
+        return 0
+
+    def change_class(
+        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
+        int64_t interval_ns, int64_t now_ns, bint is_sole = False,
+    ) -> list:
+        """Send items in another class, see subscribe(). A refresh replaces values that are owed in the former class. If
+        it `is_sole`, items that several subscriptions have are not changed, but returned. Items that the consumer does
+        not get are skipped."""
+        cdef Selection selection = make_selection(cls, served, program, interval_ns)
+        cdef uint32_t at
+        cdef Py_ssize_t row
+        self.consumers.consumer(number)
+        left = []
+        for row in range(len(items)):
+            at = self.pairs.find(number, items[row])
+            if at == NONE:
+                continue
+            if is_sole and self.pairs.deliveries[at].uses > 1:
+                left.append(items[row])
+            else:
+                self.change_pair(at, &selection, program, now_ns)
+        return left
+
+    cdef int add_pair(
+        self, uint32_t number, uint32_t item, const Selection *selection, ClassProgram program, int64_t now_ns,
+        int64_t replayed_after,
+    ) except -1:
+        cdef Item *entry = &self.items.items[item]
+        cdef uint32_t at = self.pairs.add(entry, number, item)
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Delivery *delivery = &self.pairs.deliveries[at]
+        delivery.uses = 1
+        delivery.after = self.items.number
+        self.set_class(at, selection, program)
+        if replayed_after >= 0 and pair.cls == CRITICAL and program is None and entry.unlogged <= <uint64_t>replayed_after:
+            delivery.after = max(<uint64_t>replayed_after, entry.born)
+        elif entry.flags & ITEM_RECORDED:
+            self._refreshes.add(at, 0)
+            if replayed_after >= 0 and entry.number > <uint64_t>replayed_after and (
+                pair.cls == CRITICAL or program is not None
+            ):
+                self._refreshes.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
+        elif entry.flags & ITEM_WITHDRAWN and replayed_after >= 0:
+            self._refreshes.add(at, PAIR_REPAIR) # the consumer may have the record that was withdrawn
+        elif selection.interval_ns:
+            self.metering.live(at, now_ns - selection.interval_ns)
+        delivery.begun = delivery.since = delivery.after
+        return 0
+
+    cdef int change_pair(
+        self, uint32_t at, const Selection *selection, ClassProgram program, int64_t now_ns
+    ) except -1:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef uint32_t number = pair.consumer
+        cdef bint is_owed, is_moved
+        cdef PyObject *chosen = NULL if program is None else <PyObject *>program
+        if pair.cls == selection.cls and pair.served == selection.served and pair.program == chosen and (
+            (selection.interval_ns != 0) == (self.metering is not None and self.metering.is_metered(at))
+        ):
+            if selection.interval_ns:
+                self.metering.change(at, selection.interval_ns, now_ns)
+            return 0
+        if pair.span and not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
+            self._withheld.flush(at, now_ns)
+        is_moved = pair.cls != ADAPTIVE and selection.cls == ADAPTIVE and (
+            self.consumers.consumers[number].notices is not NULL
+        )
+        is_owed = pair.flags & PAIR_PENDING or self.critical.is_behind(number) or self._metered.is_withheld(at)
+        self._metered.end(at)
+        pair.flags &= ~PAIR_PENDING
+        if is_moved:
+            self.pairs.deliveries[at].written = 0 # the region's record is older than what the consumer was sent
+        if is_owed or is_moved and self.items.items[pair.item].flags & ITEM_RECORDED:
+            discard(pair, &self.items.items[pair.item])
+            self._refreshes.add(at, 0)
+            self.consumers.wake(number)
+        self.set_class(at, selection, program)
+        if selection.interval_ns and not pair.flags & PAIR_REFRESH:
+            self.metering.live(at, now_ns)
+        return 0
+
+    cdef int set_class(self, uint32_t at, const Selection *selection, ClassProgram program) except -1:
+        cdef Pair *pair = &self.pairs.pairs[at]
+        pair.cls = selection.cls
+        pair.served = selection.served
+        pair.program = NULL if program is None else <PyObject *>program
+        if program is not None:
+            self._programs[at] = program
+        else:
+            self._programs.pop(at, None)
+        if selection.interval_ns:
+            self.metering.begin(at, selection.interval_ns)
+        if self.regions.takes(pair) and self.pairs.deliveries[at].slot == NONE:
+            self.regions.take_slot(pair)
+        return 0
+
+    cdef void drop_pair(self, uint32_t at) noexcept nogil:
+        """The consumer no longer gets the item. A pair that is still queued is released when it leaves the queues."""
+        cdef Pair *pair = &self.pairs.pairs[at]
+        cdef Item *item = &self.items.items[pair.item]
+        self.regions.free_slot(pair)
+        discard(pair, item)
+        self._metered.end(at)
+        self.pairs.remove(item, at)
+        if pair.flags & PAIR_REMOVE:
+            self._refreshes.add(at, 0)
+            self.consumers.begin_remove(pair.consumer)
+            self.consumers.wake(pair.consumer)
+        pair.flags |= PAIR_GONE
+        self.pairs.leave_queue(at, 0)
+
+    # Updates
+
+    def publish(
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
+        int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1, source = None,
+    ) -> bool:
+        """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before.
+        `source` is its feed, as the caller counts feeds, its source stream and the tag of the session, if known. False
+        if the item is not admitted."""
+        cdef Py_buffer content
+        cdef Update update
+        cdef uint32_t number
+        PyObject_GetBuffer(record, &content, PyBUF_SIMPLE)
+        try:
+            number = self.number_of(topic, model_id, model_version, content.len)
+            if number == NONE:
+                return False
+            update = Update(
+                <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version,
+                NULL,
+            )
+            if self.take(number, &update, now_ns):
+                raise MemoryError
+            if source is not None:
+                self.items.items[number].feed, self.items.items[number].stream = source[0], source[1]
+                self.items.items[number].session_tag = source[2]
+                self.items.items[number].flags |= ITEM_SOURCED
+        finally:
+            PyBuffer_Release(&content)
+        self.serve_classes(self.budget_bytes, now_ns)
+        self.consumers.ring_bells()
+        return True
+
+    def image(
+        self, bytes topic not None, uint16_t model_id, uint16_t model_version, bytes record not None,
+        int64_t started_ns, uint64_t version, bint is_repair, int64_t now_ns,
+    ) -> bool:
+        """The node above says what the record is: refresh all that want it. False if the item is not admitted."""
+        cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
+        cdef Item *item
+        cdef Pair *pair
+        cdef Delivery *delivery
+        cdef bint is_there
+        if number == NONE:
+            return False
+        item = &self.items.items[number]
+        is_other = item.record_size != len(record) or item.version != version or memcmp(
+            item.record, <const uint8_t *>record, len(record)
+        ) != 0
+        is_there = item.flags & ITEM_RECORDED and not is_other
+        if is_there and not is_repair:
+            return True
+        if item.flags & ITEM_RECORDED and is_other:
+            self.note_missed(item)
+        if self.items.keep(item, <const uint8_t *>record, <uint32_t>len(record)):
+            raise MemoryError
+        item.number, item.version = self.items.next_number(), version
+        item.started_ns, item.model_version = started_ns, model_version
+        if not is_there:
+            item.unlogged = self.items.number
+        with nogil:
+            for at in range(item.pair_count):
+                pair, delivery = &self.pairs.pairs[item.pairs[at]], &self.pairs.deliveries[item.pairs[at]]
+                consumer = pair.consumer
+                if is_there and (pair.cls != CRITICAL and pair.program is NULL or delivery.version != version):
+                    continue # it has it, or what waits for it has it, with all that is before
+                if not is_there: # even if it has the same version: another plant may have counted it
+                    delivery.written = 0
+                    delivery.since = item.number # no update before it leads to it
+                    if delivery.version == 0:
+                        delivery.begun = item.number
+                discard(pair, item)
+                self._refreshes.add(item.pairs[at], PAIR_REPAIR if is_repair else 0)
+                renew_allowance(&self.consumers.consumers[consumer], now_ns)
+                self.catch_up(consumer, now_ns)
+            self.consumers.ring_bells()
+        return True
+
+    def lose_upstream(self, int64_t now_ns) -> None:
+        """Updates never came to this node; nobody knows how many: they count as one."""
+        cdef uint32_t number
+        self._lost_number = self.items.next_number()
+        for number in range(self.consumers.consumers_max):
+            if self.consumers.consumers[number].is_used and self.pairs.count_of(number):
+                self._refreshes.note_loss(number, self.items.number, self.items.number, UPSTREAM)
+                self.catch_up(number, now_ns)
+        self.consumers.ring_bells()
+
+    def withdraw(self, bytes topic not None, uint16_t model_id, uint64_t version, int64_t now_ns) -> bool:
+        """The node above says that an item has no record any more: so do we. False if it had none."""
+        cdef uint32_t number = NONE
+        if len(topic) <= TOPIC_SIZE_MAX:
+            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if number == NONE or not self.items.items[number].flags & ITEM_RECORDED:
+            return False
+        with nogil:
+            self.withdraw_item(number, version, now_ns)
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return True
+
+    def withdraw_items(self, numbers not None, int64_t now_ns) -> int:
+        """These items have no record any more; returns how many had one."""
+        cdef uint32_t number
+        cdef int count = 0
+        for number in numbers:
+            if self.items.is_known(number) and self.items.items[number].flags & ITEM_RECORDED:
+                self.withdraw_item(number, 0, now_ns)
+                count += 1
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return count
+
+    def withdraw_stream(
+        self, uint16_t feed, uint32_t stream, uint16_t session_tag, bint is_begun, int64_t now_ns
+    ) -> int:
+        """Withdraw the records that came from a source stream in another session than this one, which `is_begun`, or
+        else in this one, which is over; without a tag in every session. Returns how many items had one."""
+        cdef uint32_t number
+        cdef const Item *item
+        cdef int count = 0
+        with nogil:
+            for number in range(self.items.count):
+                item = &self.items.items[number]
+                if item.flags & (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED) != (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED):
+                    continue
+                if item.feed != feed or item.stream != stream:
+                    continue
+                if session_tag == 0 or (item.session_tag != session_tag) == is_begun:
+                    self.withdraw_item(number, 0, now_ns)
+                    count += 1
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return count
+
+    def send_session(self, bytes body not None, int64_t now_ns) -> None:
+        """A SESSION event to all consumers, behind what they were sent so far in the critical class."""
+        if not 1 <= len(body) <= SESSION_SIZE_MAX:
+            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+        self.items.next_number()
+        self.critical.append_session(<const uint8_t *>body, <uint32_t>len(body))
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+
+    def send_session_to(self, uint32_t number, bytes body not None) -> bool:
+        """A SESSION event to one consumer, ahead of the refreshes that wait for it: whether there was room, and nothing
+        older waits for it in the log."""
+        self.consumers.consumer(number)
+        if self.critical.is_behind(number):
+            return False
+        if not 1 <= len(body) <= SESSION_SIZE_MAX:
+            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+        return self.critical.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
+
+    def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
+        """Take all messages of a batch as updates and serve whom they concern; returns how many were taken. `feed` is
+        the caller's number of the feed that they came from."""
+        cdef Py_ssize_t done = 0
+        cdef int trouble
+        cdef const MessageView *message
+        cdef const uint8_t *data = messages._datagrams.data
+        cdef uint64_t before = self.items.number - self._untaken
+        messages.check_current()
+        self._feed = feed
+        while done < messages.message_count_:
+            with nogil:
+                trouble = self.take_messages(
+                    data, messages.message, messages.message_count_, now_ns, started_ns, &done
+                )
+            if trouble == TROUBLE_MEMORY:
+                raise MemoryError
+            if trouble == TROUBLE_UNKNOWN:
+                message = messages.message + done
+                topic = data[message.topic_offset:message.topic_offset + message.topic_size]
+                if self._admit(topic, message.model_id, message.model_version) is None:
+                    done += 1
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return self.items.number - self._untaken - before
+
+    def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
+        """Write what waits, at most about `budget_bytes`; returns how many bytes that were, without refreshes and
+        replays, which have their own pace."""
+        cdef int64_t written
+        with nogil:
+            self.catch_up_waiting(now_ns)
+            written = self.serve_classes(budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return written
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether what has no rate waits for serve(), and could be written; the metering knows when the rest may be."""
+        return self.is_backlogged(CRITICAL) or self.is_backlogged(ADAPTIVE)
+
+    cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
+        """Of an item that may be new, or NONE: it is not admitted."""
+        cdef uint32_t number = NONE
+        if size > record_size_max:
+            raise LocalProtocolError(f"a record has at most {record_size_max} bytes, not {size}")
+        if len(topic) <= TOPIC_SIZE_MAX:
+            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if number != NONE:
+            return number
+        admitted = self._admit(topic, model_id, model_version)
+        return NONE if admitted is None else admitted
+
+    cdef bint note_missed(self, const Item *item) noexcept nogil:
+        """Updates of the item never came: a receipt to those that have its record and were not told, or got it after
+        they were told. Whether there are any; they are to be attended to when the item has its new record."""
+        cdef uint32_t at
+        cdef const Pair *pair
+        cdef const Delivery *delivery
+        cdef bint is_told = item.number < self._lost_number, is_any = False
+        for at in range(item.pair_count):
+            pair, delivery = &self.pairs.pairs[item.pairs[at]], &self.pairs.deliveries[item.pairs[at]]
+            if delivery.version and not (is_told and delivery.refreshed < self._lost_number):
+                self._refreshes.note_loss(pair.consumer, item.number + 1, self.items.number + 1, UPSTREAM)
+                is_any = True
+        return is_any
+
+    cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil:
+        cdef Item *item = &self.items.items[number]
+        cdef bint is_critical = item.flags & ITEM_LOGGED
+        cdef const Pair *pair
+        cdef uint32_t index, at
+        cdef uint8_t cls
+        cdef bint is_missed = False
+        self.prefetch_first(item)
+        if item.number < self._lost_number and item.flags & ITEM_RECORDED:
+            is_missed = self.note_missed(item)
+        if self.items.keep(item, update.record, update.size):
+            return -1
+        item.number = self.items.next_number()
+        item.version = update.version if update.version else item.version + 1
+        item.started_ns = update.started_ns
+        item.model_version = update.model_version
+        item.merged = update.merged
+        if update.origin is not NULL:
+            item.feed, item.stream = self._feed, load_u32(update.origin + ORIGIN_STREAM_ID_AT)
+            item.session_tag = load_u16(update.origin + ORIGIN_FLAGS_AT) >> session_tag_shift
+            item.flags |= ITEM_SOURCED
+        for index in range(item.pair_count):
+            self.prefetch_ahead(item, index)
+            at = item.pairs[index]
+            pair = &self.pairs.pairs[at]
+            cls = CRITICAL if self.consumers.is_ordered(pair) else class_of(pair, item.record, item.record_size)
+            if cls == CRITICAL:
+                is_critical = True
+            elif cls and (
+                not pair.flags & PAIR_REFRESH
+                or self.pairs.deliveries[at].version and self.regions.takes(pair) # to count the update as merged
+            ):
+                self._withheld.add(at, item, cls, now_ns)
+        if is_critical:
+            self.critical.append(number, item)
+        else:
+            item.unlogged = self.items.number
+        if is_missed:
+            for index in range(item.pair_count):
+                self.catch_up(self.pairs.pairs[item.pairs[index]].consumer, now_ns)
+        return 0
+
+    cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil:
+        """Like an update after which there is no record."""
+        cdef Item *item = &self.items.items[number]
+        cdef bint is_critical = item.flags & ITEM_LOGGED
+        cdef uint32_t index
+        item.flags = item.flags & ~<uint8_t>ITEM_RECORDED | ITEM_WITHDRAWN
+        item.record_size = 0
+        item.number = self.items.next_number()
+        item.version = version if version else item.version + 1
+        item.started_ns = 0
+        item.merged = 1
+        for index in range(item.pair_count):
+            is_critical |= self._withheld.withdraw(item.pairs[index], item, now_ns)
+        if is_critical:
+            self.critical.append(number, item)
+        else:
+            item.unlogged = self.items.number
+
+    cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """An update of the item came and cannot be taken: a receipt to all that want it."""
+        cdef Item *item = &self.items.items[number]
+        cdef uint32_t index, consumer
+        self.items.next_number()
+        self._untaken += 1
+        item.unlogged = self.items.number
+        for index in range(item.pair_count):
+            consumer = self.pairs.pairs[item.pairs[index]].consumer
+            self._refreshes.note_loss(consumer, self.items.number, self.items.number, UPSTREAM)
+            self.catch_up(consumer, now_ns)
+
+    cdef int take_messages(
+        self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
+        Py_ssize_t *done
+    ) noexcept nogil:
+        cdef const MessageView *message
+        cdef Update update
+        cdef uint32_t number
+        cdef bint is_part
+        cdef const uint8_t *origin
+        while done[0] < count:
+            message = messages + done[0]
+            is_part = message.flags & (MESSAGE_MORE | MESSAGE_CONTINUATION) != 0
+            if message.flags & MESSAGE_DIRECT:
+                done[0] += 1
+                continue
+            number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
+            if number == NONE:
+                return TROUBLE_UNKNOWN
+            if is_part or message.payload_size > record_size_max:
+                self.fragments += is_part
+                self.oversized += not is_part
+                if not message.flags & MESSAGE_CONTINUATION:
+                    self.lose_update(number, now_ns)
+            else:
+                origin = NULL
+                if not find_origin(data + message.extensions_offset, message.extensions_size, &origin):
+                    origin = NULL
+                update = Update(
+                    data + message.payload_offset, 0, started_ns, message.payload_size, 1, message.model_version, origin
+                )
+                if self.take(number, &update, now_ns):
+                    return TROUBLE_MEMORY
+                if self.budget_bytes < 0:
+                    self.serve_classes(-1, now_ns)
+            done[0] += 1
+        return TROUBLE_NONE
+
+    cdef void prefetch_first(self, const Item *item) noexcept nogil:
+        """Prefetch what an update of the item needs first; the processor goes on with the interest list by itself."""
+        cdef uint32_t index
+        prefetch_span(<const uint8_t *>item.pairs, min(item.pair_count, <uint32_t>LIST_AHEAD) * sizeof(uint32_t))
+        prefetch_span(item.record, item.record_size)
+        for index in range(min(item.pair_count, <uint32_t>PAIRS_AHEAD)):
+            prefetch(&self.pairs.pairs[item.pairs[index]])
+
+    cdef void prefetch_ahead(self, const Item *item, uint32_t index) noexcept nogil:
+        """Prefetch the pairs that follow this one, which are scattered over the memory, and their values."""
+        cdef const Pair *pair
+        if index + PAIRS_AHEAD < item.pair_count:
+            prefetch(&self.pairs.pairs[item.pairs[index + PAIRS_AHEAD]])
+        if item.spans is NULL:
+            return
+        if index + SPANS_AHEAD < item.pair_count:
+            pair = &self.pairs.pairs[item.pairs[index + SPANS_AHEAD]]
+            if pair.span:
+                prefetch((<SpanStore>item.spans).at(pair.span))
+        if index + RECORDS_AHEAD < item.pair_count:
+            pair = &self.pairs.pairs[item.pairs[index + RECORDS_AHEAD]]
+            if pair.span:
+                prefetch_span((<SpanStore>item.spans).record(pair.span), item.record_size)
+
+    # Output
+
+    cdef void catch_up_waiting(self, int64_t now_ns) noexcept nogil:
+        """Serve consumers whose buffers have room again, and those whose rings may be written again."""
+        cdef uint32_t at, number = self.consumers.take_drained()
+        while number != NONE:
+            self.catch_up(number, now_ns)
+            number = self.consumers.take_drained()
+        for at in range(self.consumers.take_paced_count()):
+            self.catch_up(self.consumers.take_paced(at, now_ns), now_ns)
+
+    cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """Write what waits for the consumer, in order: refreshes, updates of the log, then values that were withheld."""
+        if self._refreshes.write(number, now_ns) and self.replay(number, now_ns):
+            self._withheld.resume(number, now_ns)
+        else:
+            self.consumers.wait(number)
+
+    cdef bint replay(self, uint32_t number, int64_t now_ns) noexcept nogil:
+        """Bring a consumer that is behind to where the others are. False if there was no room."""
+        if self.critical.is_behind(number) and not self.critical.replay(number, now_ns):
+            return False
+        if self._refreshes.is_repairing(number):
+            self._refreshes.end_repair(number)
+        return self._refreshes.write(number, now_ns)
+
+    cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil:
+        """Weighted deficit round robin: each class that has something to write may write its weight's worth in its turn,
+        and what it overdraws is taken off its next turn."""
+        cdef int64_t left = budget_bytes, written
+        cdef int idle = 0
+        if budget_bytes < 0:
+            return self.critical.fan_out(-1, now_ns) + self._adaptive.serve(-1) + self._metered.serve(-1, now_ns)
+        self.critical.check_overwritten()
+        self._metered.advance(now_ns)
+        while left > 0 and idle < CLASS_COUNT:
+            if not self.is_backlogged(self._turn):
+                self._deficits[self._turn] = 0
+                idle += 1
+            else:
+                if self._deficits[self._turn] <= 0:
+                    self._deficits[self._turn] += self._weights[self._turn] * QUANTUM
+                if self._deficits[self._turn] > 0:
+                    written = self.serve_class(self._turn, min(left, self._deficits[self._turn]), now_ns)
+                    self._deficits[self._turn] -= written
+                    left -= written
+                    idle = 0 if written else idle + 1
+                    if left <= 0 and self._deficits[self._turn] > 0:
+                        break # its turn goes on next time
+            self._turn = self._turn % CLASS_COUNT + 1
+        return budget_bytes - left
+
+    cdef bint is_backlogged(self, int cls) noexcept nogil:
+        if cls == CRITICAL:
+            return self.critical.has_backlog()
+        return self._adaptive.has_backlog() if cls == ADAPTIVE else self._metered.has_backlog()
+
+    cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil:
+        if cls == CRITICAL:
+            return self.critical.fan_out(bytes_max, now_ns)
+        return self._adaptive.serve(bytes_max) if cls == ADAPTIVE else self._metered.serve(bytes_max, now_ns)
+
+
+cdef Selection make_selection(uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns) noexcept:
+    if cls == METERED and program is None and interval_ns == 0:
+        cls = CRITICAL # without a rate every update is sent
+    return Selection(cls, served, interval_ns)
