@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 import penstock.spark
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.spark import raw
 from penstock.spark.pipeline.derive import as_of
 

@@ -10,8 +10,8 @@ import numpy
 
 from admin_kit import registration
 from penstock.middleware import OutgoingMessage, PublisherConfig
-from penstock.middleware.batch import Packable
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.core.batch import Packable
+from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import CONNECTION, PROTOCOL, UnicastMessage
 from penstock.model import MessageModel
 from penstock.model.library import shipped

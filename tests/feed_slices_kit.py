@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.capture.rows import MessageRows
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats.mold import encode_end, encode_packet
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.middleware.batch import Packable
+from penstock.middleware.core.batch import Packable
 from penstock.spark.feedslices import Conversion, FeedConverter, FeedOptions, FeedReader, FeedSlice, open_as_told
 
 DAY = "2024-01-02"

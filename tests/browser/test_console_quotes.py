@@ -11,7 +11,7 @@ from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wi
 from client_kit import Originated
 from integration.console_kit import SECRETS, RunningConsole, feeding, running_console
 from penstock.base.errors import NotFoundError
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.security import Credentials
 from penstock.security.authentication import PUBLISHERS
 from penstock.security.client import AdminClient

@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import PenstockError
 from penstock.convert import Converter, ConverterTable, SourceBatch, shipped_tables
 from penstock.convert.table import DIRECTORY
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 
 ROUNDS = 200
 

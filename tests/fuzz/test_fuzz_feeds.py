@@ -9,6 +9,8 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.errors import FrameError, PacketError, RemoteProtocolError
 from penstock.feed.config import LineConfig
+from penstock.feed.core.lines.arbiter import LineArbiter, LineDatagrams, SourceLost, SourceReady
+from penstock.feed.core.soup_session import SoupClientSession, SoupServerSession
 from penstock.feed.formats import DATAGRAM_FORMATS
 from penstock.feed.formats.csvticks import CsvTicks
 from penstock.feed.formats.iextp import DEEP_1_0, IexStream, encode_segment
@@ -17,9 +19,7 @@ from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
 from penstock.feed.formats.pcap import CaptureReader
 from penstock.feed.formats.soup import SoupAccepted, SoupFrames, SoupLogin, encode_accepted, encode_login, encode_soup
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.lines.arbiter import LineArbiter, LineDatagrams, SourceLost, SourceReady
-from penstock.feed.lines.inspect import inspect
-from penstock.feed.soup import SoupClientSession, SoupServerSession
+from penstock.feed.recorded.inspect import inspect
 from penstock.net.core.events import BytesReceived, Connected, Disconnect, Received
 from penstock.wire import DatagramBatch
 from unit.test_feed_files import frame, pcap, pcapng

@@ -7,7 +7,7 @@ import pytest
 from fuzz.test_fuzz_packet import mutate
 from penstock.base.errors import PacketError
 from penstock.filter import Forwarder, Mode, StreamAccount
-from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.wire import (
     DatagramBatch,
     Extension,

@@ -4,8 +4,8 @@ import random
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.convert import SourceBatch
-from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.tape import encode, read_tape
+from penstock.feed.core.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.recorded.tape import encode, read_tape
 
 
 def test_changed_tapes(soak: bool) -> None:

@@ -24,8 +24,7 @@ from penstock.engine.client.messages import NodeMessages
 from penstock.engine.control import Transport
 from penstock.engine.core.kernel._event import EventKind
 from penstock.filter.client.receiver import FilteredReceiver
-from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.events import (
+from penstock.middleware.core.events import (
     Deliver,
     DeliverBatch,
     Discontinuity,
@@ -35,7 +34,8 @@ from penstock.middleware.events import (
     MergeGap,
     StreamStarted,
 )
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.live import MulticastPublisher
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.brokering import StreamAddress

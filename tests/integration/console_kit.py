@@ -19,9 +19,9 @@ from websockets.typing import Subprotocol
 from client_kit import registered_on
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.driver import AdminServer
-from penstock.feed.registration import Registration
+from penstock.feed.live.registration import Registration
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig

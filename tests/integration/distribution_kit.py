@@ -14,7 +14,7 @@ from penstock.base.segment import Segment
 from penstock.engine import Event, EventKind, control, read_events
 from penstock.engine.link import NodeLink, Told
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message, shipped
 from penstock.net.live.handover import receive_segment
 from penstock.net.udp import Channel

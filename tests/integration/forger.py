@@ -12,8 +12,8 @@ import threading
 from client_kit import QUOTE, STREAM_ID, TERM, originated
 from penstock.base.ids import parse_group
 from penstock.base.limits import EPOCH_MAX
-from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.security import Sealer
 from penstock.security.sealing import StreamKey
 from penstock.wire import (

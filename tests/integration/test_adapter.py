@@ -18,22 +18,21 @@ from integration.feed_kit import running_feed
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.metrics import Metrics
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.feed.adapter_config import (
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.live.adapter import LiveAdapter
+from penstock.feed.live.config import (
     AdapterConfig,
     AddressConfig,
     JournalCaptureConfig,
     PublishConfig,
     SourceStreamConfig,
 )
-from penstock.feed.config import SynchroniserConfig
-from penstock.feed.driver import LiveAdapter
-from penstock.feed.inputs import Sources
-from penstock.feed.outbound import Outbound
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.serviceside import CONTRIBUTION_JUMP_MAX
+from penstock.feed.live.outbound import Outbound
+from penstock.feed.live.service_backend import CONTRIBUTION_JUMP_MAX
+from penstock.feed.live.sources import SourceStreams
 from penstock.middleware import DeliverBatch
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
@@ -325,11 +324,11 @@ def test_a_replayed_file_without_a_date_is_refused_at_the_start(tmp_path: Path) 
     """Its times count from midnight: without a date the adapter would publish events of 1970."""
     day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
     with pytest.raises(ConfigurationError, match=r"day\.itch: the table 'itch' needs a date") as caught:
-        Sources(replaying(tmp_path, day), Metrics())
+        SourceStreams(replaying(tmp_path, day), Metrics())
     assert "set trading_date of the adapter a-0" in caught.value.hint
     (tmp_path / "day.dbn").write_bytes(b"DBN\x02\x40\0\0\0GLBX.MDP3" + bytes(60))
     with pytest.raises(ConfigurationError, match="this is Databento Binary Encoding"):
-        Sources(replaying(tmp_path, tmp_path / "day.dbn"), Metrics())
+        SourceStreams(replaying(tmp_path, tmp_path / "day.dbn"), Metrics())
 
 
 def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from integration.feed_kit import Feed, running_feed
 from penstock.base.calendar import TradingCalendar
 from penstock.bench.adapters import wait_for
 from penstock.convert import Converter, ConverterTable, SourceBatch
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.middleware import Discontinuity, MergeGap, ReceiverConfig
-from penstock.middleware.driver import MulticastReceiver
-from penstock.middleware.events import Merged, MergedBatch
-from penstock.middleware.merge import Merger
+from penstock.middleware.core.events import Merged, MergedBatch
+from penstock.middleware.core.merger import Merger
+from penstock.middleware.live import MulticastReceiver
 from penstock.wire import Extension, PacketMessage, decode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 

@@ -129,7 +129,7 @@ def test_a_slice_that_finds_no_room_says_so_and_leaves_no_file(tmp_path: Path, p
 import resource
 from datetime import date
 from pathlib import Path
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
 from penstock.spark.pipeline.archive import Archive

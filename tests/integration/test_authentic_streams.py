@@ -18,7 +18,7 @@ from penstock.admin.driver import AdminServer
 from penstock.base.counters import Cause
 from penstock.client import Client, ClientConfig, Subscription
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel, group_socket, host_socket
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient

@@ -1,5 +1,7 @@
 """What a real adapter process has published, as its own journal has it, and the same file read in slices."""
 
+import random
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,10 @@ from feed_slices_kit import Message, converted_slices, messages_of, write_day
 from integration.feed_kit import running_feed
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.capture.rows import PacketRows
-from penstock.feed.adapter_config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
-from penstock.feed.config import SynchroniserConfig
-from penstock.feed.service.config import ServiceConfig
+from penstock.convert import TableChoice
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.live.config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
+from penstock.model import shipped
 from penstock.net.udp import free_channel
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
@@ -88,3 +91,54 @@ def test_an_adapter_takes_the_date_of_a_replayed_file_from_its_name(tmp_path: Pa
         wait_for(lambda: len(recorded(tmp_path / "journal")) == len(expected), "all of the file is in the journal")
         live = recorded(tmp_path / "journal")
     assert [without_term(message) for message in live] == [without_term(message) for message in expected]
+
+
+def mixed_ticks() -> list[str]:
+    """Instruments of a venue that trades fractions beside whole shares: definitions, trades and quotes."""
+    time_ns = 1_700_000_000_000_000_000
+    decimals = {"BTC-USD": (2, 8), "SHIB-USD": (8, 0), "ETH-BTC": (5, 4), "AAPL": (2, 0)}
+    lines = [f"define,{time_ns},{symbol},1,{price},{quantity}" for symbol, (price, quantity) in decimals.items()]
+    source = random.Random(5)
+    for number in range(800):
+        symbol = source.choice(list(decimals))
+        price, size = (Decimal(source.randrange(1, 10**7)).scaleb(-each) for each in decimals[symbol])
+        size = Decimal("0.00000001") if symbol == "BTC-USD" and number % 3 == 0 else size
+        if number % 2:
+            lines.append(f"trade,{time_ns + number},{symbol},{price:f},{size:f},{number}")
+        else:
+            lines.append(f"quote,{time_ns + number},{symbol},{price:f},{size:f},{price:f},{size:f}")
+    lines[-1] = f"trade,{time_ns + 900},AAPL,190.255,0.5,900"  # finer than the instrument
+    return lines
+
+
+@pytest.mark.spec("DAY-9", "PIPE-4")
+def test_fractions_and_whole_shares_are_the_same_live_and_in_slices(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.csv"
+    lines = mixed_ticks()
+    path.write_text("\n".join(lines) + "\n")
+    conversion = Conversion("csv-ticks", STREAM, DAY, quantity_decimals=8)
+    slices = plan_slices(path, conversion=conversion, slice_size=5_000, cache=tmp_path / "cache")
+    assert len(slices) > 1
+    expected = converted_slices(slices)
+    config = AdapterConfig(
+        name="a-0",
+        feed="ticks",
+        table=TableChoice(name="csv-ticks", quantity_decimals=8),
+        streams=(SourceStreamConfig(id=STREAM, name="replay", framing="file", url=str(path)),),
+        publish=PublishConfig(channel=free_channel()),
+        sync=SynchroniserConfig(startup_ms=300),
+        service=ServiceConfig(open=True),
+        journal=JournalCaptureConfig(path=str(tmp_path / "journal")),
+        state_directory=str(tmp_path / "state"),
+    )
+    with AdapterProcess(config, tmp_path):
+        wait_for(lambda: len(recorded(tmp_path / "journal")) == len(expected), "all of it is in the journal")
+        live = recorded(tmp_path / "journal")
+    assert [without_term(message) for message in live] == [without_term(message) for message in expected]
+    model = shipped("trade_8")
+    trades = [model.view(record) for _, _, model_id, record in live if model_id == model.id]
+    told = [line.split(",") for line in lines if line.startswith("trade")]
+    assert [(each.symbol, each.scaled("price"), each.scaled("quantity")) for each in trades] == [
+        (symbol, int(Decimal(price).scaleb(8)), int(Decimal(size).scaleb(8))) for _, _, symbol, price, size, _ in told
+    ]
+    assert min(each.scaled("quantity") for each in trades) == 1

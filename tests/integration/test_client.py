@@ -36,7 +36,7 @@ from penstock.base.errors import (
 )
 from penstock.client import Client, ClientConfig, Subscription, UnreadMessage
 from penstock.middleware import Discontinuity
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import (
     Contribute,
     Contributed,

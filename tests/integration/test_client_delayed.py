@@ -14,10 +14,10 @@ from client_kit import STREAM_ID, TERM, ThreadedService, packets, registered_on
 from penstock.admin.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.service.core import ServiceIdentity, StreamService
-from penstock.feed.service.driver import SubscriberServer
-from penstock.feed.service.events import Image, Said, ServiceEvent
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.service.events import Image, MessageReceived, ServiceEvent
+from penstock.feed.core.service.service import ServiceIdentity, StreamService
+from penstock.feed.live.subscriber_server import SubscriberServer
 from penstock.journal import JournalWriter
 from penstock.middleware.unicast import Contribution, OpenStream, Position
 from penstock.net.udp import free_channel
@@ -48,7 +48,7 @@ class TardyServer(SubscriberServer):
     live_after_s = 0.0
 
     def handle(self, event: ServiceEvent) -> None:
-        is_open = isinstance(event, Said) and isinstance(event.message, OpenStream)
+        is_open = isinstance(event, MessageReceived) and isinstance(event.message, OpenStream)
         if is_open and event.message.live and not event.message.delay_s:
             asyncio.get_running_loop().call_later(self.live_after_s, super().handle, event)
         else:

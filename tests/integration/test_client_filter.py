@@ -17,7 +17,7 @@ from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
 from penstock.client.inbox import Inbox
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
 from penstock.net.udp import free_channel, free_ports
 from penstock.security import Sealer

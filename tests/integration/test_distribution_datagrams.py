@@ -12,7 +12,7 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.base.ids import parse_group
 from penstock.engine import EventKind, TransmissionClass, make_event
 from penstock.engine.control import ClassWish
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.plant.config import FRESH, SURE, DatagramsConfig, UpstreamConfig
 from penstock.plant.core.event_blocks import EPOCH, TOPIC
 from penstock.plant.live.datagrams import split_events

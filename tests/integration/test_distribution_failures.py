@@ -16,7 +16,7 @@ from integration.command_kit import Running
 from integration.distribution_kit import Consumer, mux_config, node_here, node_process, publisher, quote
 from penstock.engine import EventKind
 from penstock.engine.client import NodeMessages, open_messages
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message
 from penstock.net.udp import Channel, free_channel, free_ports
 from waiting import wait_until

@@ -10,7 +10,7 @@ from integration.distribution_kit import Consumer, NodeHere, mux_config, node_he
 from penstock.base.counters import Cause
 from penstock.engine import EventKind
 from penstock.engine.control import Login
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import free_channel, group_socket
 from penstock.plant.config import DatagramsConfig, UpstreamConfig
 from penstock.plant.live import datagrams

@@ -10,14 +10,14 @@ import pytest
 
 from penstock.base.errors import ConfigurationError, RefusedError
 from penstock.feed.config import LineConfig
+from penstock.feed.core.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats import MoldUDP64
-from penstock.feed.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.driver import LineReceiver
-from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig
-from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.play.player import MoldPlayer
-from penstock.feed.play.soup_player import SoupPlayer
+from penstock.feed.live.line_receiver import LineReceiver
+from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.soup_client import SoupClient, SoupClientConfig
+from penstock.feed.live.soup_player import SoupPlayer
 from penstock.net.config import StreamConfig
 from penstock.net.udp import free_channel
 from waiting import wait_until

@@ -9,8 +9,8 @@ import pytest
 from integration.filter_kit import filter_here
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, OutgoingMessage, PublisherConfig, ReceiverConfig
-from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
+from penstock.middleware.live import MulticastPublisher
+from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
 from penstock.topics import InterestTable, Predicate

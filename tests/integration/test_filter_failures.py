@@ -22,7 +22,7 @@ from penstock.base.errors import RefusedError
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.core import control
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.access import AdminAccess
 from penstock.security.client import AdminClient

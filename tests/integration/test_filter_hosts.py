@@ -14,7 +14,7 @@ from penstock.bench.filter.process import running_filter
 from penstock.bench.hosts import Host, Network
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig, ReceiverConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Address, Channel, free_channel
 from waiting import wait_until
 

@@ -20,7 +20,7 @@ from penstock.filter.client.ring_offer import RingOffer
 from penstock.filter.core import control
 from penstock.filter.module_config import FilterAccess
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.model import shipped
 from penstock.net.secret import Secret, write_private
 from penstock.net.udp import Channel, free_channel, free_ports

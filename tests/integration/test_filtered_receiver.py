@@ -23,7 +23,7 @@ from penstock.filter.core.control import (
     Want,
 )
 from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, ReceiverConfig, StreamEnded
-from penstock.middleware.receiving_driver import Received
+from penstock.middleware.live.receiver import Received
 from penstock.model import shipped
 from penstock.net.udp import free_ports
 from penstock.wire import (

@@ -7,7 +7,7 @@ import struct
 
 from integration.command_kit import completed, running
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, ReceiverConfig, StreamEnded
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.wire import Packer, encode_gone, encode_nack
 

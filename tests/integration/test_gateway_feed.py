@@ -19,7 +19,7 @@ from integration.console_kit import (
     policy_text,
     running_console,
 )
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.node.console_config import ConsoleLimits
 from penstock.security import Credentials
 from penstock.security.client import AdminClient

@@ -14,7 +14,7 @@ from integration.test_capture import payloads
 from penstock.admin import AdminLimits
 from penstock.admin.driver import AdminServer
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.security.authentication_watch import AuthenticationWatch
 from penstock.security.brokering import AuthenticationChanged

@@ -18,12 +18,12 @@ from penstock.capture.reading import UnreadMessage
 from penstock.capture.replay import replay
 from penstock.client import Subscription
 from penstock.convert.table import DIRECTORY as TABLES
-from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
-from penstock.feed.service.config import ServiceConfig
+from penstock.feed.config import ServiceConfig
+from penstock.feed.live.config import AdminConfig, JournalCaptureConfig
 from penstock.journal import JournalReader
 from penstock.middleware import Deliver
-from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
+from penstock.middleware.live import MulticastPublisher
 from penstock.model import MessageModel, shipped
 from waiting import PATIENCE_SECONDS
 

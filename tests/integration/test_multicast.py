@@ -31,10 +31,10 @@ from penstock.middleware import (
     StreamStarted,
     TopicList,
 )
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
-from penstock.middleware.files import claim_epoch
-from penstock.middleware.grouping import channels_for
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.core.grouping import channels_for
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live.epoch_file import claim_epoch
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.topics import GroupMap
 from penstock.wire import encode_gone, encode_nack
@@ -194,7 +194,7 @@ def test_goodbye_ends_the_stream(channel: Channel) -> None:
 PUBLISH_FOREVER = """
 import sys, time
 from pathlib import Path
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 channel = Channel(group=sys.argv[1], port=int(sys.argv[2]))
 publisher = MulticastPublisher(channel, publisher_id=9, epoch_path=Path(sys.argv[3]))
@@ -388,7 +388,7 @@ def test_a_batch_that_was_kept_too_long_is_refused(channel: Channel) -> None:
 LISTEN_FOREVER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell ignores SIGINT
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel
 with MulticastReceiver([Channel(group=sys.argv[1], port=int(sys.argv[2]))], spin=sys.argv[3] == "spin") as receiver:
     print("listening", flush=True)

@@ -9,7 +9,7 @@ import pytest
 
 from integration.command_kit import completed, running
 from penstock.middleware import Merged, MergedBatch, ReceiverConfig, StreamStarted
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.udp import free_channel
 from penstock.wire import decode
 from unit.recordings_kit import Day, write_archive, write_journal

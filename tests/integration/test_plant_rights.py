@@ -15,8 +15,8 @@ from penstock.base.errors import RefusedError, RevokedError, SealKeyError
 from penstock.capture.reading import Models
 from penstock.client.gate import Gate
 from penstock.client.service import Protection, opened_stream
-from penstock.middleware.events import Deliver, DeliverBatch
-from penstock.middleware.receiving_driver import MulticastReceiver
+from penstock.middleware.core.events import Deliver, DeliverBatch
+from penstock.middleware.live.receiver import MulticastReceiver
 from penstock.middleware.unicast import OpenStream, Packets
 from penstock.security import Grant
 from penstock.wire import MessageFlag, decode, decode_origin

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats.mold import MoldUDP64, encode_header
-from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.play.player import MoldPlayer
+from penstock.feed.live.mold_player import MoldPlayer
 from penstock.net.udp import Channel, free_channel, group_socket
 
 DAY = GeneratorConfig(seed=3, symbols=20, messages=2_000)

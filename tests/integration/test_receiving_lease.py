@@ -19,7 +19,7 @@ from integration.test_client_filter import _arrives
 from penstock.admin import AdminLimits
 from penstock.client import ClientConfig
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.authentication_watch import AuthenticationWatch
 from penstock.security.client import AdminClient

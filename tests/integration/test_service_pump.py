@@ -12,13 +12,13 @@ import numpy
 import pytest
 
 from penstock.base.counters import Counters
-from penstock.feed._tap import Tap
-from penstock.feed.administration import open_to_all
-from penstock.feed.pump import ServicePump
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.service.core import ServiceIdentity, StreamService
-from penstock.feed.service.driver import SubscriberServer
-from penstock.feed.service.events import Image
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.service.events import Image
+from penstock.feed.core.service.service import ServiceIdentity, StreamService
+from penstock.feed.live._tap import Tap
+from penstock.feed.live.administration import open_to_all
+from penstock.feed.live.service_pump import ServicePump
+from penstock.feed.live.subscriber_server import SubscriberServer
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,

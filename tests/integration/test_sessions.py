@@ -21,7 +21,7 @@ from penstock.client import ClientConfig
 from penstock.engine.client import Changes, NodeMessages, Withdrawn, open_records
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.middleware import SessionEvent
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.udp import free_ports
 from penstock.node.agents import RootFeed
 from penstock.plant.config import PlantAccess

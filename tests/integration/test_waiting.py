@@ -16,8 +16,8 @@ from penstock.base.errors import LocalProtocolError
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.core.control import Wish
 from penstock.middleware import Deliver, DeliverBatch
-from penstock.middleware.driver import MulticastReceiver
-from penstock.middleware.receiving_driver import SocketReceiver
+from penstock.middleware.live import MulticastReceiver
+from penstock.middleware.live.receiver import SocketReceiver
 from penstock.net.udp import free_channel
 from unit.middleware_kit import GROUP, PUBLISHER_ID, packets
 from waiting import PATIENCE_SECONDS

@@ -6,7 +6,7 @@ from interop import journal_decoder, packet_decoder
 from penstock.capture import Capture
 from penstock.journal import JournalWriter
 from penstock.middleware import PublisherConfig, ReceiverConfig
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import free_channel
 
 KIND_DATA, KIND_GONE = 1, 3

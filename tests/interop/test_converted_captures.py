@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.lines.sources import open_source
+from penstock.feed.recorded.files import open_source
 from penstock.model import shipped
 
 ITCH_PRICE = 10**4  # from four decimals to eight

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import PacketError
+from penstock.feed.core.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
 from penstock.feed.formats.iextp import IexTp
 from penstock.feed.formats.mold import MoldUDP64
 from penstock.feed.formats.pcap import CaptureReader
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.sources import open_source
+from penstock.feed.recorded.files import open_source
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -4,8 +4,8 @@ import struct
 from collections.abc import Iterator
 
 from penstock.convert import SourceBatch
-from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.tape import encode
+from penstock.feed.core.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.recorded.tape import encode
 
 GOLDEN = bytes.fromhex(
     "0201000003000000070000000000000000000000000000006461 79"

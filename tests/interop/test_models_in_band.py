@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from interop.packet_decoder import decode
-from penstock.feed.inband import ModelsInBand
-from penstock.feed.outbound import Outbound
+from penstock.feed.core.models_in_band import ModelsInBand
+from penstock.feed.live.outbound import Outbound
 from penstock.middleware import Publisher, PublisherConfig
 from penstock.model import shipped
 from penstock.net.udp import Channel

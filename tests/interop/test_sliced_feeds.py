@@ -11,10 +11,10 @@ import pytest
 from feed_slices_kit import Message, converted_slices, messages_of
 from penstock.convert import Converter
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.events import Announce, PublishConverted, SessionBegan
-from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
-from penstock.feed.sessiondates import SessionDates
-from penstock.feed.sync.flow import StreamFlow
+from penstock.feed.core.events import Announce, PublishConverted, SessionBegan
+from penstock.feed.core.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.core.session_dates import SessionDates
+from penstock.feed.core.sync.flow import StreamFlow
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
 

@@ -37,6 +37,9 @@ class Instrument:
         self.reason = ""
         self.limits: list[int | None] = [None, None]
         self.pending = False
+        self.round_lot = 0
+        self.price_decimals: int | None = None
+        self.quantity_decimals: int | None = None
 
     def best(self, side: str, depth: int = 1) -> tuple[int | None, int, int | None]:
         prices = sorted(self.levels[side], reverse=side == "buy")
@@ -236,8 +239,10 @@ class _Run:
             value = self.scaled(text, 8)
         else:
             value = self.value(text, VERB_NAMES.get(key, {}))
-        is_optional = verb in ("side_set", "limits")
+        is_optional = verb in ("side_set", "limits", "define")
         if value is None and not is_optional:
+            raise Malformed
+        if value is not None and verb == "define" and not 0 <= value <= (2**32 - 1 if key == "round_lot" else 18):
             raise Malformed
         is_counted = key in ("quantity", "trade", "order") and value is not None
         if is_counted and (value < 0 or (key == "quantity" and value >= 2**63)):
@@ -247,8 +252,14 @@ class _Run:
     def do_phase(self, code: Any, hours: int = 0) -> None:
         self.owner.hours = hours or self.owner.hours
 
-    def do_define(self, round_lot: int) -> None:
-        pass
+    def do_define(
+        self, round_lot: int | None, price_decimals: int | None = None, quantity_decimals: int | None = None
+    ) -> None:
+        assert self.instrument is not None
+        given = {"round_lot": round_lot, "price_decimals": price_decimals, "quantity_decimals": quantity_decimals}
+        for name, value in given.items():
+            if value is not None:
+                setattr(self.instrument, name, value)
 
     def do_status(self, state: int, reason: bytes = b"") -> None:
         assert self.instrument is not None
@@ -397,7 +408,7 @@ class _Run:
         return all(self._term(term.strip()) for term in condition.split(" and "))
 
     def _term(self, term: str) -> bool:
-        found = re.match(r"^(.*?)\s*(!=|=|>|&)\s*(\S+)$", term)
+        found = re.match(r"^(.*?)\s*(!=|>=|=|>|&)\s*(\S+)$", term)
         if found is None:
             return bool(self.value(term, {}))
         value, literal = self.value(found[1], {}), found[3]
@@ -411,6 +422,7 @@ class _Run:
             "=": lambda a, b: bool(a == b),
             "!=": lambda a, b: bool(a != b),
             ">": lambda a, b: bool(a > b),
+            ">=": lambda a, b: a is not None and bool(a >= b),
             "&": lambda a, b: bool(a & b),
         }
         return compare[found[2]](value, wanted)

@@ -25,7 +25,7 @@ from penstock.middleware import (
     Receiver,
     TopicList,
 )
-from penstock.middleware.events import OutgoingMessage
+from penstock.middleware.core.events import OutgoingMessage
 from penstock.wire import DatagramBatch, PacketStore, decode
 from unit.middleware_kit import GROUP, PUBLISHER_ID, SOURCE, packets, publisher, receiver
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.counters import Cause
-from penstock.middleware.gaps import Gaps
+from penstock.middleware.core.gaps import Gaps
 
 RANGES = st.tuples(st.integers(1, 30), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 STEPS = st.lists(st.tuples(st.sampled_from(["open", "fill", "give_up", "pop"]), RANGES), max_size=40)

@@ -6,10 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.base.core import Tick
 from penstock.feed.config import LineConfig
-from penstock.feed.formats.datagram import Segment
-from penstock.feed.formats.iextp import DEEP_1_0, IexStream, IexTp, encode_segment
-from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
-from penstock.feed.lines.arbiter import (
+from penstock.feed.core.lines.arbiter import (
     LineArbiter,
     LineDatagram,
     LineDatagrams,
@@ -19,6 +16,9 @@ from penstock.feed.lines.arbiter import (
     SourceLost,
     SourceReady,
 )
+from penstock.feed.formats.datagram import Segment
+from penstock.feed.formats.iextp import DEEP_1_0, IexStream, IexTp, encode_segment
+from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
 from penstock.wire import DatagramBatch
 
 SESSION = "day1"

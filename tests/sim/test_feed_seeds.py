@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from penstock.base.errors import SimulationError
-from penstock.feed.sync.flow import StreamFlow
-from penstock.feed.sync.follower import StreamFollower
-from penstock.feed.sync.membership import Membership
-from penstock.feed.sync.repair import ImageSender
-from penstock.feed.sync.synchroniser import Synchroniser
+from penstock.feed.core.sync.flow import StreamFlow
+from penstock.feed.core.sync.follower import StreamFollower
+from penstock.feed.core.sync.image_transfer import ImageSender
+from penstock.feed.core.sync.membership import Membership
+from penstock.feed.core.sync.synchroniser import Synchroniser
 from penstock.middleware import SessionEvent
-from penstock.middleware.sourcestream import SourceStream
+from penstock.middleware.core.source_stream import SourceStream
 from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
 from penstock.sim.feed.nodes import AdapterNode
 from penstock.wire.term import Term
@@ -112,7 +112,7 @@ def never_step_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def share_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every adapter claims terms in the name of the first."""
-    import penstock.feed.sync.membership as membership
+    import penstock.feed.core.sync.membership as membership
 
     for name in ("term_after_break", "term_after_takeover"):
         original = getattr(membership, name)
@@ -126,7 +126,7 @@ def forget_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Breaks are taken for seamless takeovers."""
-    import penstock.feed.sync.membership as membership
+    import penstock.feed.core.sync.membership as membership
 
     def broken(term: int, index: int) -> int:
         known = Term.of(term)
@@ -137,7 +137,7 @@ def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A discontinuity is announced, but not what is missing."""
-    monkeypatch.setattr(StreamFlow, "_note_loss", lambda self, first, last: setattr(self, "is_damaged", True))
+    monkeypatch.setattr(StreamFlow, "_note_loss", lambda self, first, last: setattr(self, "_is_damaged", True))
 
 
 def send_no_images(monkeypatch: pytest.MonkeyPatch) -> None:

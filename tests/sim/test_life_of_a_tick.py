@@ -25,7 +25,7 @@ from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig, Ev
 from penstock.engine.client._intake import Intake
 from penstock.engine.core import events as engine_events
 from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbiter, LineConfig, SynchroniserConfig
-from penstock.feed.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
+from penstock.feed.core.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.mold import encode_packet
 from penstock.filter import FilterConfig, FilterModule
@@ -48,7 +48,7 @@ from penstock.middleware import (
     ReceiverConfig,
     Unicast,
 )
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import free_channel
 from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
@@ -60,10 +60,10 @@ from penstock.wire import DatagramBatch
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = parse_group("239.7.7.7")
 PUBLISHER, RECEIVER = ("publisher", 1), ("receiver", 2)
-SOCKETS = ("penstock.net.", "penstock.middleware.driver.", "penstock.middleware.receiving_driver.")
+SOCKETS = ("penstock.net.", "penstock.middleware.live.")
 """Steps that only real sockets take; the simulator's network stands for them."""
 
-SIMULATOR = ("penstock.middleware.receiver.Receiver.receive_batch",)
+SIMULATOR = ("penstock.middleware.core.receiver.Receiver.receive_batch",)
 """What takes the place of the driver's short way (a lane) when there are no sockets."""
 
 
@@ -223,7 +223,7 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
         pair.settle()
     titles = ("Publish", "Pack", "Send", "Receive", "Order", "Merge", "Match", "Read")
     assert_called_in_order(visible(steps, *titles, sockets=False), noted)
-    assert "penstock.middleware.receiver.Receiver._receive" not in noted, "a packet in order went the slow way"
+    assert "penstock.middleware.core.receiver.Receiver._receive" not in noted, "a packet in order went the slow way"
 
     pair.network.faults = LinkFaults(loss=1.0)
     lost = ticks(generator, 4)

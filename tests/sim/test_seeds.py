@@ -10,11 +10,11 @@ from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
 from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, Publish, PublishBatch, StreamEnded
 from penstock.middleware import publisher as publishing
-from penstock.middleware._requests import RequestGate
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.publisher import _OutgoingStream
-from penstock.middleware.receiver import Receiver
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core._requests import RequestGate
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.middleware.core.publisher import _OutgoingStream
+from penstock.middleware.core.receiver import Receiver
 from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
 from penstock.sim.listening import Viewer
 from penstock.wire import DatagramBatch, Packer, Packet
@@ -147,7 +147,7 @@ def take_gaps_for_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
         if self.gaps:
             self.next_sequence = self.newest_sequence + 1
 
-    monkeypatch.setattr(IncomingStream, "find_out_whether_smooth", broken)
+    monkeypatch.setattr(IncomingStream, "update_fast_path", broken)
 
 
 def forget_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:

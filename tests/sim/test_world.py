@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import SimulationError
-from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
+from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.sim import Disk, DiskFaults, LinkFaults, Network, Node, World
 
 

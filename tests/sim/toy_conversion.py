@@ -10,7 +10,7 @@ import numpy
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.convert import SourceBatch
-from penstock.feed.conversion import Position
+from penstock.feed.core.conversion import Position
 from penstock.wire import MESSAGE_DTYPE, Extension, Origin, encode_extensions, encode_origin
 
 

@@ -1,6 +1,6 @@
 """A market in a few lines, for the toy converter."""
 
-from penstock.feed.conversion import Conversion
+from penstock.feed.core.conversion import Conversion
 from sim.toy_conversion import ToyConversion, hash_of
 
 

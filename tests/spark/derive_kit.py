@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from penstock.capture.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable, SourceBatch
-from penstock.feed.lines.sources import open_source
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.recorded.files import open_source
 from penstock.model import shipped
 from penstock.model.columns import to_spark
 from penstock.spark.envelope import envelope_array

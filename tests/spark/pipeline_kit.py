@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.tables import shipped_models

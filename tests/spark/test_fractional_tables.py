@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.spark import with_text
 from penstock.spark.feedslices import Conversion
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.capture import FeedSource
@@ -92,6 +93,39 @@ def test_fractions_add_up_exactly_in_bars_and_days(spark: Any, tmp_path: Path) -
         assert (bbo["bid_size"], bbo["ask_size"]) == (Decimal("1.25869"), Decimal("2.44807"))
         trades = rows_of(spark, archive, "trade_8")
         assert [row["quantity"] for row in trades] == [Decimal(size) for size in sizes]
+
+
+@pytest.mark.spec("DAY-9")
+def test_text_has_the_decimals_of_the_instrument_and_numbers_those_of_the_model(spark: Any, tmp_path: Path) -> None:
+    lines = [
+        f"define,{TIME},BTC,,3,8",
+        f"define,{TIME + 1},SHIB,,8,0",
+        f"trade,{TIME + 2},BTC,61837.50,0.0046,1",
+        f"trade,{TIME + 3},SHIB,0.00001234,5000000,2",
+        f"trade,{TIME + 4},SHIB,0.5,0.25,3",
+        f"trade,{TIME + 5},AAPL,190.25,100,4",
+        f"define,{TIME + 6},BTC,,2,8",
+    ]
+    path = tmp_path / "ticks.csv"
+    path.write_text("\n".join(lines) + "\n")
+    with Archive.writing(tmp_path / "archive") as archive:
+        conversion = Conversion("csv-ticks", quantity_decimals=8)
+        report = run(spark, archive, [FeedSource(path, conversion)], [], Silent(), cores=1)
+        assert report.account.is_balanced
+        frames = {
+            table: spark.read.parquet(*(str(archive.path / file.path) for file in archive.files(table)))
+            for table in ("trade_8", "instrument")
+        }
+        shown = with_text(frames["trade_8"], frames["instrument"], prices=["price"], quantities=["quantity"])
+        rows = shown.orderBy("event_time").collect()
+    assert [(row["price_text"], row["quantity_text"]) for row in rows] == [
+        ("61837.50", "0.00460000"),
+        ("0.00001234", "5000000"),
+        ("0.50000000", "0.25"),
+        ("190.25000000", "100.00000000"),
+    ]
+    assert [row["quantity"] for row in rows] == [Decimal(each) for each in ("0.0046", "5000000", "0.25", "100")]
+    assert [Decimal(row["quantity_text"]) for row in rows] == [row["quantity"] for row in rows]
 
 
 def test_a_fractional_derivation_is_named_after_the_one_it_runs() -> None:

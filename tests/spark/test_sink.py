@@ -13,7 +13,7 @@ from client_kit import Service, registered_on
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import ConfigurationError, NotEntitledError
 from penstock.middleware import Deliver, DeliverBatch
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.unicast import Contribute, Contributed, StreamOpened
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel

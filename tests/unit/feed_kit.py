@@ -7,11 +7,11 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.events import (
+from penstock.feed.core.events import (
     Announce,
     PeerConnected,
     PeerDisconnected,
-    PeerSaid,
+    PeerMessageReceived,
     PersistTerm,
     PublishConverted,
     SendPeer,
@@ -20,8 +20,8 @@ from penstock.feed.events import (
     SourceMessages,
     TermPersisted,
 )
-from penstock.feed.sessiondates import SessionDates
-from penstock.feed.sync.synchroniser import Synchroniser
+from penstock.feed.core.session_dates import SessionDates
+from penstock.feed.core.sync.synchroniser import Synchroniser
 from penstock.wire import Origin, OriginFlag, decode_origin
 from sim.toy_conversion import ToyConversion
 
@@ -147,7 +147,7 @@ class Table:
                 if index in self.adapters:
                     self[index].handle(message)
             elif frozenset((source_index, index)) in self.links and index in self.adapters:
-                self[index].handle(PeerSaid(source_index, message))
+                self[index].handle(PeerMessageReceived(source_index, message))
 
     def wait(self, milliseconds: int) -> None:
         """Let time pass, with a Tick for everybody when it wants one."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.base import parse_group
 from penstock.filter import Forwarder, Mode, Outbox, StreamAccount
-from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.topics import InterestTable
 from penstock.wire import DatagramBatch, MessageBatch, Packer, Packet, decode
 

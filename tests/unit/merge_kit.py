@@ -5,8 +5,8 @@ from typing import Any
 
 from penstock.base.counters import Cause
 from penstock.middleware import Deliver, LossReceipt, Merged, MergedBatch, Merger, StreamEnded, StreamKey
-from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_origin, encode_origin
 from penstock.wire.term import Term
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.cli.pipeline.run import RunOptions
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalWriter
 from penstock.model import shipped, shipped_names
 from penstock.model.columns import to_spark

@@ -6,10 +6,17 @@ import numpy
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.service.core import ServiceIdentity, StreamService
-from penstock.feed.service.events import End, Published, Said, Say, ServiceEvent, ServiceInstruction
-from penstock.feed.service.published import PublishedBatch, Unpacker
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.service.events import (
+    EndStream,
+    MessageReceived,
+    Published,
+    SendMessage,
+    ServiceEvent,
+    ServiceInstruction,
+)
+from penstock.feed.core.service.published import PublishedBatch, Unpacker
+from penstock.feed.core.service.service import ServiceIdentity, StreamService
 from penstock.middleware import OutgoingMessage
 from penstock.middleware.unicast import OpenStream, Packets, StreamRefused, SubscriberMessage
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
@@ -87,17 +94,17 @@ class ServiceBench:
             models,
         )
         self.now_ns = START_NS
-        self.said: dict[int, list[Say | End]] = {}
+        self.said: dict[int, list[SendMessage | EndStream]] = {}
 
     def handle(self, event: ServiceEvent) -> list[ServiceInstruction]:
         instructions = self.service.handle(event, self.now_ns)
         for each in instructions:
-            if isinstance(each, Say | End):
+            if isinstance(each, SendMessage | EndStream):
                 self.said.setdefault(each.subscriber, []).append(each)
         return instructions
 
     def say(self, subscriber: int, message: SubscriberMessage) -> list[ServiceInstruction]:
-        return self.handle(Said(subscriber, message))
+        return self.handle(MessageReceived(subscriber, message))
 
     def open(self, subscriber: int, text: str, *topics: str, **options: object) -> list[ServiceInstruction]:
         return self.say(subscriber, OpenStream(text, list(topics), **options))  # type: ignore[arg-type]
@@ -106,7 +113,7 @@ class ServiceBench:
         self.handle(Published(batch))
 
     def packets(self, subscriber: int) -> list[bytes]:
-        messages = [each.message for each in self.said.get(subscriber, []) if isinstance(each, Say)]
+        messages = [each.message for each in self.said.get(subscriber, []) if isinstance(each, SendMessage)]
         return [packet for message in messages if isinstance(message, Packets) for packet in message.packets]
 
     def topics(self, subscriber: int) -> list[str]:
@@ -117,5 +124,5 @@ class ServiceBench:
         return [decode_origin(message.extensions[Extension.ORIGIN]).message_sequence for message in messages]
 
     def refusal(self, subscriber: int) -> StreamRefused | None:
-        ends = [each for each in self.said.get(subscriber, []) if isinstance(each, End)]
+        ends = [each for each in self.said.get(subscriber, []) if isinstance(each, EndStream)]
         return ends[-1].refusal if ends else None

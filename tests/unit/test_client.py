@@ -12,7 +12,7 @@ from penstock.base.errors import ModelError, NotFoundError
 from penstock.capture.reading import Models, UnreadMessage
 from penstock.client.batch import Batch
 from penstock.client.gate import SEALED, Gate
-from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import Message, MessageModel
 from penstock.security import Entitlement, Grant
 from penstock.wire import PacketMessage

@@ -145,7 +145,7 @@ def test_turnover_does_not_overflow() -> None:
 
 @pytest.mark.spec("FEED-9", "DAY-1")
 def test_a_new_day_begins_with_the_symbol_and_the_close_only(state: ConversionState) -> None:
-    state.refer(0, venue="XNAS", round_lot=100, flags=1, upper_limit=5, lower_limit=4)
+    state.refer(0, venue="XNAS", round_lot=100, flags=1, upper_limit=5, lower_limit=4, price_decimals=2)
     state.set_position(0, 7, 8)
     state.set_status(0, 4, 1, "LUDP")
     state.add_order(1, 0, Side.BID, 100, 10)
@@ -154,7 +154,7 @@ def test_a_new_day_begins_with_the_symbol_and_the_close_only(state: ConversionSt
     assert (state.order_count, state.level_count, state.trade_count) == (0, 0, 0)
     assert state.statistics("AAPL") == Statistics(None, None, None, None, 100, 0, 0, 0, 0)
     reference = state.reference(0)
-    assert reference == (0, "AAPL", "XNAS", 0, None, 0, 0, 0, "", None, None, 0, 0)
+    assert reference == (0, "AAPL", "XNAS", 0, None, 0, 0, 0, "", None, None, 0, 0, None, None)
     assert state.find_locate(14) == -1
     assert state.instrument("MSFT", 14) == 1, "the key is another instrument's now"
     state.new_day()

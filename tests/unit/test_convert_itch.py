@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.convert import Converted, Converter, ConverterTable, SourceBatch
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.model import Message, shipped, shipped_names
 from penstock.wire import Origin, OriginFlag
 from unit.itch_messages import add, directory, executed, executed_at, head, number, trade

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.base.errors import LocalProtocolError
 from penstock.middleware import DatagramsReceived, DeliverBatch, StreamStarted
-from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.model import shipped
 from penstock.wire import (
     DatagramBatch,

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
-from penstock.feed._tap import Tap
-from penstock.feed.recorder import Recorder
-from penstock.feed.service.delayed import History
-from penstock.feed.service.published import Unpacker
+from penstock.feed.core.service.published import Unpacker
+from penstock.feed.live._tap import Tap
+from penstock.feed.live.delayed_stream import DelayedReader
+from penstock.feed.live.recorder import Recorder
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.files import WritableDirectory
 from penstock.wire import Kind, PacketStore, decode
@@ -20,7 +20,7 @@ from unit.service_kit import START_NS, PublishedStream
 DELAY_S = 900
 
 
-def topics_of(history: History, now_ns: int) -> list[str]:
+def topics_of(history: DelayedReader, now_ns: int) -> list[str]:
     found = []
     for batch in history.take(now_ns):
         for row in batch.rows:
@@ -37,7 +37,7 @@ def test_each_message_comes_when_it_is_old_enough_and_not_earlier(tmp_path: Path
             journal.append(stream.packet(f"t.{second}"), START_NS + second * NS_PER_SECOND)
         journal.commit()
         now_ns = START_NS + DELAY_S * NS_PER_SECOND
-        history = History.open(tmp_path, DELAY_S, START_NS, now_ns - 1)
+        history = DelayedReader.open(tmp_path, DELAY_S, START_NS, now_ns - 1)
         assert topics_of(history, now_ns - 1) == []
         assert history.wait_ns(now_ns - 1) == 1
         assert topics_of(history, now_ns) == ["t.0"]
@@ -58,7 +58,7 @@ def test_a_delayed_stream_begins_with_what_becomes_old_enough_now(tmp_path: Path
         for second in range(5):
             journal.append(stream.packet(f"t.{second}"), START_NS + second * NS_PER_SECOND)
         journal.commit()
-        history = History.open(tmp_path, DELAY_S, 0, now_ns)
+        history = DelayedReader.open(tmp_path, DELAY_S, 0, now_ns)
         assert topics_of(history, now_ns) == ["t.2"]
         history.close()
 

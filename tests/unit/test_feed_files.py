@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
+from penstock.feed.core.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
 from penstock.feed.formats.csvticks import LINE_SIZE_MAX, CsvTicks
 from penstock.feed.formats.itchfile import ItchFile
 from penstock.feed.formats.mold import encode_packet
 from penstock.feed.formats.pcap import CaptureReader
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.lines.arbiter import SessionEnded, SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.inspect import inspect
-from penstock.feed.lines.sources import guess_format, open_source
+from penstock.feed.recorded.files import guess_format, open_source
+from penstock.feed.recorded.inspect import inspect
 
 MESSAGES = [b"A" * 3, b"", b"B" * 200, b"C"]
 BLOCKS = b"".join(len(message).to_bytes(2, "big") + message for message in MESSAGES)

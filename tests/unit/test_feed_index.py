@@ -11,9 +11,9 @@ import pytest
 from feed_slices_kit import ITCH, converted_slices, converted_whole, write_day
 from penstock.base.errors import ConfigurationError, FeedIndexError, LocalProtocolError, RemoteProtocolError
 from penstock.convert import SourceBatch
-from penstock.feed.lines._tape import TapeRows, encode_messages, scan_blocks
-from penstock.feed.lines.events import SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.tape import encode, read_tape
+from penstock.feed.core.lines.events import SessionStarted, SourceLost, SourceReady
+from penstock.feed.recorded._tape import TapeRows, encode_messages, scan_blocks
+from penstock.feed.recorded.tape import encode, read_tape
 from penstock.spark.feedcache import DOCUMENT, FeedCache, Making
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion, FeedReader, FeedSlice

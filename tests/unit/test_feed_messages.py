@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.feed.sync.messages import (
+from penstock.feed.core.sync.messages import (
     PROTOCOL,
     AdapterState,
     Announced,

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RevokedError, TokenError
-from penstock.feed.registration import Registration
+from penstock.feed.live.registration import Registration
 from penstock.security import Token, TokenSigner
 from penstock.security.brokering import (
     AdapterHeartbeat,

@@ -8,8 +8,8 @@ from penstock.base.calendar import TradingCalendar
 from penstock.base.core import Tick
 from penstock.convert import Converter, ConverterTable
 from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
-from penstock.feed.conversion import Conversion
-from penstock.feed.events import (
+from penstock.feed.core.conversion import Conversion
+from penstock.feed.core.events import (
     Announce,
     LaneAdvanced,
     PersistTerm,
@@ -19,13 +19,13 @@ from penstock.feed.events import (
     TermPersisted,
     TimeOfDay,
 )
+from penstock.feed.core.lines.session_names import after_reset, is_later_of_same, session_name
 from penstock.feed.formats import DatagramFormat, MoldUDP64
 from penstock.feed.formats.iextp import TOPS_1_6, IexStream, IexTp, encode_segment
 from penstock.feed.formats.mold import encode_packet
-from penstock.feed.lines.sessions import after_reset, is_later_of_same, session_name
 from penstock.middleware import Merger, SessionEvent, StreamKey
-from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import END_INDEX
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.middleware.core.source_stream import END_INDEX
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_origin, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from sim.toy_conversion import ToyConversion

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from penstock.convert import SourceBatch
-from penstock.feed.events import (
+from penstock.feed.core.events import (
     HealthMeasured,
     LaneAdvanced,
     Paused,
-    PeerSaid,
+    PeerMessageReceived,
     PersistTerm,
     Promote,
     PublishConverted,
@@ -23,9 +23,9 @@ from penstock.feed.events import (
     SynchronisationChanged,
     TermPersisted,
 )
-from penstock.feed.sync.follower import OTHER_PLAN
-from penstock.feed.sync.health import Health
-from penstock.feed.sync.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
+from penstock.feed.core.sync.follower import OTHER_PLAN
+from penstock.feed.core.sync.health import Health
+from penstock.feed.core.sync.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
 from penstock.wire import OriginFlag
 from penstock.wire.term import Term, lineage
 from unit.feed_kit import STREAM, Adapter, Table, source
@@ -538,7 +538,7 @@ def test_a_backup_that_cannot_synchronise_goes_off_line_if_its_health_is_low(
         table[index].handle(HealthMeasured(Health(cpu_free=cpu_free)))
     table.wait(150)
     backup = table[1]
-    backup.core._streams[STREAM].failures = 4
+    backup.core._streams[STREAM]._failures = 4
     backup.converter.state.units["wrong"] = 1
     table.feed(1, 16)
     assert backup.core.state(table.now_ns).is_online is is_online
@@ -599,13 +599,13 @@ def test_words_in_the_name_of_others_or_about_nothing_are_passed_over() -> None:
     state = backup.core.state(now_ns)
     term = backup.core.term
     for event in (
-        PeerSaid(0, AdapterState(5, 2**31, True, True, True, True, 0)),
-        PeerSaid(7, state),
-        PeerSaid(0, StreamState(term, 99, "day 1", 1, 1, 0)),
-        PeerSaid(0, StreamState(term - 1, STREAM, "day 1", 1, 1, 0)),
-        PeerSaid(0, ImageChunk(STREAM, 77, 0, b"x")),
-        PeerSaid(0, ImageBegin(term, STREAM, 77, "day 1", 1, 1, 0)),
-        PeerSaid(0, ImageRequest(term, STREAM, 1, 0, b"odd")),
+        PeerMessageReceived(0, AdapterState(5, 2**31, True, True, True, True, 0)),
+        PeerMessageReceived(7, state),
+        PeerMessageReceived(0, StreamState(term, 99, "day 1", 1, 1, 0)),
+        PeerMessageReceived(0, StreamState(term - 1, STREAM, "day 1", 1, 1, 0)),
+        PeerMessageReceived(0, ImageChunk(STREAM, 77, 0, b"x")),
+        PeerMessageReceived(0, ImageBegin(term, STREAM, 77, "day 1", 1, 1, 0)),
+        PeerMessageReceived(0, ImageRequest(term, STREAM, 1, 0, b"odd")),
     ):
         backup.handle(event)
         table[0].handle(event)

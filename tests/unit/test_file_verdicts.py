@@ -20,7 +20,7 @@ from feed_slices_kit import blocks_of, pcap_of, write_day
 from penstock.base.errors import ConfigurationError
 from penstock.feed.formats.mold import encode_packet
 from penstock.feed.formats.stream import ZSTD_READ_SIZE, ByteStream
-from penstock.feed.lines.sources import guess_format, open_source
+from penstock.feed.recorded.files import guess_format, open_source
 from penstock.spark.feedindex import plan_slices
 from unit.test_feed_files import frame, pcap
 

@@ -12,7 +12,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.filter import Outbox
 from penstock.filter.live._dispatch import Dispatcher
 from penstock.filter.live._relay import Relay
-from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.net.udp import Inlet, Outlet, address_key, host_socket
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch, Packet, decode

@@ -7,7 +7,7 @@ import pytest
 
 from oracles.itch import SIZES, Market, messages_of
 from penstock.base.errors import ConfigurationError
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 
 
 def day(**values: int) -> bytes:

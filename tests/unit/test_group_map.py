@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import ConfigurationError, TopicError, UnknownKeyError
 from penstock.base.ids import format_group, parse_group
 from penstock.middleware import OutgoingBatch, TopicList
-from penstock.middleware.grouping import batch_by_group
+from penstock.middleware.core.grouping import batch_by_group
 from penstock.topics import GroupMap
 
 PLAIN = """

@@ -9,9 +9,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError
 from penstock.feed import LineArbiter, LineConfig
-from penstock.feed.formats import MoldUDP64
-from penstock.feed.formats.mold import encode_end, encode_packet
-from penstock.feed.lines.arbiter import (
+from penstock.feed.core.lines.arbiter import (
     LineDatagram,
     LineDatagrams,
     LineHeard,
@@ -23,6 +21,8 @@ from penstock.feed.lines.arbiter import (
     SourceLost,
     SourceReady,
 )
+from penstock.feed.formats import MoldUDP64
+from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.wire import DatagramBatch
 
 A, B, ANSWER = 0, 1, 2

@@ -11,9 +11,9 @@ from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
-from penstock.feed.adapter_config import AdapterConfig, LineAddress, PeerConfig, PeersConfig, SourceStreamConfig
-from penstock.feed.adapter_config import AdminConfig as FeedAdminConfig
-from penstock.feed.service.config import ServiceConfig
+from penstock.feed.config import ServiceConfig
+from penstock.feed.live.config import AdapterConfig, LineAddress, PeerConfig, PeersConfig, SourceStreamConfig
+from penstock.feed.live.config import AdminConfig as FeedAdminConfig
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
 from penstock.security.access import AdminAccess

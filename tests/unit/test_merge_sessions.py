@@ -6,8 +6,8 @@ import pytest
 
 from penstock.middleware import Discontinuity, MergeGap, Merger, SessionEvent, Tick
 from penstock.middleware.config import MergerConfig
-from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import DiscontinuityNote, session_said
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.middleware.core.source_stream import DiscontinuityNote, session_event_in
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, Term, session_tag
 from unit.merge_kit import NEXT, A, B, deliver, give, lose, message, numbers_of
@@ -115,10 +115,10 @@ def test_who_hears_nothing_but_the_end_of_a_session_is_told_of_it() -> None:
 
 def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None:
     begun, ended = said(0, 1, "session", DAY_1, "2024-01-02"), said(5, 1, "end", DAY_1)
-    assert session_said(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))
-    assert session_said(ended) == SessionEvent("end", 7, DAY_1, "", session_tag(DAY_1))
-    assert session_said(message(1)) is None
-    assert session_said(PacketMessage(DISCONTINUITY_TOPIC, b"", extensions={Extension.ORIGIN: b"short"})) is None
+    assert session_event_in(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))
+    assert session_event_in(ended) == SessionEvent("end", 7, DAY_1, "", session_tag(DAY_1))
+    assert session_event_in(message(1)) is None
+    assert session_event_in(PacketMessage(DISCONTINUITY_TOPIC, b"", extensions={Extension.ORIGIN: b"short"})) is None
 
 
 def dated(tag: int, date: str, number: int, *sources: int, term: int) -> list[PacketMessage]:

@@ -128,11 +128,12 @@ def test_shipped_models_have_ids_of_their_own() -> None:
     assert shipped_names() == [
         "agent_account", "agent_intake", "agent_run",
         "bar", "bar_8", "book_event", "book_event_8", "book_snapshot", "book_snapshot_8", "day_statistics",
-        "day_statistics_8", "engine_account", "engine_intake", "filter_account", "filter_intake", "quote", "quote_8",
-        "router_account", "router_run", "spread", "status", "top_of_book", "top_of_book_8", "trade", "trade_8",
-        "tree_agents", "tree_order", "tree_path", "tree_position", "tree_revoked", "tree_root", "tree_stream",
+        "day_statistics_8", "engine_account", "engine_intake", "filter_account", "filter_intake", "instrument", "quote",
+        "quote_8", "router_account", "router_run", "spread", "status", "top_of_book", "top_of_book_8", "trade",
+        "trade_8", "tree_agents", "tree_order", "tree_path", "tree_position", "tree_revoked", "tree_root",
+        "tree_stream",
     ]  # fmt: skip
-    assert len({shipped(name).id for name in shipped_names()}) == 32
+    assert len({shipped(name).id for name in shipped_names()}) == 33
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
     with pytest.raises(ModelError, match="there are: agent_account"):

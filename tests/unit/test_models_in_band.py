@@ -12,12 +12,12 @@ from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.capture.reading import Models
 from penstock.client.gate import Gate
-from penstock.feed.adapter_config import PublishConfig
-from penstock.feed.inband import ModelsInBand
-from penstock.feed.outbound import Outbound
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.service.events import Recorded
-from penstock.feed.service.published import PublishedBatch, Unpacker
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.models_in_band import ModelsInBand
+from penstock.feed.core.service.events import Recorded
+from penstock.feed.core.service.published import PublishedBatch, Unpacker
+from penstock.feed.live.config import PublishConfig
+from penstock.feed.live.outbound import Outbound
 from penstock.middleware import (
     DatagramReceived,
     Deliver,
@@ -27,7 +27,7 @@ from penstock.middleware import (
     Receiver,
     ReceiverConfig,
 )
-from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.middleware.unicast import Contribute, Contribution
 from penstock.model import MessageModel, shipped
 from penstock.net.udp import Channel

@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.base.counters import Cause
-from penstock.feed.outbound import Outbound
+from penstock.feed.live.outbound import Outbound
 from penstock.middleware import OutgoingMessage, Publisher, PublisherConfig
-from penstock.middleware.publisher import REPAIR_PACE_NS, REPAIR_SLICE
+from penstock.middleware.core.publisher import REPAIR_PACE_NS, REPAIR_SLICE
 from penstock.net.udp import Channel
 from penstock.wire import DatagramBatch, encode_nack
 from unit.authentication_kit import KEY, authentic

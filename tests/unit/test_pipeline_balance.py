@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
 from penstock.spark.pipeline.archive import Archive

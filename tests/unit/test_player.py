@@ -7,14 +7,14 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.mold_server import MoldServer
+from penstock.feed.core.play.pace import Pace
+from penstock.feed.core.play.script import Script
 from penstock.feed.formats.mold import MoldUDP64, encode_header
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.play.moldserver import MoldServer
-from penstock.feed.play.pace import Pace
-from penstock.feed.play.player import MoldPlayer
-from penstock.feed.play.script import Script
+from penstock.feed.live.mold_player import MoldPlayer
 from penstock.net.udp import Channel
 
 DAY = GeneratorConfig(seed=5, symbols=5, messages=3_000)

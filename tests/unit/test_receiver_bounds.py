@@ -5,8 +5,8 @@ import pytest
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.middleware import DatagramReceived, Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
-from penstock.middleware.budget import PACKET_OVERHEAD
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.budget import PACKET_OVERHEAD
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.wire import Packer
 from unit.middleware_kit import GROUP, MS, SOURCE, of, packets, receiver, take
 

@@ -11,8 +11,8 @@ from feed_slices_kit import converted_slices, mold_day, pcap_of
 from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import ConfigurationError
 from penstock.cli.pipeline.run import find_feeds
-from penstock.feed.filedates import find_date
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.recorded.dates import find_date
 from penstock.model import shipped
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedoptions import FeedSourceOptions

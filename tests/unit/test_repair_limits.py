@@ -4,9 +4,9 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.middleware import DatagramReceived, Publisher, PublisherConfig, Unicast
-from penstock.middleware._requests import REQUEST_WINDOW, REQUESTERS_MAX, RequestGate
-from penstock.middleware.limiting import RepairLimits
-from penstock.middleware.publisher import REPAIR_PACE_NS, REPAIR_SLICE, REPAIRS_PENDING_MAX
+from penstock.middleware.core._requests import REQUEST_WINDOW, REQUESTERS_MAX, RequestGate
+from penstock.middleware.core.publisher import REPAIR_PACE_NS, REPAIR_SLICE, REPAIRS_PENDING_MAX
+from penstock.middleware.core.repair_limits import RepairLimits
 from penstock.wire import DatagramBatch, encode_nack
 from unit.authentication_kit import KEY, authentic
 from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, publish

@@ -23,7 +23,7 @@ from penstock.middleware import (
     StreamStarted,
     TopicList,
 )
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.udp import free_channel
 from penstock.wire import DatagramBatch, PacketFlag, decode, encode_nack
 from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, SOURCE, contents, of, packets, publisher, receiver, take

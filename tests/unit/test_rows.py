@@ -12,7 +12,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.capture import replay
 from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import Record
 from penstock.middleware import Deliver
 from penstock.model import MessageModel, shipped

@@ -6,12 +6,12 @@ from penstock.admin import AdminLimits
 from penstock.base.clock import NS_PER_SECOND, BootClock
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
-from penstock.feed.outbound import Outbound
-from penstock.feed.sync.announcement import announcement_message, end_message
-from penstock.feed.sync.messages import Announced
+from penstock.feed.core.sync.announcement import announcement_message, end_message
+from penstock.feed.core.sync.messages import Announced
+from penstock.feed.live.outbound import Outbound
 from penstock.middleware import Publisher, PublisherConfig
-from penstock.middleware.events import OutgoingMessage
-from penstock.middleware.sourcestream import DiscontinuityNote, session_said
+from penstock.middleware.core.events import OutgoingMessage
+from penstock.middleware.core.source_stream import DiscontinuityNote, session_event_in
 from penstock.net.udp import Channel
 from penstock.security import Sealer, StreamKey
 from penstock.security.key_lease import KeyLease
@@ -117,7 +117,7 @@ def test_a_receiver_of_a_sealed_feed_is_told_names_and_dates_of_sessions() -> No
         out.publish_message(message, 2)
         sent += list(decode(out.cursor.kept.get(at)))
     assert [bool(each.flags & MessageFlag.SEALED) for each in sent] == [False, True, False]
-    sessions = [session_said(each) for each in sent]
+    sessions = [session_event_in(each) for each in sent]
     assert [(each.kind, each.session, each.trading_date) for each in sessions if each is not None] == [
         ("begin", "day", "2024-01-02"),
         ("end", "day", "2024-01-02"),

@@ -5,24 +5,24 @@ import pytest
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.core import Tick
-from penstock.feed.service.config import ServiceConfig
-from penstock.feed.service.events import (
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.service.events import (
     Close,
     ContributionTaken,
-    End,
+    Disconnected,
+    EndStream,
     Image,
     ImageTaken,
-    Left,
+    MessageSent,
     Overrun,
     Recorded,
     Revoke,
-    Say,
-    Sent,
+    SendMessage,
     StartHistory,
     TakeContribution,
     TakeImage,
 )
-from penstock.middleware.own import DISCONTINUITY_TOPIC
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.middleware.unicast import (
     CloseStream,
     Contribute,
@@ -49,7 +49,7 @@ def test_a_subscriber_gets_what_it_asks_for_and_is_granted() -> None:
     bench.publish(stream.batch("md.us.eq.A.quote", "md.us.eq.A.trade", "md.us.eq.ZZ.quote", "md.uk.eq.B.quote"))
     bench.publish(stream.batch("md.us.eq.C.quote"))
     opened = bench.said[1][0]
-    assert isinstance(opened, Say)
+    assert isinstance(opened, SendMessage)
     assert opened.message == StreamOpened("a-1", 7, 0, [1])
     assert bench.topics(1) == ["md.us.eq.A.quote", "md.us.eq.C.quote"]
     assert bench.numbers(1) == [1, 5]  # the adapter's own numbers
@@ -175,12 +175,12 @@ def test_a_slow_subscriber_is_cut_off_and_others_are_not() -> None:
     for _ in range(20):
         bench.publish(stream.batch("a.b"))
         last = bench.said[2][-1]
-        assert isinstance(last, Say)
-        bench.handle(Sent(2, last.size))
+        assert isinstance(last, SendMessage)
+        bench.handle(MessageSent(2, last.size))
     refusal = bench.refusal(1)
     assert refusal is not None
     assert refusal.code == "slow"
-    assert isinstance(bench.said[1][-1], End)
+    assert isinstance(bench.said[1][-1], EndStream)
     assert len(bench.packets(1)) < 20
     assert (bench.refusal(2), len(bench.packets(2))) == (None, 20)
     assert bench.service.counters.by_cause("subscriptions_ended") == {"slow": 1}
@@ -199,7 +199,7 @@ def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_re
     assert bench.packets(1) == []
     bench.handle(ImageTaken(1, image))
     bench.publish(stream.batch("a.5"))
-    kinds = [type(each.message) for each in bench.said[1] if isinstance(each, Say)]
+    kinds = [type(each.message) for each in bench.said[1] if isinstance(each, SendMessage)]
     assert kinds == [StreamOpened, ImageBegin, Packets, ImageEnd, Packets, Packets]
     assert bench.topics(1) == ["a.image", "a.3", "a.5"]
 
@@ -242,7 +242,7 @@ def test_an_image_alone_ends_the_stream() -> None:
     bench.open(1, token(receive(">")), "a.>", image=True, live=False)
     picture = stream.batch("a.image")
     bench.handle(ImageTaken(1, Image(picture.data, picture.data, picture.rows, [], next_packet=2)))
-    assert bench.said[1][-1] == End(1)
+    assert bench.said[1][-1] == EndStream(1)
     assert bench.topics(1) == ["a.image"]
     assert len(bench.service) == 0
 
@@ -296,7 +296,7 @@ def test_contributions_need_a_grant_for_each_topic() -> None:
     asked = bench.say(1, Contribute("derived", 1, [good]))
     assert asked == [TakeContribution(1, "derived", 1, [good])]
     answered = bench.handle(ContributionTaken(1, "derived", 2, 1))
-    assert answered == [Say(1, Contributed("derived", 2))]
+    assert answered == [SendMessage(1, Contributed("derived", 2))]
     assert bench.service.accounts.open_streams()[0].contributed == 1
     bench.say(1, Contribute("derived", 2, [good, Contribution("alpha.bob.x", 1, 1, b"")]))
     refusal = bench.refusal(1)
@@ -321,7 +321,7 @@ def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
         assert refusal.code == "contribution"
         assert "somebody else contributes to derived" in refusal.reason
     bench.open(5, token(Grant(">", "send"), client="bob", seconds=7_200))
-    bench.handle(Left(1))
+    bench.handle(Disconnected(1))
     bench.now_ns += 3_600 * NS_PER_SECOND
     bench.handle(Tick())  # the other token of alice expires
     assert bench.say(5, Contribute("derived", 3, one)) == [TakeContribution(5, "derived", 3, one)]
@@ -354,7 +354,7 @@ def test_bounds_overruns_and_the_end() -> None:
     bench.open(2, token(receive(">", 60)), ">")
     bench.open(3, token(receive(">")), ">")
     bench.handle(Overrun())
-    bench.handle(Left(1))
+    bench.handle(Disconnected(1))
     bench.handle(Close())
     bench.open(4, token(receive(">")), ">")
     codes = {number: refusal.code for number in (1, 2, 3, 4) if (refusal := bench.refusal(number))}

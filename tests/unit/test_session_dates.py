@@ -12,8 +12,8 @@ from penstock.base.core import Tick
 from penstock.base.errors import LocalProtocolError
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice
 from penstock.feed import FeedAdapter, LineArbiter, LineConfig, SynchroniserConfig
-from penstock.feed.contribution import TABLE as CONTRIBUTION_TABLE
-from penstock.feed.events import (
+from penstock.feed.core.contribution import TABLE as CONTRIBUTION_TABLE
+from penstock.feed.core.events import (
     AdapterEvent,
     Announce,
     LaneAdvanced,
@@ -26,11 +26,11 @@ from penstock.feed.events import (
     TermPersisted,
     TimeOfDay,
 )
+from penstock.feed.core.lines.events import SessionStarted, SourceReady
+from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.formats.mold import MoldUDP64, encode_end, encode_packet
-from penstock.feed.lines.events import SessionStarted, SourceReady
-from penstock.feed.recorded import RecordedConversion
-from penstock.feed.sessiondates import SessionDates
-from penstock.middleware.sourcestream import END, DiscontinuityNote
+from penstock.feed.recorded.conversion import RecordedConversion
+from penstock.middleware.core.source_stream import END, DiscontinuityNote
 from sim.toy_conversion import ToyConversion
 from unit.itch_messages import add, directory, head, number, trade
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.feed.sync.announcement import announcement_body, announcement_message, end_message
-from penstock.feed.sync.messages import Announced
-from penstock.middleware.events import OutgoingMessage
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.feed.core.sync.announcement import announcement_body, announcement_message, end_message
+from penstock.feed.core.sync.messages import Announced
+from penstock.middleware.core.events import OutgoingMessage
+from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.work import write_slice

@@ -17,8 +17,8 @@ from penstock.capture.rows import MessageRows, PacketRows
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.extent import measure
 from penstock.journal.server import JournalServer
-from penstock.middleware.own import DISCONTINUITY_TOPIC
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.net.secret import read_secret
 from penstock.spark.journals import JournalPlace, find_journals
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, decode_slice, encode_slice, scan

@@ -28,24 +28,16 @@ WEB_CORES = (
 DRIVERS = {
     "authentication_state.py", "authentication_watch.py",
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
-    "merging_driver.py",
-    "promises.py", "opening.py", "own_token.py", "receiving_driver.py",
+    "promises.py", "opening.py", "own_token.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
-FEED_DRIVERS = {
-    "administration.py", "datapath.py", "inputs.py", "measure.py", "peering.py", "player.py", "pump.py", "recorder.py",
-    "registration.py", "serviceside.py", "soup_client.py", "soup_player.py", "terms.py", "unlined.py",
-}  # fmt: skip
-"""Besides, those of penstock.feed, which is a process with many sides."""
 
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
 
-DRIVERS_BESIDES = {
-    "engine": ENGINE_DRIVERS, "feed": FEED_DRIVERS
-}  # fmt: skip
+DRIVERS_BESIDES = {"engine": ENGINE_DRIVERS}
 
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
@@ -103,8 +95,8 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def is_driver(path: Path) -> bool:
-    """True if a file may do I/O. Folders decide: `core/` does none; `live/` and `client/` may. The lists above name the
-    drivers of packages without these folders."""
+    """True if a file may do I/O. In a package with a folder `core/` the folders decide: only `live/` and `client/` may.
+    The lists above name the drivers of packages without these folders."""
     package, *folders, name = path.relative_to(SOURCE).parts
     if "core" in folders:
         return False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.security.access import AdminAccess
 from penstock.security.token import Grant
 from penstock.topics import InterestTable

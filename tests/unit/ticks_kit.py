@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from penstock.journal import JournalWriter
-from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import MessageModel
 from penstock.security.sealing import Sealer, StreamKey
 from penstock.wire import (

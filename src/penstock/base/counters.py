@@ -69,6 +69,7 @@ class Cause(StrEnum):
     UNKNOWN_INSTRUMENT = "unknown_instrument"
     DUPLICATE_ORDER = "duplicate_order"
     EXCESS = "excess"
+    DECIMALS = "decimals"
     # a clean end
     GOODBYE = "goodbye"
     # a model in band that contradicts one that is known

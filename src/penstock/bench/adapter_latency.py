@@ -14,8 +14,8 @@ from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.bench.failover.bench import adapter_pair
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, pin
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats.mold import encode_packet
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
 from penstock.net.udp import Channel, Outlet, free_channel, host_socket
 
 RATE = 10_000

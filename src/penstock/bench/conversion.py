@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock.bench.harness import Result, result, seconds_per_call
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.lines.sources import open_source
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.recorded.files import open_source
 
 SYMBOLS = 1_000
 MESSAGES = 1_000_000

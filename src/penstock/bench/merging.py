@@ -9,9 +9,9 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.middleware import ReceiverConfig
-from penstock.middleware.driver import MulticastReceiver
-from penstock.middleware.events import Discontinuity, Merged, MergedBatch, MergeGap
-from penstock.middleware.merge import Merger
+from penstock.middleware.core.events import Discontinuity, Merged, MergedBatch, MergeGap
+from penstock.middleware.core.merger import Merger
+from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel
 from penstock.wire import Extension, MessageBatch, decode_origin
 from penstock.wire._codec import ORIGIN_MESSAGE_SEQUENCE_AT

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from penstock.base.errors import HandoverError, PenstockError
 from penstock.base.segment import Segment
 from penstock.middleware import ReceiverConfig
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.live.handover import Handover, receive_segment
 from penstock.net.udp import Channel, free_channel
 from penstock.shm import RingReader, RingWriter

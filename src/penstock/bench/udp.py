@@ -36,7 +36,7 @@ from penstock.middleware import (
     ReceiverConfig,
     TopicList,
 )
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver, Received
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver, Received
 from penstock.net.udp import Channel, Inlet, Outlet, free_channel
 from penstock.wire import PACKET_SIZE_MIN, Authenticator, DatagramBatch, PacketStore, encode_nack
 

@@ -16,8 +16,8 @@ from penstock.wire._codec cimport MessageView, ORIGIN_DISCONTINUITY, ORIGIN_IMAG
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError
-from penstock.middleware.sourcestream import DiscontinuityNote
-from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
+from penstock.middleware.core.source_stream import DiscontinuityNote
+from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT, is_same_session
 
 cdef uint32_t lineage_shift = LINEAGE_SHIFT
 cdef int session_tag_shift = SESSION_TAG_SHIFT
@@ -77,8 +77,7 @@ cdef class StreamCursor:
         cdef uint32_t date = crc32c(note.trading_date.encode()) if note.trading_date else 0
         cdef bint is_other = lineage > known and note.reason == "session"
         if name and self.state.session_name:
-            is_other |= name != self.state.session_name
-            is_other |= date and self.state.session_date and date != self.state.session_date
+            is_other |= not is_same_session(name, date, self.state.session_name, self.state.session_date)
         if is_other:
             self.state.has_position = False
             self.state.begun = lineage

@@ -8,7 +8,7 @@ from penstock.base.counters import Cause
 from penstock.base.log import logger
 from penstock.journal import JournalWriter
 from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, StreamEnded, StreamStarted
-from penstock.middleware.driver import MulticastReceiver, Received
+from penstock.middleware.live import MulticastReceiver, Received
 from penstock.wire import encode_gone
 
 log = logger("capture")

@@ -7,7 +7,7 @@ from penstock.base.errors import PacketError
 from penstock.base.limits import MESSAGE_SIZE_MAX
 from penstock.journal import Record
 from penstock.middleware import Deliver, LossReceipt, StreamKey
-from penstock.middleware.reassembly import BrokenMessage, Reassembler
+from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
 from penstock.wire import Kind, Packet, PacketMessage, decode
 
 

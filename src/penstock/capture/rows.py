@@ -38,7 +38,7 @@ from penstock.capture._rows import (
 )
 from penstock.capture.refusals import REASONS, BadRecord, Loss
 from penstock.journal import RecordBatch
-from penstock.middleware.reassembly import BrokenMessage, Reassembler
+from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel
 from penstock.model.layout import Field
 from penstock.model.schema import dtype_of

@@ -16,7 +16,7 @@ from penstock.cli.common.channel import CHANNEL, INTERFACE, ChannelArgument, Fro
 from penstock.cli.common.interrupt import interruptible
 from penstock.journal import JournalWriter
 from penstock.middleware import ReceiverConfig
-from penstock.middleware.driver import MulticastReceiver
+from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel
 from penstock.security.authentication_watch import AuthenticationWatch
 from penstock.security.client import AdminClient

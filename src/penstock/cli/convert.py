@@ -20,11 +20,11 @@ from penstock.cli.common.table_options import (
 )
 from penstock.convert import Converted, Converter, ConverterTable
 from penstock.convert.explain import explain
-from penstock.feed.filedates import replay_date
-from penstock.feed.lines.sources import open_source
-from penstock.feed.recorded import RecordedConversion
-from penstock.feed.sessiondates import SessionDates
-from penstock.model import MessageModel
+from penstock.feed.core.session_dates import SessionDates
+from penstock.feed.recorded.conversion import RecordedConversion
+from penstock.feed.recorded.dates import replay_date
+from penstock.feed.recorded.files import open_source
+from penstock.model import KnownInstruments, MessageModel
 
 app = typer.Typer(help="Check converter tables, and try them on a file.", no_args_is_help=True)
 
@@ -80,12 +80,13 @@ def run(
     converter = Converter(plan, 1)
     recorded: RecordedConversion | None = None
     models = {output.model.id: output.model for output in plan.outputs}
+    known = KnownInstruments()
     with open_source(file, file_format=file_format) as source:
         for event in source:
             if recorded is None:  # a file without a session needs no date
                 recorded = RecordedConversion(converter, SessionDates.of_plan(plan, replay_date(file, plan, day)))
             for batch in recorded.take(event):
-                print_messages(converter.convert(batch), models)
+                print_messages(converter.convert(batch), models, known)
     for damage in source.damages:
         typer.echo(str(damage), err=True)
     for name, cause, count in sorted(converter.counters):
@@ -101,8 +102,12 @@ def run(
         raise typer.Exit(1)
 
 
-def print_messages(converted: Converted, models: dict[int, MessageModel]) -> None:
+def print_messages(converted: Converted, models: dict[int, MessageModel], known: KnownInstruments) -> None:
     for topic, origin, model_id, record in converted:
         head = {"topic": topic, "seq": origin.message_sequence, "source_seq": origin.source_sequence}
-        content = models[model_id].view(record).to_json() if model_id in models else json.dumps(record.hex())
+        if model_id in models:
+            message = models[model_id].view(record)
+            content = message.to_json(known.of(message))
+        else:
+            content = json.dumps(record.hex())
         typer.echo(json.dumps(head)[:-1] + f', "message": {content}}}')

@@ -16,7 +16,7 @@ from penstock.client.connecting import connect
 from penstock.client.contributor import Contributor
 from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.subscription import Statistics, Subscription
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 
 __all__ = [
     "Batch",

@@ -34,7 +34,7 @@ from penstock.client.service import Protection
 from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.authentication import PUBLISHERS

@@ -13,9 +13,9 @@ from penstock.base.log import logger
 from penstock.client.connecting import connect
 from penstock.client.subscription import Subscription
 from penstock.middleware import Deliver, DeliverBatch, Discontinuity, LossReceipt, SessionEvent
-from penstock.middleware.own import OWN_PREFIX
-from penstock.middleware.receiving_driver import MulticastReceiver
-from penstock.middleware.sourcestream import session_said
+from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
+from penstock.middleware.core.source_stream import session_event_in
+from penstock.middleware.live.receiver import MulticastReceiver
 from penstock.net.udp import Channel
 from penstock.security.access import AdminAccess
 from penstock.wire import MessageBatch, PacketMessage
@@ -140,9 +140,9 @@ class ChannelFeed(Feed):
             return
         run: list[PacketMessage] = []
         for message in content:
-            if not message.topic.startswith(OWN_PREFIX):
+            if not message.topic.startswith(RESERVED_PREFIX):
                 run.append(message)
-            elif (event := session_said(message)) is not None:
+            elif (event := session_event_in(message)) is not None:
                 self._data.take(run)
                 self._data.session(event)
                 run = []
@@ -152,9 +152,9 @@ class ChannelFeed(Feed):
 def without_own(content: Content) -> Content:
     """What the plant says to its receivers is none of its data."""
     if not isinstance(content, MessageBatch):
-        return [each for each in content if not each.topic.startswith(OWN_PREFIX)]
+        return [each for each in content if not each.topic.startswith(RESERVED_PREFIX)]
     messages, data = content.messages, content.data
-    prefix = OWN_PREFIX.encode()
+    prefix = RESERVED_PREFIX.encode()
     is_own = [data[at : at + len(prefix)] == prefix for at in messages["topic_offset"].tolist()]
     if not any(is_own):
         return content

@@ -10,8 +10,8 @@ from penstock.client.joining import Begun
 from penstock.client.service import Protection, place
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
-from penstock.middleware.own import DISCONTINUITY_TOPIC, MODEL_TOPIC
-from penstock.middleware.receiving_driver import Received
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC, MODEL_TOPIC
+from penstock.middleware.live.receiver import Received
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security.brokering import BrokeredStream, StreamAddress

@@ -14,8 +14,8 @@ from penstock.client.service import Protection
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.discovery import find_filter
 from penstock.middleware import Deliver, DeliverBatch
-from penstock.middleware.direct import direct_topic, is_direct_to
-from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
+from penstock.middleware.core.direct import direct_topic, is_direct_to
+from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver
 from penstock.net.udp import Channel
 from penstock.wire import Authenticator
 

@@ -102,7 +102,7 @@ class Joining:
             source = self._merger.source_stream(position.stream_id)
             if source is None or not source.is_started:
                 continue
-            if not source.is_kin(position.term) or position.message_sequence < source.begun_after:
+            if not source.is_same_lineage(position.term) or position.message_sequence < source.begun_after:
                 return False
         return True
 

@@ -20,8 +20,8 @@ from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
-from penstock.middleware.driver import MulticastReceiver
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.live import MulticastReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement

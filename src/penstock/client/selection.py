@@ -6,7 +6,7 @@ import numpy
 
 from penstock.base.errors import ModelError, PacketError, TopicError
 from penstock.middleware import Deliver, DeliverBatch
-from penstock.middleware.direct import DIRECT, is_direct_to
+from penstock.middleware.core.direct import DIRECT, is_direct_to
 from penstock.model import MessageModel
 from penstock.topics import Interest, InterestKind, InterestTable, Predicate
 from penstock.wire import Extension, MessageBatch, PacketMessage, decode_tags

@@ -8,8 +8,8 @@ import msgspec
 
 from penstock.base.errors import PenstockError, RefusedError, RemoteProtocolError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
-from penstock.middleware.own import MODEL_TOPIC
-from penstock.middleware.reassembly import BrokenMessage, Reassembler
+from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,

@@ -15,7 +15,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
 from penstock.client.service import Protection, opened_stream, places, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
-from penstock.middleware.driver import Received
+from penstock.middleware.live import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread

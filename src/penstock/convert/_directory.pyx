@@ -25,9 +25,11 @@ cdef class Directory:
         return self._data
 
     def describe(self, bytes venue_symbol not None) -> tuple:
-        """(symbol in 16 bytes, venue in 4, round lot or 0) of a venue's symbol; ValueError if it is none."""
-        symbol, round_lot = self._plan.symbology.describe(venue_symbol)
-        return symbol, self._plan.venue.encode().ljust(4, b"\0"), round_lot
+        """(symbol in 16 bytes, venue in 4, round lot or 0, decimals of prices and of quantities or None) of a venue's
+        symbol; ValueError if it is none."""
+        symbol, reference = self._plan.symbology.describe(venue_symbol)
+        venue = self._plan.venue.encode().ljust(4, b"\0")
+        return symbol, venue, reference.round_lot, reference.price_decimals, reference.quantity_decimals
 
     def learn(self) -> None:
         """Make topics for the instruments that have none yet."""

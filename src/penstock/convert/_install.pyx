@@ -33,6 +33,7 @@ from penstock.convert._instruments cimport instrument_enter
 from penstock.convert._orders cimport shard_find, shard_put
 from penstock.convert._units cimport (
     EXTENDED_SIZE,
+    INSTRUMENT_DECIMALS_MAX,
     Instrument,
     LEVEL_SIZE,
     LIMIT_INSTRUMENTS,
@@ -250,8 +251,10 @@ cdef int read_instrument(State *fresh, uint32_t number, const uint8_t *data, uin
     memcpy(&made.position, data + REFERENCE_SIZE + STATISTICS_SIZE + EXTENDED_SIZE, POSITION_SIZE)
     for side in range(2):
         counts[side] = u32_at(data + INSTRUMENT_SIZE - 8 + 4 * side)
-    if size != INSTRUMENT_SIZE + LEVEL_SIZE * (counts[0] + counts[1]) or made.reference.reserved:
+    if size != INSTRUMENT_SIZE + LEVEL_SIZE * (counts[0] + counts[1]):
         raise wrong("an instrument has another size", where)
+    if max(made.reference.price_decimals, made.reference.quantity_decimals) > INSTRUMENT_DECIMALS_MAX + 1:
+        raise wrong(f"an instrument has more than {INSTRUMENT_DECIMALS_MAX} decimals", where)
     if fresh.counts[LIMIT_LEVELS] + counts[0] + counts[1] > fresh.limits.counts[LIMIT_LEVELS]:
         raise wrong(f"there is no room for more than {fresh.limits.counts[LIMIT_LEVELS]} levels", where)
     made.unit.digest = (

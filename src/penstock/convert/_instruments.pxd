@@ -27,8 +27,8 @@ cdef void instrument_set_position(
     State *state, uint32_t instrument, int64_t event_ns, uint64_t source_sequence
 ) noexcept nogil
 
-# A new session: keys belong to no instrument until the feed says so again, and round lots, flags, trading states,
-# restrictions, price limits and positions are not known. Symbols, venues and numbers stay.
+# A new session: keys belong to no instrument until the feed says so again, and round lots, decimals, flags, trading
+# states, restrictions, price limits and positions are not known. Symbols, venues and numbers stay.
 cdef void instruments_forget(State *state) noexcept nogil
 # Read the row at state.session, alter a copy, put it back.
 cdef void session_set(State *state, const SessionRow *row) noexcept nogil

@@ -216,7 +216,6 @@ cdef void instrument_refer(State *state, uint32_t instrument, const ReferenceRow
     cdef ReferenceRow altered = row[0]
     memcpy(altered.symbol, state.instruments[instrument].reference.symbol, SYMBOL_SIZE)
     altered.locate = state.instruments[instrument].reference.locate
-    altered.reserved = 0
     reference_put(state, instrument, &altered)
 
 
@@ -253,6 +252,8 @@ cdef void instruments_forget(State *state) noexcept nogil:
         row = owner.reference
         row.locate = LOCATE_NONE()
         row.round_lot = 0
+        row.price_decimals = 0
+        row.quantity_decimals = 0
         row.flags = 0
         row.status = 0
         row.restrictions = 0

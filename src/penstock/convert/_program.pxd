@@ -29,7 +29,8 @@ cpdef enum: # Code
     CODE_FLOAT_OF_TEXT
     CODE_FLOAT_OF_NUMBER    # to = a / x
     CODE_MULTIPLY           # to = a × x
-    CODE_DIVIDE             # to = a / x, rounded, halves away from zero
+    CODE_DIVIDE             # to = a / x; a message that would lose digits by it is malformed
+    CODE_ROUND              # to = a / x, rounded, halves away from zero
     CODE_ADD                # to = a + x
     CODE_BIT                # to = bit x of a
     CODE_ADD_DAY            # to = a + midnight of the trading date
@@ -41,6 +42,7 @@ cpdef enum: # Code
     CODE_CALL               # to = what the user's function x makes of a
     # steps
     CODE_INSTRUMENT         # the instrument whose key is a; text b has its symbol, if b is not NONE; c = 1 assigns the key again
+    CODE_SCALE              # to = a, which has the instrument's decimals of prices (b = 0) or quantities (b = 1), with x decimals
     CODE_SYMBOL             # text `to` = symbol of the instrument whose key is a, empty if it is not known
     CODE_NEED_INSTRUMENT    # go on only with a known instrument
     CODE_LOAD_BEST          # fill the registers of the best bid and offer
@@ -108,6 +110,8 @@ cpdef enum: # Register
     REGISTER_EVENT_TIME
     REGISTER_PHASE
     REGISTER_ALTERED        # 1: the verb before changed what is known of the instrument
+    REGISTER_PRICE_DECIMALS
+    REGISTER_QUANTITY_DECIMALS
     REGISTER_EXTENDED_HIGH
     REGISTER_EXTENDED_LOW
     REGISTER_EXTENDED_LAST
@@ -156,6 +160,7 @@ cpdef enum: # Fault
     FAULT_INSTRUMENT        # an instrument that is not known
     FAULT_DUPLICATE_ORDER   # an order reference that is in use
     FAULT_EXCESS            # more was taken from an order than it had; the message is converted all the same
+    FAULT_DECIMALS          # a value has more decimals than its instrument; the message is converted all the same
     FAULTS
 
 

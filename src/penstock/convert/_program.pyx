@@ -23,6 +23,7 @@ FAULT_CAUSES = {
     FAULT_INSTRUMENT: Cause.UNKNOWN_INSTRUMENT,
     FAULT_DUPLICATE_ORDER: Cause.DUPLICATE_ORDER,
     FAULT_EXCESS: Cause.EXCESS,
+    FAULT_DECIMALS: Cause.DECIMALS,
 }
 """Those up to Cause.STATE_LIMIT are faults of the message itself; the others come of what was never received."""
 

@@ -41,6 +41,7 @@ from penstock.convert._orders cimport (
 from penstock.convert._trades cimport trade_add, trade_break, trade_correct, trades_between, trades_roll_over
 from penstock.convert._units cimport (
     Answer,
+    INSTRUMENT_DECIMALS_MAX,
     Instrument,
     LIMIT_COUNT,
     LIMIT_INSTRUMENTS,
@@ -116,6 +117,15 @@ cdef void state_clear_book(State *state, uint64_t instrument) noexcept nogil:
 
 cdef int64_t price_of(object price) except? 0:
     return PRICE_NONE() if price is None else <int64_t>price
+
+
+cdef uint8_t decimals_of(object decimals) except? 0:
+    """As a row has them: 0 if they are not known."""
+    if decimals is None:
+        return 0
+    if not 0 <= decimals <= INSTRUMENT_DECIMALS_MAX:
+        raise LocalProtocolError(f"{decimals} decimals: an instrument has 0 to {INSTRUMENT_DECIMALS_MAX}")
+    return <uint8_t>(decimals + 1)
 
 
 cdef object price_or_none(int64_t price):
@@ -243,7 +253,8 @@ cdef class StateKernel:
 
     def refer(
         self, instrument: int, *, str venue = "", uint32_t round_lot = 0, uint32_t flags = 0,
-        upper_limit: int | None = None, lower_limit: int | None = None
+        upper_limit: int | None = None, lower_limit: int | None = None, price_decimals: int | None = None,
+        quantity_decimals: int | None = None
     ) -> None:
         """Set what the directory says of an instrument."""
         cdef uint32_t number = self.checked(instrument)
@@ -253,6 +264,8 @@ cdef class StateKernel:
         row.flags = flags
         row.upper_limit = price_of(upper_limit)
         row.lower_limit = price_of(lower_limit)
+        row.price_decimals = decimals_of(price_decimals)
+        row.quantity_decimals = decimals_of(quantity_decimals)
         instrument_refer(self.state, number, &row)
 
     def set_status(self, instrument: int, uint8_t status, uint8_t restrictions = 0, str reason = "") -> None:

@@ -48,9 +48,10 @@ from penstock.convert._units cimport (
     TRADE_OPENING,
     TradeRow,
 )
-from penstock.convert._values cimport run_values
+from penstock.convert._values cimport run_values, scale_exactly
 
 cdef enum:
+    PRICE_DECIMALS = 8     # of the state's prices
     FLAG_QUOTE_PENDING = 1 # of an instrument: the best changed within an event that is not complete yet
     STATE_HALTED = 4 # the same numbers as in `state` and `restrictions` of the status model
     STATE_PAUSED = 5
@@ -146,11 +147,14 @@ cdef int run_verb(Frame *frame, const Op *op) noexcept nogil:
         if op.b != NONE and (frame.instrument < 0 or op.c == 1):
             return define_instrument(frame, <uint64_t>registers[op.a], &frame.texts[op.b])
         return FAULT_NONE
+    elif code == CODE_SCALE:
+        return scale_as_instrument(frame, op)
     elif code == CODE_SYMBOL:
         find_symbol(frame, <uint64_t>registers[op.a], &frame.texts[op.to])
     elif code == CODE_LEVEL_SET:
         return set_level(frame, op)
     elif code == CODE_SIDE_SET:
+        count_finer(frame, registers[op.b], registers[op.c], op.x)
         return set_side(frame, <uint8_t>registers[op.a], registers[op.b], registers[op.c])
     elif CODE_TRADE <= code <= CODE_TRADE_CORRECT:
         return run_trade(frame, op)
@@ -198,7 +202,9 @@ cdef int define_instrument(Frame *frame, uint64_t key, const Text *venue_symbol)
     cdef ReferenceRow row
     cdef bytes symbol
     try:
-        symbol, venue, round_lot = (<object>frame.directory).describe(venue_symbol.at[:venue_symbol.size])
+        symbol, venue, round_lot, price_decimals, quantity_decimals = (<object>frame.directory).describe(
+            venue_symbol.at[:venue_symbol.size]
+        )
     except ValueError:
         return FAULT_TEXT
     frame.instrument = instrument_for(frame.state, symbol, key)
@@ -208,8 +214,19 @@ cdef int define_instrument(Frame *frame, uint64_t key, const Text *venue_symbol)
     memcpy(row.venue, <const uint8_t *><bytes>venue, 4)
     if round_lot:
         row.round_lot = round_lot
-    instrument_refer(frame.state, frame.instrument, &row)
+    if price_decimals is not None:
+        row.price_decimals = <uint8_t>(price_decimals + 1)
+    if quantity_decimals is not None:
+        row.quantity_decimals = <uint8_t>(quantity_decimals + 1)
+    refer_instrument(frame, &row)
     return FAULT_NONE
+
+
+cdef void refer_instrument(Frame *frame, const ReferenceRow *row) noexcept nogil:
+    frame.registers[REGISTER_ALTERED] = (
+        memcmp(row, &frame.state.instruments[frame.instrument].reference, sizeof(ReferenceRow)) != 0
+    )
+    instrument_refer(frame.state, frame.instrument, row)
 
 
 cdef void find_symbol(Frame *frame, uint64_t key, Text *symbol) noexcept nogil:
@@ -226,6 +243,8 @@ cdef void describe_instrument(Frame *frame, const Op *op) noexcept nogil:
     cdef uint64_t reason
     if op.code == CODE_DEFINE:
         row.round_lot = <uint32_t>argument(frame, op.a, row.round_lot)
+        row.price_decimals = <uint8_t>(argument(frame, op.b, row.price_decimals - 1) + 1)
+        row.quantity_decimals = <uint8_t>(argument(frame, op.c, row.quantity_decimals - 1) + 1)
     elif op.code == CODE_STATUS:
         row.status = <uint8_t>frame.registers[op.a]
         reason = <uint64_t>argument(frame, op.b, 0)
@@ -237,10 +256,43 @@ cdef void describe_instrument(Frame *frame, const Op *op) noexcept nogil:
     elif op.code == CODE_LIMITS:
         row.upper_limit = argument(frame, op.a, MISSING())
         row.lower_limit = argument(frame, op.b, MISSING())
-    frame.registers[REGISTER_ALTERED] = (
-        memcmp(&row, &frame.state.instruments[frame.instrument].reference, sizeof(ReferenceRow)) != 0
-    )
-    instrument_refer(frame.state, frame.instrument, &row)
+    refer_instrument(frame, &row)
+
+
+# Decimals of instruments
+
+
+cdef int scale_as_instrument(Frame *frame, const Op *op) noexcept nogil:
+    cdef const ReferenceRow *row
+    cdef uint8_t decimals
+    if frame.instrument < 0:
+        return FAULT_INSTRUMENT
+    row = &frame.state.instruments[frame.instrument].reference
+    decimals = row.quantity_decimals if op.b else row.price_decimals
+    if decimals == 0:
+        return FAULT_INSTRUMENT # the definition of the instrument has not been received
+    if frame.registers[op.a] == MISSING():
+        frame.registers[op.to] = MISSING()
+        return FAULT_NONE
+    return scale_exactly(frame.registers[op.a], decimals - 1, <uint32_t>op.x, &frame.registers[op.to])
+
+
+cdef void count_finer(Frame *frame, int64_t price, int64_t quantity, int64_t known) noexcept nogil:
+    """Count a price or a quantity with more decimals than its instrument. The table's quantities have known - 1 decimals;
+    known is 0 if the table never learns decimals of instruments."""
+    cdef const ReferenceRow *row
+    if known == 0:
+        return
+    row = &frame.state.instruments[frame.instrument].reference
+    if is_finer(price, PRICE_DECIMALS, row.price_decimals) or is_finer(quantity, known - 1, row.quantity_decimals):
+        frame.faults[FAULT_DECIMALS] += 1
+
+
+cdef inline bint is_finer(int64_t value, uint32_t decimals, uint8_t known) noexcept nogil:
+    cdef int64_t scaled
+    if known == 0 or <uint32_t>(known - 1) >= decimals or value == MISSING():
+        return False
+    return scale_exactly(value, decimals, known - 1, &scaled) != FAULT_NONE
 
 
 # Orders and levels
@@ -269,6 +321,8 @@ cdef int run_order(Frame *frame, const Op *op) noexcept nogil:
     if fault:
         return fault
     frame.instrument = change.instrument
+    if op.code == CODE_ORDER_ADD or op.code == CODE_ORDER_REPLACE:
+        count_finer(frame, registers[op.d], registers[op.c], op.x)
     frame.registers[REGISTER_CHANGED] = change.depth == 0
     frame.registers[REGISTER_ORDER_PRICE] = change.price
     frame.registers[REGISTER_ORDER_QUANTITY] = <int64_t>change.remaining
@@ -289,6 +343,7 @@ cdef int set_level(Frame *frame, const Op *op) noexcept nogil:
     ), FAULT_NONE)
     if fault:
         return fault
+    count_finer(frame, frame.registers[op.b], frame.registers[op.c], op.x)
     is_changed = is_pending or depth == 0
     frame.registers[REGISTER_CHANGED] = is_changed and is_complete
     if is_pending != (is_changed and not is_complete):
@@ -344,7 +399,10 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
             frame.state, frame.instrument, trade_id, was.price, was.size, registers[op.e], was.conditions
         )
         give_trade(frame, &was)
-        return fault_of(frame, answer, FAULT_TRADE)
+        fault = fault_of(frame, answer, FAULT_TRADE)
+        if not fault:
+            count_finer(frame, was.price, registers[op.c], op.x)
+        return fault
     if op.code == CODE_TRADE_BREAK:
         answer = trade_break(frame.state, frame.instrument, trade_id, &was)
     else:
@@ -353,6 +411,8 @@ cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
             <uint32_t>argument(frame, op.d, 0), &was,
         )
     fault = fault_of(frame, answer, FAULT_TRADE)
+    if op.code == CODE_TRADE_CORRECT and not fault:
+        count_finer(frame, registers[op.b], registers[op.c], op.x)
     give_trade(frame, &was)
     return fault
 
@@ -425,6 +485,8 @@ cdef void load_day(Frame *frame, uint32_t quantity_decimals) noexcept nogil:
 cdef void load_reference(Frame *frame) noexcept nogil:
     cdef const ReferenceRow *row = &frame.state.instruments[frame.instrument].reference
     frame.registers[REGISTER_ROUND_LOT] = row.round_lot
+    frame.registers[REGISTER_PRICE_DECIMALS] = row.price_decimals - 1 if row.price_decimals else MISSING()
+    frame.registers[REGISTER_QUANTITY_DECIMALS] = row.quantity_decimals - 1 if row.quantity_decimals else MISSING()
     if row.restrictions & RESTRICTION_OPERATIONAL_HALT and row.status != STATE_HALTED and row.status != STATE_PAUSED:
         # the venue's own halt and the regulatory state are kept apart: neither's end ends the other
         frame.registers[REGISTER_STATE] = STATE_SUSPENDED

@@ -5,7 +5,7 @@ instrument, and each instrument's trade log. The rows below are also the bytes o
 (docs/protocol/state-image.md).
 """
 
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "penstock/convert/mix.h" nogil:
@@ -102,6 +102,7 @@ cpdef enum: # Hours
 
 
 cdef enum:
+    INSTRUMENT_DECIMALS_MAX = 18
     SIZE_LIMIT_BITS = 62 # sizes, levels and volumes are below 2^62: a sum is checked after one addition
 
 
@@ -151,7 +152,8 @@ cdef struct ReferenceRow:
     uint32_t flags     # the table's own
     uint8_t status     # the state of the status model; 0 is not known
     uint8_t restrictions
-    uint16_t reserved
+    uint8_t price_decimals    # the instrument's own, + 1; 0 is not known
+    uint8_t quantity_decimals
     uint8_t reason[8]
     int64_t upper_limit
     int64_t lower_limit

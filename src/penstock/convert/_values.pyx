@@ -8,6 +8,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
+from operator import index
+
 from penstock.convert._frame cimport Frame, Text
 from penstock.convert._program cimport *
 from penstock.convert._units cimport mix_row
@@ -102,6 +104,8 @@ cdef inline int run_load(Frame *frame, const Op *op, int64_t *to) noexcept nogil
 cdef inline int run_number(Frame *frame, const Op *op, int64_t a, int64_t *to) noexcept nogil:
     cdef uint8_t code = op.code
     if code == CODE_DIVIDE:
+        return divide_exactly(a, op.x, to)
+    elif code == CODE_ROUND:
         to[0] = rounded(a, op.x)
     elif code == CODE_ADD:
         return FAULT_RANGE if plus_overflows(a, op.x, to) else FAULT_NONE
@@ -111,6 +115,22 @@ cdef inline int run_number(Frame *frame, const Op *op, int64_t a, int64_t *to) n
         to[0] = look_up(&frame.maps[op.x], <uint64_t>a)
         return FAULT_ENUMERATION if to[0] == MISSING() else FAULT_NONE
     return FAULT_NONE
+
+
+cdef int divide_exactly(int64_t a, int64_t divisor, int64_t *to) noexcept nogil:
+    to[0] = a // divisor
+    return FAULT_NONE if to[0] * divisor == a else FAULT_RANGE
+
+
+cdef int scale_exactly(int64_t a, uint32_t decimals, uint32_t wanted, int64_t *to) noexcept nogil:
+    cdef int64_t power = 1
+    cdef uint32_t difference = max(decimals, wanted) - min(decimals, wanted)
+    while difference:
+        power *= 10
+        difference -= 1
+    if decimals > wanted:
+        return divide_exactly(a, power, to)
+    return FAULT_RANGE if times_overflows(a, power, to) else FAULT_NONE
 
 
 cdef inline int64_t rounded(int64_t a, int64_t divisor) noexcept nogil:
@@ -336,10 +356,10 @@ cdef int keep_result(Frame *frame, const Op *op, result) except -1:
         put_float(&frame.registers[op.to], MISSING_FLOAT() if result is None else result)
     elif result is None:
         frame.registers[op.to] = MISSING()
-    elif not INT64_MIN < result <= INT64_MAX:
+    elif not INT64_MIN < index(result) <= INT64_MAX:
         return FAULT_RANGE
     else:
-        frame.registers[op.to] = result
+        frame.registers[op.to] = index(result) # a float, or a Decimal, is refused instead of cut off
     return FAULT_NONE
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from penstock.convert import _program as c
 from penstock.convert.document import Step, TableDocument
 from penstock.convert.expression import Comparison, Expression, parse_condition, parse_value
 from penstock.convert.format import SourceField, SourceFormat, SourceMessage
-from penstock.convert.functions import Site, apply_function, packed
+from penstock.convert.functions import Site, apply_function, exactly_scaled, packed
 from penstock.convert.names import guess
 from penstock.convert.output import OutputPlan
 from penstock.convert.registers import MISSING, Code, Op, Value, op, pack, signed
@@ -45,6 +44,8 @@ class Shared:
     document: TableDocument
     format: SourceFormat
     directory: Path
+    decimals_known: int = 0
+    """Decimals of the table's quantities, + 1, if the table can learn the decimals of instruments; else 0."""
     outputs: list[OutputPlan] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     maps: list[tuple[dict[int, int], int | None]] = field(default_factory=list)
@@ -136,9 +137,9 @@ class MessageCompiler:
             return pack(text.encode())
         try:
             if value.decimals:
-                return int(Decimal(text).scaleb(value.decimals))
+                return exactly_scaled(site, text, value.decimals)
             return int(text, 0)
-        except (ValueError, InvalidOperation):
+        except ValueError:
             raise site.refuse(f"{text!r} is no number", hint=guess(text, value.names or {})) from None
 
     # Verbs
@@ -161,7 +162,7 @@ class MessageCompiler:
         if verb.has_event_time:
             first, rest = registers[:4], registers[4:]
             registers = [*first, *(c.NONE,) * (4 - len(first)), self._event_time(where).register, *rest]
-        self._code.steps.append(op(verb.code, *registers))
+        self._code.steps.append(op(verb.code, *registers, x=self._shared.decimals_known))
         self._has_instrument = self._has_instrument or verb.finds_instrument
         self._given.add(verb.gives)
         self._loaded.clear()

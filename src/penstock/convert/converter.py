@@ -124,9 +124,14 @@ class Converter(ConverterKernel):
         """Instruments whose keys the reference file knows."""
         for reference in self.plan.symbology.references.values():
             if reference.key is not None:
-                symbol, round_lot = self.plan.symbology.describe(reference.symbol.encode())
-                number = self.state.instrument(symbol.rstrip(b"\0").decode(), reference.key)
-                self.state.refer(number, venue=self.plan.venue, round_lot=round_lot)
+                symbol, _ = self.plan.symbology.describe(reference.symbol.encode())
+                self.state.refer(
+                    self.state.instrument(symbol.rstrip(b"\0").decode(), reference.key),
+                    venue=self.plan.venue,
+                    round_lot=reference.round_lot,
+                    price_decimals=reference.price_decimals,
+                    quantity_decimals=reference.quantity_decimals,
+                )
 
 
 def _short_name(name: str) -> str:

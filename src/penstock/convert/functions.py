@@ -13,6 +13,8 @@ messages must come to the same results.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from types import CodeType
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +25,9 @@ from penstock.convert.names import guess
 from penstock.convert.registers import NUMBER_MAX, NUMBER_MIN, Code, Value, op, pack
 
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+PRICE_DECIMALS = 8
+"""Of all prices in the conversion state."""
 
 Maps = dict[str, dict[str, str | int | list[str]]]
 
@@ -122,7 +127,11 @@ def packed(site: Site, value: Value) -> Value:
 
 
 def rescale(site: Site, value: Value, decimals: int) -> Value:
-    """The same quantity with another number of decimals; fewer are rounded, halves away from zero."""
+    """The same value with another number of decimals; a message whose value would lose digits is malformed."""
+    return _rescaled(site, value, decimals, c.CODE_DIVIDE)
+
+
+def _rescaled(site: Site, value: Value, decimals: int, divide: int) -> Value:
     value = as_number(site, value)
     if value.decimals is None:
         raise site.refuse("the value has no decimals", hint="decimals(4) says that it has four")
@@ -132,7 +141,21 @@ def rescale(site: Site, value: Value, decimals: int) -> Value:
     if decimals > value.decimals:
         low, high = max(value.low * power, NUMBER_MIN), min(value.high * power, NUMBER_MAX)
         return site.code.derive(value, c.CODE_MULTIPLY, x=power, low=low, high=high, decimals=decimals)
-    return site.code.derive(value, c.CODE_DIVIDE, x=power, decimals=decimals)
+    return site.code.derive(value, divide, x=power, decimals=decimals)
+
+
+def exactly_scaled(site: Site, text: str, decimals: int) -> int:
+    """A decimal number in a table as a scaled integer. ValueError if it is none."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(text) from None
+    if not number.is_finite():
+        raise ValueError(text)
+    scaled = Fraction(number) * 10**decimals
+    if scaled.denominator != 1:
+        raise site.refuse(f"{text} has more than {decimals} decimals", hint="it would be rounded")
+    return int(scaled)
 
 
 def resolve(names: dict[str, int] | None, given: str | int | list[str], where: str) -> int:
@@ -210,6 +233,28 @@ def _decimals(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
 
 def _rescale(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
     return rescale(site, value, _integer(site, "rescale", arguments, 0, 18))
+
+
+def _round(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
+    """The value with at most so many decimals, rounded, halves away from zero: the only function that rounds."""
+    decimals = _integer(site, "round", arguments, 0, 18)
+    value = as_number(site, value)
+    return value if (value.decimals or 0) <= decimals else _rescaled(site, value, decimals, c.CODE_ROUND)
+
+
+def _instrument_decimals(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
+    """An integer that has the decimals of its instrument's prices or quantities, as the state has them."""
+    if arguments not in (("price",), ("quantity",)):
+        raise site.refuse("instrument_decimals() needs to know what the value is", hint="price or quantity")
+    value = as_number(site, value)
+    if value.decimals:
+        raise site.refuse(f"the value has {value.decimals} decimals already", hint="leave the format's decimals out")
+    is_quantity = arguments == ("quantity",)
+    decimals = site.quantity_decimals if is_quantity else PRICE_DECIMALS
+    low = 0 if value.low >= 0 else NUMBER_MIN
+    register = site.code.new_register(c.KIND_NUMBER)
+    site.code.steps.append(op(c.CODE_SCALE, value.register, int(is_quantity), to=register, x=decimals))
+    return replace(value, register=register, low=low, high=NUMBER_MAX, decimals=decimals, is_pure=False)
 
 
 def _increment(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
@@ -306,6 +351,8 @@ BUILTINS: dict[str, Builtin] = {
     "float": _float,
     "decimals": _decimals,
     "rescale": _rescale,
+    "round": _round,
+    "instrument_decimals": _instrument_decimals,
     "increment": _increment,
     "multiply": _multiply,
     "bit": _bit,

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.base.errors import PenstockError, TableError
 from penstock.base.limits import TOPIC_SIZE_MAX
 from penstock.convert.document import OutputDocument
-from penstock.convert.functions import Site, resolve
+from penstock.convert.functions import Site, exactly_scaled, resolve
 from penstock.convert.targets import Target, field_target
 from penstock.model import Field, MessageModel, shipped
 from penstock.topics import check_topic
@@ -83,7 +83,8 @@ class OutputPlan:
     def constant_number(arguments: tuple[str, ...], site: Site, target: Target | None) -> int:
         """A constant that goes through functions or into a verb."""
         if target is not None and target.decimals is not None:
-            return int(_decimal(arguments, site.where).scaleb(target.decimals))
+            _decimal(arguments, site.where)
+            return exactly_scaled(site, arguments[0], target.decimals)
         return resolve(site.names, list(arguments), site.where)
 
     def __eq__(self, other: object) -> bool:
@@ -97,9 +98,12 @@ class OutputPlan:
 def _decimal(arguments: tuple[str, ...], where: str) -> Decimal:
     try:
         (text,) = arguments
-        return Decimal(text)
+        number = Decimal(text)
+        if not number.is_finite():
+            raise ValueError(text)
     except (ValueError, InvalidOperation):
         raise TableError(f"constant({', '.join(arguments)}) is not one number", where=where) from None
+    return number
 
 
 def _model(name: str, directory: Path, where: str) -> MessageModel:

@@ -73,8 +73,9 @@ class Plan:
 
 def compile_plan(document: TableDocument, source: SourceFormat, where: str, directory: Path) -> Plan:
     """`directory` is where the table's own files are."""
-    shared = Shared(document, source, directory)
+    symbology = Symbology.of(document.symbols, directory, where)
     steps = steps_by_message(document, source, where)
+    shared = Shared(document, source, directory, _decimals_known(document, steps, symbology))
     ops: list[Op] = []
     routes = []
     for message in source.messages.values():
@@ -105,7 +106,6 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         separator=source.separator,
         type_place=(at, (place.size or 0) if place is not None else 0),
     )
-    symbology = Symbology.of(document.symbols, directory, where)
     timezone = _timezone(document.timezone, where)
     if document.calendar:
         calendar = TradingCalendar.load(document.calendar, directory)
@@ -132,6 +132,16 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
         counts_from_midnight=counts_from_midnight,
         identity=_identity(document, source, shared, symbology, calendar),
     )
+
+
+def _decimals_known(document: TableDocument, steps: dict[str, list[tuple[str, Step]]], symbology: Symbology) -> int:
+    """Shared.decimals_known: verbs compare values with the decimals of instruments only where these can be known."""
+    names = {"price_decimals", "quantity_decimals"}
+    is_defined = any(step.get("do") == "define" and names & step.keys() for each in steps.values() for _, step in each)
+    is_referred = any(
+        each.price_decimals is not None or each.quantity_decimals is not None for each in symbology.references.values()
+    )
+    return document.quantity_decimals + 1 if is_defined or is_referred else 0
 
 
 def _identity(

@@ -24,8 +24,8 @@ SESSION_DTYPE = numpy.dtype(
 INSTRUMENT_DTYPE = numpy.dtype(
     [
         ("symbol", "S16"), ("venue", "S4"), ("round_lot", "<u4"), ("locate", "<u8"), ("flags", "<u4"),
-        ("status", "u1"), ("restrictions", "u1"), ("reserved", "<u2"), ("reason", "S8"), ("upper_limit", "<i8"),
-        ("lower_limit", "<i8"),
+        ("status", "u1"), ("restrictions", "u1"), ("price_decimals", "u1"), ("quantity_decimals", "u1"),
+        ("reason", "S8"), ("upper_limit", "<i8"), ("lower_limit", "<i8"),
         ("open", "<i8"), ("high", "<i8"), ("low", "<i8"), ("last", "<i8"), ("previous_close", "<i8"),
         ("last_size", "<u8"), ("volume", "<u8"), ("turnover_low", "<u8"), ("turnover_high", "<i8"),
         ("trade_count", "<u8"),
@@ -96,6 +96,9 @@ class InstrumentReference(NamedTuple):
     lower_limit: int | None
     event_ns: int
     source_sequence: int
+    price_decimals: int | None = None
+    """Decimals of the instrument's own prices, whatever unit they are stored in; None if they are not known."""
+    quantity_decimals: int | None = None
 
 
 class Book(NamedTuple):

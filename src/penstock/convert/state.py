@@ -95,6 +95,8 @@ class ConversionState(StateKernel):
             price_or_none(int(row["lower_limit"])),
             int(row["event_ns"]),
             int(row["source_sequence"]),
+            int(row["price_decimals"]) - 1 if row["price_decimals"] else None,
+            int(row["quantity_decimals"]) - 1 if row["quantity_decimals"] else None,
         )
 
     def number_of(self, symbol: str) -> int:

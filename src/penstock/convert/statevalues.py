@@ -46,6 +46,8 @@ STATE_VALUES: dict[str, Value] = {
     "day.extended_trade_count": _number(c.REGISTER_EXTENDED_TRADE_COUNT, 0, 2**32 - 2),
     "instrument.changed": _number(c.REGISTER_ALTERED, 0, 1),
     "instrument.round_lot": _number(c.REGISTER_ROUND_LOT, 0, 2**32 - 1),
+    "instrument.price_decimals": _number(c.REGISTER_PRICE_DECIMALS, 0, 18, optional=True),
+    "instrument.quantity_decimals": _number(c.REGISTER_QUANTITY_DECIMALS, 0, 18, optional=True),
     "instrument.state": _number(c.REGISTER_STATE, 0, 255, names=_STATES),
     "instrument.reason": Value(c.KIND_PACKED, c.REGISTER_REASON, size_max=8, is_pure=False),
     "instrument.restrictions": _number(c.REGISTER_RESTRICTIONS, 0, 255, names=_RULES),

@@ -1,8 +1,9 @@
 """Symbols: from a venue's to the venue-independent one, and from that to a level of a topic.
 
 A reference file has one row per instrument, as CSV with a header or as TOML with [[instrument]]: `symbol` as the venue
-says it, and any of `same_as` (the venue-independent symbol), `round_lot` and `key` (the venue's locate code, for feeds
-that have no directory).
+says it, and any of `same_as` (the venue-independent symbol), `round_lot`, `price_decimals` and `quantity_decimals` (the
+instrument's own, for feeds that do not send them) and `key` (the venue's locate code, for feeds that have no
+directory).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import csv
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from penstock.base.config import Config, convert
 from penstock.base.errors import TableError
@@ -25,12 +27,17 @@ SYMBOL_SIZE = 16
 REFERENCE_SIZE_MAX = 64 * 1024 * 1024
 
 
+Decimals = Annotated[int, Meta(ge=0, le=18)]
+
+
 class Reference(Config, frozen=True):
     """One row of a reference file."""
 
     symbol: str
     same_as: str = ""
     round_lot: int = 0
+    price_decimals: Decimals | None = None
+    quantity_decimals: Decimals | None = None
     key: int | None = None
 
 
@@ -54,20 +61,20 @@ class Symbology(msgspec.Struct, frozen=True):
         suffixes = sorted(document.suffixes.items(), key=lambda pair: -len(pair[0]))
         return Symbology(tuple(suffixes), dict(document.topic), references)
 
-    def describe(self, venue_symbol: bytes) -> tuple[bytes, int]:
-        """The venue-independent symbol in 16 bytes, and the round lot if the reference file has it, else 0.
+    def describe(self, venue_symbol: bytes) -> tuple[bytes, Reference]:
+        """The venue-independent symbol in 16 bytes, and the row of the reference file, an empty one if there is none.
 
         ValueError says that the bytes are no symbol.
         """
         text = venue_symbol.strip(b" \0").decode("ascii")
         if not text or not text.isprintable():
             raise ValueError("no symbol")
-        reference = self.references.get(text)
-        symbol = reference.same_as if reference is not None and reference.same_as else self._exchanged(text)
+        reference = self.references.get(text, Reference(symbol=text))
+        symbol = reference.same_as or self._exchanged(text)
         encoded = symbol.encode()
         if len(encoded) > SYMBOL_SIZE:
             raise ValueError("too long")
-        return encoded.ljust(SYMBOL_SIZE, b"\0"), reference.round_lot if reference is not None else 0
+        return encoded.ljust(SYMBOL_SIZE, b"\0"), reference
 
     def _exchanged(self, symbol: str) -> str:
         for suffix, other in self.suffixes:
@@ -116,7 +123,7 @@ def _csv_rows(text: str, here: str) -> list[Reference]:
     for number, row in enumerate(csv.DictReader(text.splitlines()), start=2):
         given: dict[str, Any] = {name: value for name, value in row.items() if value}
         try:
-            for name in {"round_lot", "key"} & given.keys():
+            for name in {"round_lot", "price_decimals", "quantity_decimals", "key"} & given.keys():
                 given[name] = int(given[name])
         except ValueError:
             raise TableError(f"{name} is no whole number", where=f"{here}, line {number}") from None

@@ -6,12 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from penstock.convert import _program as c
 from penstock.convert._units import HOURS_ENDED, HOURS_EXTENDED, HOURS_REGULAR
-from penstock.convert.functions import BUILTINS, Site, apply_function, as_number, packed, rescale
+from penstock.convert.functions import BUILTINS, PRICE_DECIMALS, Site, apply_function, as_number, packed, rescale
 from penstock.convert.registers import NUMBER_MAX, NUMBER_MIN, Value
 from penstock.model import Field, shipped
-
-PRICE_DECIMALS = 8
-"""Of all prices in the conversion state."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
     elif value.decimals:
         raise site.refuse(
             f"the value has {value.decimals} decimals, where it goes has none",
-            hint="rescale(0) rounds it, if that is meant",
+            hint="round(0) rounds it, if that is meant; rescale(0) takes whole values only",
         )
     if value.optional and not target.optional:
         if not value.is_pure:
@@ -141,6 +138,8 @@ _QUANTITY = Target(low=0, is_quantity=True)
 
 _CONDITIONS = field_target(_TRADE["conditions"])
 _BIT = Target(low=0, high=1)
+_DECIMALS = Target(low=0, high=18, optional=True)
+"""Of an instrument."""
 
 _TRADE_ARGUMENTS = {"trade": _ORDER, "price": _PRICE, "quantity": _QUANTITY, "conditions": _CONDITIONS}
 
@@ -148,7 +147,12 @@ VERBS = {
     "define": Verb(
         c.CODE_DEFINE,
         "the instrument's reference data",
-        {"round_lot": Target(low=0, high=2**32 - 1)},
+        {
+            "round_lot": Target(low=0, high=2**32 - 1, optional=True),
+            "price_decimals": _DECIMALS,
+            "quantity_decimals": _DECIMALS,
+        },
+        frozenset({"round_lot", "price_decimals", "quantity_decimals"}),
     ),
     "order_add": Verb(
         c.CODE_ORDER_ADD,

@@ -10,7 +10,7 @@ from penstock.base.files import write_file
 from penstock.demo.reports import DemoOptions
 from penstock.demo.routing import ROUTERS, Routing, routing
 from penstock.engine.control import ClassName
-from penstock.feed.play.generator import WELL_KNOWN
+from penstock.feed.core.play.generator import WELL_KNOWN
 from penstock.net.secret import write_private
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.proof import SALT_SIZE, SecretVerifier

@@ -1,14 +1,19 @@
-"""Every bound of the feeds that can be configured."""
+"""Configuration of the feed cores: lines, synchronisation, the stream service."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from penstock.base.config import Config
+from penstock.base.limits import PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX
+from penstock.net.config import TlsConfig
+from penstock.wire import PACKET_SIZE_MIN
 from penstock.wire.term import ADAPTERS_MAX
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+ServiceCount = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Micros = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 Millis = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
@@ -101,3 +106,28 @@ class SynchroniserConfig(Config, frozen=True):
 
     image_timeout_ms: Millis = 2_000
     """Silence after which a backup asks for the conversion state again."""
+
+
+class ServiceConfig(Config, frozen=True):
+    """The stream service: streams over TCP for each subscriber."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """0 takes a free one."""
+
+    tls: TlsConfig | None = None
+    secret_file: str = ""
+    """TLS, and a secret shared with subscribers, are needed to listen beyond this machine."""
+
+    open: bool = False
+    """Whether everybody gets and sends everything without a token; only for a plant on one machine."""
+
+    subscribers_max: ServiceCount = 1_024
+    queue_bytes_max: ServiceCount = 16 * 1024 * 1024
+    """Bytes that wait for one subscriber; one that has more is cut off."""
+
+    packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = 16_384
+    """Bytes of a packet on TCP."""
+
+    contribution_size_max: ServiceCount = PACKET_SIZE_DEFAULT - 128
+    """Bytes of a contributed message with its topic: it must fit one packet of the adapter's."""

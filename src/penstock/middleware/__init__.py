@@ -1,16 +1,17 @@
 """What publishers, filters and receivers share: numbering, loss detection, repair, keep-alive, duplicates, fragments.
 
-Three cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests; `Receiver` turns
-packets from any number of publishers into each stream's messages, once and in order, or says what was lost;
-`Merger` puts together what redundant publishers send alike. Topics, interests and sockets are not their business. Read
-events.py first, then receiver.py and stream.py, then merge.py and sourcestream.py.
+core/ has three cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests;
+`Receiver` turns packets from any number of publishers into each stream's messages, once and in order, or reports what
+was lost; `Merger` merges the streams of redundant publishers. live/ runs the cores on UDP multicast. Topics and
+interests belong to penstock.topics. Read core/events.py first, then core/receiver.py and core/incoming_stream.py, then
+core/merger.py and core/source_stream.py.
 """
 
 from penstock.base.core import Tick
 from penstock.middleware import unicast
-from penstock.middleware.batch import OutgoingBatch, Packable, TopicList
 from penstock.middleware.config import MergerConfig, PublisherConfig, ReceiverConfig
-from penstock.middleware.events import (
+from penstock.middleware.core.batch import OutgoingBatch, Packable, TopicList
+from penstock.middleware.core.events import (
     Address,
     Close,
     Closed,
@@ -39,9 +40,9 @@ from penstock.middleware.events import (
     Unicast,
     records_of,
 )
-from penstock.middleware.merge import Merger
-from penstock.middleware.publisher import Publisher
-from penstock.middleware.receiver import Receiver
+from penstock.middleware.core.merger import Merger
+from penstock.middleware.core.publisher import Publisher
+from penstock.middleware.core.receiver import Receiver
 
 __all__ = [
     "Address",

@@ -4,9 +4,19 @@ The bytes of the record, the zero-copy Message over them, the numpy dtype, the A
 knows nothing of packets, topics or transports. Read model.py first, then layout.py for where the bytes are.
 """
 
+from penstock.model.instruments import InstrumentDecimals, KnownInstruments
 from penstock.model.layout import Field, Part
 from penstock.model.library import shipped, shipped_names
 from penstock.model.message import Message
 from penstock.model.model import MessageModel
 
-__all__ = ["Field", "Message", "MessageModel", "Part", "shipped", "shipped_names"]
+__all__ = [
+    "Field",
+    "InstrumentDecimals",
+    "KnownInstruments",
+    "Message",
+    "MessageModel",
+    "Part",
+    "shipped",
+    "shipped_names",
+]

@@ -15,6 +15,7 @@ import msgspec
 from penstock.base.errors import ModelError
 
 if TYPE_CHECKING:
+    from penstock.model.instruments import InstrumentDecimals
     from penstock.model.layout import Field
     from penstock.model.message import Message
     from penstock.model.model import MessageModel
@@ -22,14 +23,27 @@ if TYPE_CHECKING:
 _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 
 
-def encode(message: "Message") -> str:
-    return msgspec.json.encode(values(message)).decode()
+def encode(message: "Message", shown: "InstrumentDecimals | None" = None) -> str:
+    return msgspec.json.encode(values(message, shown)).decode()
 
 
-def values(message: "Message") -> dict[str, Any]:
+def values(message: "Message", shown: "InstrumentDecimals | None" = None) -> dict[str, Any]:
     """What msgspec writes as such an object."""
     present = [field for field in message.model.fields if field.since <= message.version]
-    return {field.name: _json_value(message, field) for field in present}
+    return {field.name: _json_value(message, field, shown) for field in present}
+
+
+def texts(message: "Message", shown: "InstrumentDecimals") -> dict[str, Any]:
+    """The values by field name; prices, and quantities with decimals, as exact text with the instrument's decimals, or
+    as many as they need, at least one, if these are not known."""
+    found = message.to_dict()
+    for field in message.model.fields:
+        if field.is_decimal and found[field.name] is not None:
+            scaled = message.scaled(field.name)
+            assert scaled is not None
+            decimals = _shown_decimals(field, shown)
+            found[field.name] = decimal_text(scaled, field.decimals, 1 if decimals is None else decimals)
+    return found
 
 
 def decode(model: "MessageModel", text: str | bytes) -> "Message":
@@ -46,17 +60,26 @@ def decode(model: "MessageModel", text: str | bytes) -> "Message":
     return model.new(**given)
 
 
-def decimal_text(scaled: int, decimals: int) -> str:
-    """A scaled integer as a decimal number: 123400 with 4 decimals is 12.3400."""
+def decimal_text(scaled: int, decimals: int, shown: int | None = None) -> str:
+    """A scaled integer as a decimal number: 123400 with 4 decimals is 12.3400. With `shown`, zeros at its end are left
+    out as long as so many decimals are left: 12.34 with 2, 12.340 with 3, and 12.34 with 1, since no digit is lost."""
+    while shown is not None and decimals > shown and scaled % 10 == 0:
+        scaled, decimals = scaled // 10, decimals - 1
     digits = str(abs(scaled)).rjust(decimals + 1, "0")
     point = len(digits) - decimals
     return ("-" if scaled < 0 else "") + digits[:point] + ("." + digits[point:] if decimals else "")
 
 
-def _json_value(message: "Message", field: "Field") -> Any:
+def _shown_decimals(field: "Field", shown: "InstrumentDecimals | None") -> int | None:
+    return None if shown is None else shown.quantity if field.type == "quantity" else shown.price
+
+
+def _json_value(message: "Message", field: "Field", shown: "InstrumentDecimals | None") -> Any:
     if field.is_decimal:
         scaled = message.scaled(field.name)
-        return None if scaled is None else msgspec.Raw(decimal_text(scaled, field.decimals).encode())
+        if scaled is None:
+            return None
+        return msgspec.Raw(decimal_text(scaled, field.decimals, _shown_decimals(field, shown)).encode())
     value = getattr(message, field.name)
     if isinstance(value, frozenset):
         return sorted(value)

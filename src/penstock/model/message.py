@@ -6,6 +6,7 @@ from penstock.model._message import Record
 from penstock.model.jsontext import encode
 
 if TYPE_CHECKING:
+    from penstock.model.instruments import InstrumentDecimals
     from penstock.model.model import MessageModel
 
 SHOWN_FIELDS_MAX = 12
@@ -31,9 +32,10 @@ class Message(Record):
         """The values by field name."""
         return {field.name: getattr(self, field.name) for field in self.model.fields}
 
-    def to_json(self) -> str:
-        """One JSON object: prices as exact decimal numbers, enums by name, flags as a list of names."""
-        return encode(self)
+    def to_json(self, shown: "InstrumentDecimals | None" = None) -> str:
+        """One JSON object: prices as exact decimal numbers, enums by name, flags as a list of names. Numbers have the
+        decimals of the model, or those of the instrument (KnownInstruments.of()); they are the same numbers."""
+        return encode(self, shown)
 
     def copy(self) -> "Message":
         """A writable message of its own with the same bytes and the same topic, seq and source."""

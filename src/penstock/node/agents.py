@@ -13,8 +13,8 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.client.feeding import Content, SubscribedFeed
-from penstock.middleware.events import SessionEvent
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.events import SessionEvent
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.guard import Guard
 from penstock.net.live.stream import is_loopback
 from penstock.net.place import parse_place

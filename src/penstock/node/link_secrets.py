@@ -16,7 +16,7 @@ from penstock.assured.live.witness import WitnessConfig
 from penstock.base.clock import random_bytes
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory
-from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.live.config import AdapterConfig
 from penstock.net.live.stream import is_loopback
 from penstock.net.secret import write_private
 

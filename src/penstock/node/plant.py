@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock.admin.config import AdminConfig
 from penstock.base.errors import ConfigurationError
-from penstock.feed.play.config import PlayerConfig
+from penstock.feed.core.play.config import PlayerConfig
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig, console_config, load_document, url_of
 from penstock.node.link_secrets import make_secrets

@@ -23,9 +23,9 @@ from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessSta
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
 from penstock.base.log import configure, logger
-from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.adapter_status import AdapterStatus
-from penstock.feed.play.config import PlayerConfig
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.live.config import AdapterConfig
+from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.agent import run_agent
@@ -188,7 +188,7 @@ def _reload_policy(server: "AdminServer") -> None:
 
 
 async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.feed.driver import LiveAdapter
+    from penstock.feed.live.adapter import LiveAdapter
 
     adapter = LiveAdapter(config)
     await adapter.node.start()
@@ -271,7 +271,7 @@ def _reporting(report: Callable[[], object]) -> Iterator[None]:
 
 
 async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.feed.play.player import MoldPlayer
+    from penstock.feed.live.mold_player import MoldPlayer
 
     with MoldPlayer(config) as player:
         tell(Ready(f"{config.host}:{player.request_port}"))

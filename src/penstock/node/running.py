@@ -19,9 +19,9 @@ from penstock.assured.live.status import RouterStatus
 from penstock.assured.live.witness import WitnessConfig, WitnessStatus
 from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
-from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.adapter_status import AdapterStatus
-from penstock.feed.play.config import PlayerConfig
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.live.config import AdapterConfig
+from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig

@@ -7,12 +7,12 @@ have in common, where these can be written down exactly. The plant's own topics 
 from collections.abc import Iterable
 
 from penstock.base.errors import NotEntitledError
-from penstock.middleware.own import OWN_PREFIX
+from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
 from penstock.security.patterns import covers, intersection, is_comparable, parse_pattern
 from penstock.security.token import Grant
 from penstock.topics import Interest
 
-_OWN = parse_pattern(f"{OWN_PREFIX}>")
+_OWN = parse_pattern(f"{RESERVED_PREFIX}>")
 
 
 def narrowed(grants: Iterable[Grant], text: str) -> tuple[str, ...]:

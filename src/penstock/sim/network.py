@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.middleware.events import Address
+from penstock.middleware.core.events import Address
 from penstock.sim.log import describe
 from penstock.sim.world import World
 

@@ -10,6 +10,7 @@ Importing this package does not import Spark; session() and the data sources do.
 
 from penstock.spark.envelope import envelope_array, envelope_schema
 from penstock.spark.frames import messages
+from penstock.spark.instruments import with_text
 from penstock.spark.journals import JournalPlace
 from penstock.spark.session import register, session
 from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, slices_frame
@@ -25,4 +26,5 @@ __all__ = [
     "register",
     "session",
     "slices_frame",
+    "with_text",
 ]

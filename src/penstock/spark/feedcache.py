@@ -24,7 +24,7 @@ from penstock.base.crc32c import crc32c
 from penstock.base.errors import FeedIndexError
 from penstock.base.files import create_or_open, make_directory
 from penstock.base.log import logger
-from penstock.feed.lines.sources import open_file
+from penstock.feed.recorded.files import open_file
 
 DOCUMENT = "index.json"
 MAKING = "making"

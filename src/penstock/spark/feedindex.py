@@ -19,11 +19,11 @@ import msgspec
 
 from penstock.base.crc32c import crc32c
 from penstock.convert import Plan
+from penstock.feed.core.lines.events import SourceReady
 from penstock.feed.formats.stream import ByteStream, Damage, Damages, compression_of, excerpt
-from penstock.feed.lines._tape import scan_blocks
-from penstock.feed.lines.events import SourceReady
-from penstock.feed.lines.sources import guess_format, open_file
-from penstock.feed.lines.tape import encode
+from penstock.feed.recorded._tape import scan_blocks
+from penstock.feed.recorded.files import guess_format, open_file
+from penstock.feed.recorded.tape import encode
 from penstock.spark.feedcache import FeedCache, Making
 from penstock.spark.feedslices import (
     Conversion,

@@ -12,7 +12,7 @@ from penstock.base.calendar import locate
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.base.extensions import absolute_modules
-from penstock.feed.lines.sources import FileFormat
+from penstock.feed.recorded.files import FileFormat
 from penstock.model import MessageModel
 from penstock.spark.feedindex import Progress, plan_slices
 from penstock.spark.feedslices import Conversion, FeedOptions, FeedSlice, check_models

@@ -28,20 +28,24 @@ from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, TableChoice
 from penstock.convert.document import QuantityDecimals
-from penstock.feed.filedates import capture_begins_ns, replay_date
+from penstock.feed.core.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
+from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.formats._framing import Blocks
 from penstock.feed.formats.stream import Damage
-from penstock.feed.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
-from penstock.feed.lines.sources import FileFormat, open_file, open_source
-from penstock.feed.lines.tape import read_tape
-from penstock.feed.recorded import RecordedConversion
-from penstock.feed.sessiondates import SessionDates
+from penstock.feed.recorded.conversion import RecordedConversion
+from penstock.feed.recorded.dates import capture_begins_ns, replay_date
+from penstock.feed.recorded.files import FileFormat, open_file, open_source
+from penstock.feed.recorded.tape import read_tape
 
 READ_SIZE = 1024 * 1024
 """Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
 
 BAD_MAX = 100_000
 """Bad messages of one slice that are kept in full; a slice with more says how many more."""
+
+
+CONVERTED = ("excess", "decimals")
+"""Causes of unmatched messages that are converted all the same."""
 
 
 class FeedOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -344,7 +348,7 @@ class FeedReader:
         account, counters = self.account, self._feed.converter.counters
         account.malformed = {str(cause): n for cause, n in counters.by_cause("source_messages_malformed").items() if n}
         unmatched = counters.by_cause("source_messages_unmatched")
-        account.unmatched = {str(cause): n for cause, n in unmatched.items() if n and cause != "excess"}
+        account.unmatched = {str(cause): n for cause, n in unmatched.items() if n and cause not in CONVERTED}
         account.repeated = self._feed.converter.repeated_count()
         account.converted = (
             sum(counters.by_cause("source_messages").values())

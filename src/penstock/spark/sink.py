@@ -29,7 +29,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, LimitError, PenstockError, UnreachableError
 from penstock.base.log import logger
 from penstock.client import connect
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.model import MessageModel
 from penstock.net.udp import Channel
 from penstock.spark.envelope import COLUMNS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy
 
 from penstock.convert import SourceBatch
-from penstock.feed.lines._tape import gather
-from penstock.feed.lines.events import LineInstruction, SourceReady
+from penstock.feed.core.lines.events import LineInstruction, SourceReady
+from penstock.feed.recorded._tape import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa

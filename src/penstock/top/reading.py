@@ -12,7 +12,7 @@ from penstock.assured.live.status import RouterStatus
 from penstock.assured.live.witness import WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
-from penstock.feed.adapter_status import AdapterStatus
+from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.plant.core.status import NodeStatus
 from penstock.top.places import Place

@@ -11,7 +11,7 @@ from penstock.assured.live.witness import WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
-from penstock.feed.adapter_status import AdapterStatus
+from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.plant.core.status import NodeStatus
 from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow

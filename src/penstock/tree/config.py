@@ -9,7 +9,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.journal import JournalConfig
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place

@@ -8,9 +8,9 @@ import msgspec
 from penstock.admin.config import AdminConfig
 from penstock.assured.live.status import RouterStatus
 from penstock.assured.live.witness import WitnessStatus
-from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.adapter_status import AdapterStatus
-from penstock.feed.play.config import PlayerConfig
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.live.config import AdapterConfig
+from penstock.feed.live.status import AdapterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.plant import Plant

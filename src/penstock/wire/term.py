@@ -20,10 +20,13 @@ the source are compared within a session only. A session is identified by its na
 use one name every day.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LimitError
+
+Text = TypeVar("Text", str, int)
+"""A text, or a hash of one; an unknown text is empty, its hash is 0."""
 
 ADAPTERS_MAX = 16
 """Adapters of one feed."""
@@ -101,6 +104,16 @@ def session_tag(session: str, trading_date: str = "") -> int:
     name, count = session_parts(session)
     day = int(trading_date[-2:]) % TAG_DAYS
     return 1 + day * TAG_NAMES + (crc32c(name.encode()) + count) % TAG_NAMES
+
+
+def is_same_session(name: Text, trading_date: Text, other_name: Text, other_date: Text) -> bool:
+    """True if two announcements are of one session: the names are equal, and the trading dates are if both are known.
+
+    A venue may use one name every day, so the name alone does not identify a session. Captures keep hashes instead of
+    texts and apply the same rule to them.
+    """
+    has_dates = bool(trading_date and other_date)
+    return name == other_name and (not has_dates or trading_date == other_date)
 
 
 def session_parts(session: str) -> tuple[str, int]:

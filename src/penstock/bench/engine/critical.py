@@ -19,7 +19,7 @@ from penstock.bench.transports import ALL_CORES, check, now, pin, stamp
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig
 from penstock.engine.core.events import Attach, Overrun, Sinks, Subscribe
 from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
-from penstock.middleware._inorder import InOrder, StreamCursor
+from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.model import shipped
 from penstock.net.live.handover import Handover
 from penstock.shm import RingWriter

@@ -21,7 +21,7 @@ from penstock.bench.engine.crowd import CrowdReport, CrowdTask, hold, raise_file
 from penstock.bench.harness import Result, cpu_seconds, result
 from penstock.bench.transports import check, other_process
 from penstock.middleware import OutgoingMessage
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
 from penstock.plant.config import AnyNodeConfig, PlantAccess, PlantConfig, UpstreamConfig

@@ -19,7 +19,8 @@ from penstock.bench.failover import nodes
 from penstock.bench.harness import Result, result
 from penstock.bench.merging import Book, MergingSubscriber
 from penstock.bench.transports import other_process
-from penstock.feed.adapter_config import (
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.live.config import (
     AdapterConfig,
     AddressConfig,
     LineAddress,
@@ -28,8 +29,6 @@ from penstock.feed.adapter_config import (
     PublishConfig,
     SourceStreamConfig,
 )
-from penstock.feed.config import SynchroniserConfig
-from penstock.feed.service.config import ServiceConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.net.udp import Channel, free_channel, free_ports
 

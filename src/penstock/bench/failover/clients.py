@@ -21,8 +21,8 @@ from penstock.client.unicast import UnicastReceiver
 from penstock.engine.control import Events, Login, Subscribe, Welcome
 from penstock.engine.link import NodeLink, Told
 from penstock.filter.client.receiver import FilteredReceiver
-from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.merging_driver import MergingReceiver
+from penstock.middleware.live import MulticastPublisher
+from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.model import shipped
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.live.websocket_driver import connect_websocket

@@ -17,8 +17,8 @@ from penstock.bench.transports import PAYLOAD_SIZE, check, other_process
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.wanted import Condition, WantedInterests
 from penstock.middleware import Deliver, DeliverBatch, OutgoingBatch, PublisherConfig, TopicList
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
-from penstock.middleware.receiving_driver import SocketReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live.receiver import SocketReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.wire import MessageBatch, PacketMessage
 

@@ -24,8 +24,8 @@ from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.ring_offer import RingOffer
 from penstock.filter.core.control import Wish
-from penstock.middleware.driver import MulticastPublisher, MulticastReceiver
-from penstock.middleware.receiving_driver import SocketReceiver
+from penstock.middleware.live import MulticastPublisher, MulticastReceiver
+from penstock.middleware.live.receiver import SocketReceiver
 from penstock.net.live.handover import Handover, receive_segment
 from penstock.net.udp import Address, Channel, free_channel
 from penstock.shm import RingReader, RingWriter

@@ -21,7 +21,7 @@ from penstock.bench.ticker import Ticker
 from penstock.bench.transports import PAYLOAD_SIZE, check, now, other_process, stamp
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel
 
 LOSS = 0.01

@@ -21,7 +21,7 @@ from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, other_process
 from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, OutgoingBatch, PublisherConfig, TopicList
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel
 
 INTERESTS = 100_000

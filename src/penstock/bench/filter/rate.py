@@ -25,8 +25,8 @@ from penstock.filter.core.module import FilterModule
 from penstock.filter.live._dispatch import Dispatcher
 from penstock.filter.live._relay import Relay
 from penstock.middleware import OutgoingBatch, PublisherConfig, ReceiverConfig, TopicList
-from penstock.middleware._inorder import StreamCursor
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.core._inorder import StreamCursor
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Address, Channel, Inlet, Outlet, address_key, free_channel, group_socket, host_socket
 from penstock.wire import DatagramBatch, PacketStore
 

@@ -15,7 +15,7 @@ from penstock.bench.harness import Result, interleaved_seconds, result
 from penstock.bench.pipeline.feeds import ROUNDS
 from penstock.capture.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable
-from penstock.feed.lines.sources import open_source
+from penstock.feed.recorded.files import open_source
 from penstock.model import shipped
 from penstock.model.columns import to_spark
 from penstock.spark.envelope import envelope_array

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.bench.harness import Result, result
 from penstock.bench.pipeline.follow import CORES, Silent
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.sim.feed.days import CaptureNode, pair_plant, run_days
 from penstock.spark.feedslices import Conversion

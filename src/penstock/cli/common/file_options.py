@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.feed.lines.sources import FileFormat
+from penstock.feed.recorded.files import FileFormat
 
 FormatOption = Annotated[
     FileFormat | None,

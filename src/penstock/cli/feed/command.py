@@ -26,14 +26,14 @@ from penstock.cli.feed.listen import listen_mold, listen_soup
 from penstock.cli.feed.report import report_text
 from penstock.cli.feed.soup import play_soup
 from penstock.feed.config import LineConfig
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats import datagram_format
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.lines.inspect import inspect
-from penstock.feed.lines.soup_client import SoupClientConfig
-from penstock.feed.lines.sources import guess_format, open_file
-from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.play.player import MoldPlayer
+from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.soup_client import SoupClientConfig
+from penstock.feed.recorded.files import guess_format, open_file
+from penstock.feed.recorded.inspect import inspect
 from penstock.net.udp import Channel
 
 app = typer.Typer(no_args_is_help=True, help="Make, look into and play what an exchange would send.")

@@ -12,9 +12,7 @@ from penstock.base.counters import Counters
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.common.readable import printable
 from penstock.feed.config import LineConfig
-from penstock.feed.formats import DatagramFormat
-from penstock.feed.lines.driver import LineReceiver
-from penstock.feed.lines.events import (
+from penstock.feed.core.lines.events import (
     LineHeard,
     LineInstruction,
     LineSilent,
@@ -23,7 +21,9 @@ from penstock.feed.lines.events import (
     SourceLost,
     SourceReady,
 )
-from penstock.feed.lines.soup_client import SoupClient, SoupClientConfig, SoupEvent
+from penstock.feed.formats import DatagramFormat
+from penstock.feed.live.line_receiver import LineReceiver
+from penstock.feed.live.soup_client import SoupClient, SoupClientConfig, SoupEvent
 from penstock.net.udp import Address, Channel
 
 LOOK_SECONDS = 0.2

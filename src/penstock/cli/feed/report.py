@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from penstock.cli.common.readable import printable
-from penstock.feed.lines.inspect import FileReport, StreamReport
+from penstock.feed.recorded.inspect import FileReport, StreamReport
 
 NAMES = {"csv": "text, a message per line", "capture": "a capture"}
 

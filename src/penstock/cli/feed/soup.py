@@ -5,8 +5,8 @@ import asyncio
 import typer
 
 from penstock.cli.common.interrupt import Interrupt, interruptible
-from penstock.feed.play.config import PlayerConfig
-from penstock.feed.play.soup_player import SoupPlayer
+from penstock.feed.core.play.config import PlayerConfig
+from penstock.feed.live.soup_player import SoupPlayer
 
 
 def play_soup(config: PlayerConfig) -> None:

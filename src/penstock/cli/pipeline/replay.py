@@ -13,7 +13,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.cli.common.channel import CHANNEL, INTERFACE, InterfaceOption, MapOption
 from penstock.cli.common.interrupt import interruptible
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
 

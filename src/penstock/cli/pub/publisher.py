@@ -9,7 +9,7 @@ import penstock
 from penstock.base.errors import ConfigurationError
 from penstock.filter.client.discovery import find_filter
 from penstock.filter.client.ring_offer import offered_publisher
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
 

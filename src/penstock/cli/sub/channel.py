@@ -21,8 +21,8 @@ from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.discovery import NONE, find_filter
 from penstock.filter.core.control import Wish
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
-from penstock.middleware.grouping import channels_for
-from penstock.middleware.receiving_driver import MulticastReceiver, SocketReceiver
+from penstock.middleware.core.grouping import channels_for
+from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver
 from penstock.model import MessageModel
 from penstock.net.udp import Address, Channel
 from penstock.topics import GroupMap

@@ -4,6 +4,7 @@ import base64
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -17,6 +18,8 @@ from penstock.engine.client import UnreadRecord, Withdrawn
 from penstock.engine.client._store import RecordState
 from penstock.engine.core.kernel._event import Event, EventKind
 from penstock.middleware import SessionEvent
+from penstock.model import KnownInstruments
+from penstock.model.jsontext import texts
 from penstock.wire import Origin
 
 AnyReadable: TypeAlias = Readable | UnreadRecord
@@ -53,7 +56,8 @@ class Output(msgspec.Struct, frozen=True):
     ) -> None:
         """Until interrupted, or as much and as long as told, with what is lost in between; then a summary on standard
         error."""
-        write = _ignore if self.is_quiet else _write_json if self.is_json else _write_line
+        known = KnownInstruments()
+        write = _ignore if self.is_quiet else partial(_write_json if self.is_json else _write_line, known)
         started = time.monotonic()
         shown = told = 0
         try:
@@ -100,7 +104,7 @@ def _ignore(message: AnyReadable) -> None:
     """Only the summary is wanted."""
 
 
-def _write_line(message: AnyReadable) -> None:
+def _write_line(known: KnownInstruments, message: AnyReadable) -> None:
     if isinstance(message.source, RecordState) and message.source.is_withdrawn:
         content = "withdrawn"
     elif isinstance(message, UnreadMessage | UnreadRecord):
@@ -109,13 +113,15 @@ def _write_line(message: AnyReadable) -> None:
         content = f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
     else:
         values = [
-            f"{name}={shown_value(value)}" for name, value in message.to_dict().items() if value not in (None, "")
+            f"{name}={shown_value(value)}"
+            for name, value in texts(message, known.of(message)).items()
+            if value not in (None, "")
         ]
         content = " ".join([message.model.name, *values])
     sys.stdout.write(f"{printable(message.topic)} #{message.seq} {content}\n")
 
 
-def _write_json(message: AnyReadable) -> None:
+def _write_json(known: KnownInstruments, message: AnyReadable) -> None:
     line: dict[str, Any] = {"topic": message.topic, "seq": message.seq}
     source = message.source
     if isinstance(source, Origin):
@@ -130,5 +136,5 @@ def _write_json(message: AnyReadable) -> None:
     if isinstance(message, UnreadMessage | UnreadRecord):
         line |= {"model_id": message.model_id, "base64": base64.b64encode(message.payload).decode()}
     else:
-        line |= {"model": message.model.name, "fields": msgspec.Raw(message.to_json().encode())}
+        line |= {"model": message.model.name, "fields": msgspec.Raw(message.to_json(known.of(message)).encode())}
     write_told(line)

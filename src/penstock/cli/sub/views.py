@@ -18,7 +18,8 @@ from penstock.middleware import (
     StreamKey,
     StreamStarted,
 )
-from penstock.model import MessageModel
+from penstock.model import KnownInstruments, MessageModel
+from penstock.model.jsontext import texts
 from penstock.wire import PacketMessage
 
 PAYLOAD_SHOWN_MAX = 80
@@ -46,6 +47,7 @@ class PrettyView:
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
         self._models = Models(model)
+        self._known = KnownInstruments()
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
         self.shown += 1
@@ -57,7 +59,8 @@ class PrettyView:
             payload = bytes(message.payload)
             more = f" … {len(payload)} bytes" if len(payload) > PAYLOAD_SHOWN_MAX else ""
             return f"{payload[:PAYLOAD_SHOWN_MAX]!r}{more}"
-        values = [f"{name}={shown_value(value)}" for name, value in record.to_dict().items() if value not in (None, "")]
+        shown = texts(record, self._known.of(record))
+        values = [f"{name}={shown_value(value)}" for name, value in shown.items() if value not in (None, "")]
         return " ".join([record.model.name, *values])
 
     def event(self, event: Event) -> None:
@@ -74,6 +77,7 @@ class JsonView:
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
         self._models = Models(model)
+        self._known = KnownInstruments()
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
         self.shown += 1
@@ -81,7 +85,7 @@ class JsonView:
         line: dict[str, Any] = {"topic": message.topic, "seq": sequence, "publisher": f"{publisher_id:016x}"}
         record = self._models.read(message)
         if record is not None:
-            line |= {"model": record.model.name, "fields": msgspec.Raw(record.to_json().encode())}
+            line |= {"model": record.model.name, "fields": msgspec.Raw(record.to_json(self._known.of(record)).encode())}
         else:
             line |= {"model_id": message.model_id, "base64": base64.b64encode(message.payload).decode()}
         self._write(line)

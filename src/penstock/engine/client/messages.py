@@ -33,7 +33,7 @@ from penstock.engine.client.sources import EventSource, Taken
 from penstock.engine.control import RATE_MAX
 from penstock.engine.core.kernel._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.core.session_events import decode_session
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message, MessageModel
 
 if TYPE_CHECKING:

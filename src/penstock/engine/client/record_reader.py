@@ -28,7 +28,7 @@ from penstock.engine.client.inbox import Attached, Detached, RegionOpened
 from penstock.engine.client.sources import RecordsCounted
 from penstock.engine.core.kernel._event import NO_SLOT, Event, EventKind, read_events
 from penstock.engine.core.session_events import decode_session
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingReader
 

@@ -21,7 +21,7 @@ from penstock.engine.client.consumer import SLICE_S
 from penstock.engine.client.filters import NotificationFilter, TradingSession, notification_filter
 from penstock.engine.client.handle import Consumption
 from penstock.engine.client.sources import RecordsCounted, RecordSource
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message
 
 FIRST_WAIT_S = 2.0

@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.engine.client._store import RecordState
 from penstock.engine.client.filters import NotificationFilter
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 
 Note: TypeAlias = Literal["overrun", "detached", "resumed", "restarted"]

@@ -57,7 +57,7 @@ from penstock.engine.core.region_requests import RegionRequests
 from penstock.engine.core.session_events import decode_session, encode_session
 from penstock.engine.core.signals import Relief, SignalThresholds
 from penstock.engine.core.subscriptions import Subscription, SubscriptionBook, parse_interests
-from penstock.middleware.events import SessionEvent, SessionKind
+from penstock.middleware.core.events import SessionEvent, SessionKind
 from penstock.model import MessageModel
 from penstock.topics.table import SEED_SIZE
 from penstock.wire import MessageBatch, PacketMessage, find_origin

@@ -32,7 +32,7 @@ from penstock.engine.core.classes import ClassMap
 from penstock.engine.core.kernel._region_sink import RegionSink
 from penstock.engine.core.kernel._sinks import SessionBuffer
 from penstock.engine.core.signals import Readings
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.shm import RingWriter
 from penstock.wire import MessageBatch, PacketMessage

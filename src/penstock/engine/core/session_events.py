@@ -5,7 +5,7 @@ import msgspec
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import RemoteProtocolError
 from penstock.engine.core.kernel._event import SESSION_SIZE_MAX
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 
 _decoder = msgspec.json.Decoder(SessionEvent)
 

@@ -36,8 +36,8 @@ from penstock.filter.client.selection import Selection
 from penstock.filter.client.wanted import Condition, ModelFinder, WantedInterests, cut, shipped_model
 from penstock.filter.core.control import Collided, Ended, Position, Register, Restarted, Wish
 from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
-from penstock.middleware._lanes import ReceivingLane, RingLane
-from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.middleware.live._lanes import ReceivingLane, RingLane
+from penstock.middleware.live.receiver import Received, SocketReceiver
 from penstock.model import MessageModel
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.place import parse_place

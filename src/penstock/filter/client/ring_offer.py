@@ -19,7 +19,7 @@ from penstock.base.errors import PenstockError, RemoteProtocolError
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.base.log import logger
 from penstock.filter.core.control import CONNECTION, PROTOCOL, Holds, OfferRing, Refused
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.live.control_driver import connect_control
 from penstock.net.live.dialling import redial
 from penstock.net.live.handover import Handover

@@ -8,7 +8,7 @@ import msgspec
 from penstock.filter.client.wanted import WantedInterests
 from penstock.filter.core.control import Registered
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
-from penstock.middleware.receiving_driver import Received
+from penstock.middleware.live.receiver import Received
 from penstock.wire import MessageBatch, PacketFlag
 
 REPAIR = int(PacketFlag.REPAIR)

@@ -9,7 +9,7 @@ import numpy
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, ModelError, PacketError, TopicError
 from penstock.filter.core.control import TOPICS_MAX, Interests
-from penstock.middleware.direct import DIRECT, is_direct_to
+from penstock.middleware.core.direct import DIRECT, is_direct_to
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.topics import Interest, InterestKind, InterestTable

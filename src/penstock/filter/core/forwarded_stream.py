@@ -9,7 +9,7 @@ from penstock.filter.core.events import StreamPosition
 from penstock.filter.core.kernel._forward import Forwarder
 from penstock.filter.core.message_starts import MessageStarts
 from penstock.middleware import Address
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.wire import PacketFlag, PacketStore
 
 LOST_RANGES_MAX = 4_096

@@ -36,8 +36,8 @@ from penstock.filter.core.pass_through import PassThroughReceiver
 from penstock.filter.core.repairs import Repairs
 from penstock.filter.core.traffic import Traffic
 from penstock.middleware import Address, StreamKey, Unicast
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.model import MessageModel
 from penstock.topics import GroupMap, InterestTable, TableLimits
 from penstock.topics.table import SEED_SIZE

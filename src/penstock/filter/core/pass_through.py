@@ -12,11 +12,11 @@ from penstock.base.clock import Randomness
 from penstock.base.counters import Cause, Counters
 from penstock.filter.config import FilterConfig
 from penstock.middleware import Address, DatagramReceived, Deliver, LossReceipt, Receiver, ReceiverConfig, StreamKey
-from penstock.middleware._inorder import InOrder
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.gaps import Gaps
-from penstock.middleware.reassembly import Reassembler, Unassembled
-from penstock.middleware.stream import GOODBYE, IncomingStream
+from penstock.middleware.core._inorder import InOrder
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.gaps import Gaps
+from penstock.middleware.core.incoming_stream import GOODBYE, IncomingStream
+from penstock.middleware.core.reassembly import Reassembler, Unassembled
 from penstock.wire import Authenticator, Kind, Packet, PacketFlag
 
 REPAIR = int(PacketFlag.REPAIR)
@@ -51,8 +51,8 @@ class PassThroughStream(RepairedStream):
     def is_complete(self) -> bool:
         return super().is_complete and not self.missing
 
-    def find_out_whether_smooth(self) -> None:
-        super().find_out_whether_smooth()
+    def update_fast_path(self) -> None:
+        super().update_fast_path()
         if self.missing:
             self.known_from = self.next_sequence  # what comes late is of use
 

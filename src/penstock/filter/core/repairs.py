@@ -10,8 +10,8 @@ from penstock.filter.core.forwarded_stream import ForwardedStream
 from penstock.filter.core.kernel._account import StreamAccount
 from penstock.filter.core.kernel._forward import Forwarder
 from penstock.middleware import Unicast
-from penstock.middleware.gaps import merged
-from penstock.middleware.limiting import RepairLimits
+from penstock.middleware.core.gaps import merged
+from penstock.middleware.core.repair_limits import RepairLimits
 from penstock.wire import (
     RANGES_MAX,
     Outbox,

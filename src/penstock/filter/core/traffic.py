@@ -21,8 +21,8 @@ from penstock.middleware import (
     StreamStarted,
     Unicast,
 )
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.wire import RANGES_MAX, MessageBatch, Outbox, PacketFlag, encode_gone, restamp
 
 REPAIR = int(PacketFlag.REPAIR)

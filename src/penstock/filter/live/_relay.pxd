@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from penstock.filter.live._dispatch cimport Dispatcher
 from penstock.filter.core.kernel._forward cimport Forwarder
-from penstock.middleware._inorder cimport InOrder
+from penstock.middleware.core._inorder cimport InOrder
 from penstock.net._udp cimport Inlet
 from penstock.shm._ring cimport Cursor
 from penstock.wire._datagrams cimport DatagramBatch

@@ -1,6 +1,6 @@
 from penstock.filter.core.kernel._forward import Forwarder
 from penstock.filter.live._dispatch import Dispatcher
-from penstock.middleware._inorder import InOrder
+from penstock.middleware.core._inorder import InOrder
 from penstock.net.udp import Inlet
 from penstock.shm import RingReader
 

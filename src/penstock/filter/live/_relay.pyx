@@ -10,7 +10,7 @@ import os
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.filter.live._dispatch cimport Dispatcher
 from penstock.filter.core.kernel._forward cimport TROUBLE_FULL, TROUBLE_NONE, Forwarder, raise_trouble
-from penstock.middleware._inorder cimport InOrder
+from penstock.middleware.core._inorder cimport InOrder
 from penstock.net._udp cimport Inlet, udp_monotonic_ns, udp_pause
 from penstock.shm._ring cimport STATE_BLANK, State, look
 from penstock.shm._ring_reader cimport RingReader, take_rows

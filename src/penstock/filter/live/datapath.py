@@ -40,7 +40,7 @@ from penstock.filter.core.module import FilterModule
 from penstock.filter.live._dispatch import Dispatcher
 from penstock.filter.live._relay import Relay
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.middleware.receiving_driver import note_unsent
+from penstock.middleware.live.receiver import note_unsent
 from penstock.net.live.handover import Handover
 from penstock.net.live.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket

@@ -14,10 +14,10 @@ from penstock.engine.core.kernel._event import (
     EVENT_VERSION_AT,
 )
 from penstock.middleware import PublisherConfig
-from penstock.middleware.own import OWN_PREFIX
+from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
 from penstock.net.udp import Address
 
-TOPIC = f"{OWN_PREFIX}distribution"
+TOPIC = f"{RESERVED_PREFIX}distribution"
 BLOCK_SIZE_MAX = 32_768
 """Bytes of events in one message."""
 

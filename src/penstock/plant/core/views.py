@@ -16,7 +16,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.convert.state import ConversionState, StateLimits
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel, shipped
 from penstock.wire import MessageBatch, PacketMessage
 

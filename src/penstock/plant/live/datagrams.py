@@ -24,8 +24,8 @@ from penstock.base.log import logger
 from penstock.engine import EventKind, TransmissionClass
 from penstock.engine.control import Welcome
 from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, StreamEnded, StreamKey, StreamStarted
-from penstock.middleware.driver import MulticastPublisher
-from penstock.middleware.receiving_driver import Received, SocketReceiver
+from penstock.middleware.live import MulticastPublisher
+from penstock.middleware.live.receiver import Received, SocketReceiver
 from penstock.net.udp import Address, Channel, group_socket, host_socket
 from penstock.plant.config import FRESH, SURE, DatagramsConfig
 from penstock.plant.core.event_blocks import (

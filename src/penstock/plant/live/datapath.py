@@ -44,7 +44,7 @@ from penstock.engine.core.events import (
     UpstreamLive,
     Wanted,
 )
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.live.handover import Handover
 from penstock.net.live.mailbox import Mailbox

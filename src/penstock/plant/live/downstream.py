@@ -15,7 +15,7 @@ from penstock.base.log import logger
 from penstock.engine import control
 from penstock.engine.control import RefusalCode
 from penstock.engine.core import events
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.core.access import Consumer
 from penstock.plant.core.event_blocks import Publish, Sender

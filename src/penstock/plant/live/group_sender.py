@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.engine import EventKind, TransmissionClass
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.core.event_blocks import FORGETFUL, TOPIC, Cut, Publish, blocks_of, cut_events, joined

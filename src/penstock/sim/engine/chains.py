@@ -24,7 +24,7 @@ from penstock.middleware import (
     ReceiverConfig,
     Unicast,
 )
-from penstock.middleware.events import PublisherInstruction, ReceiverInstruction
+from penstock.middleware.core.events import PublisherInstruction, ReceiverInstruction
 from penstock.net.udp import Channel
 from penstock.plant.config import DatagramsConfig
 from penstock.plant.core.access import Consumer

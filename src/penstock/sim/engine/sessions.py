@@ -15,7 +15,7 @@ from penstock.engine import Event
 from penstock.engine.core.events import Session, Updates
 from penstock.engine.core.kernel._event import EventKind
 from penstock.engine.core.session_events import decode_session
-from penstock.middleware.events import SessionEvent, SessionKind
+from penstock.middleware.core.events import SessionEvent, SessionKind
 from penstock.model import Message
 from penstock.sim.engine.checkers import EngineChecker
 from penstock.sim.engine.consumers import Connection, Defined

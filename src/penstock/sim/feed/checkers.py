@@ -19,10 +19,10 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
-from penstock.feed.events import RoleChanged
-from penstock.feed.sync.messages import SyncMessage
+from penstock.feed.core.events import RoleChanged
+from penstock.feed.core.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap, SessionEvent
-from penstock.middleware.sourcestream import END_INDEX, DiscontinuityNote
+from penstock.middleware.core.source_stream import END_INDEX, DiscontinuityNote
 from penstock.sim.feed.exchange import Made
 from penstock.sim.feed.packables import ApplicationMessage
 from penstock.sim.listening import Viewer

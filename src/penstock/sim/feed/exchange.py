@@ -8,8 +8,8 @@ import msgspec
 from penstock.base.calendar import TradingCalendar
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.convert import SourceBatch
-from penstock.feed.conversion import Conversion
-from penstock.feed.events import RequestSource, SourceDatagram
+from penstock.feed.core.conversion import Conversion
+from penstock.feed.core.events import RequestSource, SourceDatagram
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.sim.feed.packables import messages_of
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.base.clock import NS_PER_MS
-from penstock.feed.events import HealthMeasured, Promote, ReturnToService
-from penstock.feed.sync.health import Health
+from penstock.feed.core.events import HealthMeasured, Promote, ReturnToService
+from penstock.feed.core.sync.health import Health
 from penstock.sim.disk import DiskFaults
 from penstock.sim.network import LinkFaults
 from penstock.sim.schedule import Schedule

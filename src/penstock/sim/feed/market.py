@@ -3,8 +3,8 @@
 import functools
 
 from penstock.convert import Converter, ConverterTable, Plan
-from penstock.feed.conversion import Conversion
-from penstock.feed.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.core.conversion import Conversion
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 
 MESSAGES = 4_000
 SYMBOLS = 6

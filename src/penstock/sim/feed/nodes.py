@@ -7,8 +7,8 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
-from penstock.feed.core import FeedAdapter
-from penstock.feed.events import (
+from penstock.feed.core.adapter import FeedAdapter
+from penstock.feed.core.events import (
     AdapterEvent,
     AdapterInstruction,
     Announce,
@@ -23,11 +23,11 @@ from penstock.feed.events import (
     SourceDatagram,
     TermPersisted,
 )
+from penstock.feed.core.lines.arbiter import LineArbiter
+from penstock.feed.core.lines.events import LineDatagram, LineInstruction, SessionStarted, SourceReady
+from penstock.feed.core.session_dates import SessionDates
+from penstock.feed.core.sync.health import Health
 from penstock.feed.formats.mold import MoldUDP64
-from penstock.feed.lines.arbiter import LineArbiter
-from penstock.feed.lines.events import LineDatagram, LineInstruction, SessionStarted, SourceReady
-from penstock.feed.sessiondates import SessionDates
-from penstock.feed.sync.health import Health
 from penstock.middleware import (
     Address,
     DatagramReceived,
@@ -46,9 +46,9 @@ from penstock.middleware import (
     SessionEvent,
     Unicast,
 )
-from penstock.middleware.batch import Packable
-from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
-from penstock.middleware.events import MergerInstruction, PublisherInstruction
+from penstock.middleware.core.batch import Packable
+from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
+from penstock.middleware.core.events import MergerInstruction, PublisherInstruction
 from penstock.sim.disk import Disk
 from penstock.sim.feed.exchange import CALENDAR, LINES
 from penstock.sim.feed.packables import messages_of, origin_in
@@ -96,7 +96,7 @@ class AdapterProcess:
             for piece in _cut_at_sessions(said):
                 if isinstance(piece[0], SessionStarted):
                     self._node.sessions[stream_id] = piece[0].name
-                out += self._publish(self.feed.line_said(stream_id, piece, now_ns), now_ns)
+                out += self._publish(self.feed.take_line_instructions(stream_id, piece, now_ns), now_ns)
             return out
         for batch in batches:
             out += self._publish_batch(stream_id, self.feed.converters[stream_id].convert(batch), now_ns)

@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from penstock.middleware.batch import Packable
+from penstock.middleware.core.batch import Packable
 from penstock.wire import Extension, Origin, decode_origin
 
 EXTENSION_HEADER_SIZE = 4

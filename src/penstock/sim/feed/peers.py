@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from penstock.base.clock import NS_PER_MS
-from penstock.feed.events import PeerConnected, PeerDisconnected, PeerSaid
-from penstock.feed.sync.messages import PROTOCOL, SyncMessage
+from penstock.feed.core.events import PeerConnected, PeerDisconnected, PeerMessageReceived
+from penstock.feed.core.sync.messages import PROTOCOL, SyncMessage
 from penstock.sim.node import Node
 from penstock.sim.world import World
 
@@ -50,7 +50,7 @@ class PeerLinks:
             return
         message = PROTOCOL.decode(data)
         self._heard(destination, message)  # type: ignore[arg-type]
-        self._nodes[destination].handle(PeerSaid(source, message))  # type: ignore[arg-type]
+        self._nodes[destination].handle(PeerMessageReceived(source, message))  # type: ignore[arg-type]
 
     # Breaking and mending
 

@@ -8,8 +8,8 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import parse_group
 from penstock.feed.config import LineConfig, SynchroniserConfig
-from penstock.feed.events import Promote, ReturnToService, RoleChanged
-from penstock.feed.sync.messages import SyncMessage
+from penstock.feed.core.events import Promote, ReturnToService, RoleChanged
+from penstock.feed.core.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig, SessionEvent
 from penstock.sim.disk import DiskFaults
 from penstock.sim.feed.checkers import (

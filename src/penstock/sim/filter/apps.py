@@ -21,8 +21,8 @@ from penstock.middleware import (
     StreamKey,
     Unicast,
 )
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.sim.filter.control import RETRY_NS_MAX, Change, Connection, Gone, Holds, Register, Registered, Said
 from penstock.sim.filter.wants import SentMessage, Wants
 from penstock.sim.listening import ListeningNode

@@ -19,8 +19,8 @@ import msgspec
 from penstock.base.counters import Cause
 from penstock.filter.core.ledger import Sent
 from penstock.middleware import Deliver, LossReceipt, ReceiverConfig, StreamKey
-from penstock.middleware.events import ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.sim.filter.wants import SentMessage, Wants
 from penstock.sim.listening import Viewer
 from penstock.sim.middleware.checkers import MESSAGE_CAUSES, Checker, ContentChecker, StoryChecker, _Seen, _Sent

@@ -10,7 +10,7 @@ from penstock.base.ids import parse_group
 from penstock.filter import FilterConfig
 from penstock.filter.core.events import Opened, Wish
 from penstock.middleware import Address, Collision, OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
-from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.disk import DiskFaults
 from penstock.sim.filter.apps import ApplicationNode
 from penstock.sim.filter.checkers import (

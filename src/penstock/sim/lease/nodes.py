@@ -21,7 +21,7 @@ from penstock.assured.core.lease.protocol import (
 )
 from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.clock import NS_PER_MS
-from penstock.middleware.events import Address
+from penstock.middleware.core.events import Address
 from penstock.sim.clock import LocalWorld
 from penstock.sim.node import Node
 

@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
 from penstock.middleware import Deliver, LossReceipt, OutgoingMessage, StreamEnded, StreamKey, StreamStarted
-from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.listening import Viewer
 from penstock.wire import MessageFlag, PacketMessage, decode
 

@@ -22,7 +22,7 @@ from penstock.middleware import (
     StreamKey,
     Unicast,
 )
-from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.listening import Viewer
 from penstock.sim.middleware.checkers import MESSAGE_CAUSES, Checker
 from penstock.sim.middleware.stranger import ADDRESS as STRANGER

@@ -28,9 +28,9 @@ from penstock.middleware import (
     TopicList,
     Unicast,
 )
-from penstock.middleware.epoch import encode_epoch, next_epoch, slot_offset
-from penstock.middleware.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
-from penstock.middleware.stream import IncomingStream
+from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
+from penstock.middleware.core.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
+from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe

@@ -5,7 +5,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import parse_group
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
-from penstock.middleware.events import ReceiverInstruction
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.disk import DiskFaults
 from penstock.sim.judge import SeedRun, work
 from penstock.sim.listening import Viewer

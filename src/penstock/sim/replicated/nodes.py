@@ -26,7 +26,7 @@ from penstock.assured.core.router.events import (
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.clock import NS_PER_MS
-from penstock.middleware.events import Address
+from penstock.middleware.core.events import Address
 from penstock.net.core.framing import FrameDecoder
 from penstock.sim.clock import LocalWorld
 from penstock.sim.lease.nodes import MESSAGE_SIZE_MAX, MemoryDisk, VoterNode

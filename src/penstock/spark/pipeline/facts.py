@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from penstock.base.histogram import LatencyHistogram
 from penstock.capture._digest import digest_rows
 from penstock.capture.rows import Loss, MessageRows
-from penstock.middleware.sourcestream import DiscontinuityNote
+from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.model import MessageModel
 from penstock.spark.pipeline.bounds import PartitionBound
 from penstock.spark.pipeline.tables import BY_DATE_ONLY, Quarantined, TableRows

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from penstock.middleware import OutgoingMessage, PublisherConfig
-from penstock.middleware.driver import MulticastPublisher
+from penstock.middleware.live import MulticastPublisher
 from penstock.spark.pipeline.playing import Pace, Play
 
 REPLAYING = PublisherConfig(

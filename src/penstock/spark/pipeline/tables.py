@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.capture.rows import EXCERPT_SIZE, MessageRows
-from penstock.middleware.own import MODEL_TOPIC
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
 from penstock.spark.envelope import envelope_array, envelope_schema

@@ -25,8 +25,8 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
 from penstock.capture.reading import Models, Readable
-from penstock.middleware.events import SessionEvent
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.events import SessionEvent
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.model import MessageModel
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread

@@ -41,7 +41,7 @@ from penstock.engine.client.offload.calls import (
     error_of,
 )
 from penstock.engine.client.sources import Counted, RecordsCounted, Taken
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from penstock.middleware._streams cimport StreamEntry
+from penstock.middleware.core._streams cimport StreamEntry
 from penstock.wire._codec cimport PacketView
 from penstock.wire._packets cimport PacketStore
 

@@ -1,4 +1,4 @@
-from penstock.middleware._streams import StreamEntry
+from penstock.middleware.core._streams import StreamEntry
 from penstock.wire import PacketStore
 
 class StreamAccount(StreamEntry):

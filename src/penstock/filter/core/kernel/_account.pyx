@@ -4,7 +4,7 @@ from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
-from penstock.middleware._streams cimport StreamEntry
+from penstock.middleware.core._streams cimport StreamEntry
 from penstock.wire._codec cimport PacketView
 from penstock.wire._packets cimport PacketStore
 

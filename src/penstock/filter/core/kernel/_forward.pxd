@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from penstock.filter.core.kernel._account cimport StreamAccount
 from penstock.filter.core.kernel._consumers cimport Consumer, Consumers
 from penstock.filter.core.kernel._matching cimport Matcher
-from penstock.middleware._streams cimport StreamIndex
+from penstock.middleware.core._streams cimport StreamIndex
 from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._outbox cimport Outbox
 

@@ -15,7 +15,7 @@ from penstock.filter.core.kernel._account cimport LAST, Share, StreamAccount, gr
 from penstock.filter.core.kernel._condition cimport is_met
 from penstock.filter.core.kernel._consumers cimport NOBODY, Consumer, Consumers, Home, Slot
 from penstock.filter.core.kernel._matching cimport Matcher
-from penstock.middleware._streams cimport StreamIndex
+from penstock.middleware.core._streams cimport StreamIndex
 from penstock.topics._store cimport lowest_bit
 from penstock.wire._codec cimport (
     ALIGNMENT,

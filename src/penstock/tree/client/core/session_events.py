@@ -8,7 +8,7 @@ from collections import deque
 
 import msgspec
 
-from penstock.middleware.events import SessionEvent
+from penstock.middleware.core.events import SessionEvent
 from penstock.wire import Origin
 from penstock.wire.term import SESSION_TAG_SHIFT
 

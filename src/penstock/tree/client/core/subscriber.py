@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.topics import Interest
 from penstock.topics.overlap import covers, may_meet
 from penstock.tree.client.core.events import (

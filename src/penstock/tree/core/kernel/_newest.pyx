@@ -15,7 +15,7 @@ from penstock.wire._codec cimport (
     load_u32,
 )
 
-from penstock.middleware.own import SESSION_TOPIC
+from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 
 cdef enum:
     CAPACITY_MIN = 64

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, PenstockError, TopicError
-from penstock.middleware.own import OWN_PREFIX
+from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
 from penstock.topics import InterestTable
 from penstock.tree.core.board import Board, Child, Stream
 from penstock.tree.core.children import Children
@@ -165,7 +165,7 @@ class Rooting:
             return
         sends = (">",) if grants is None else tuple(each.pattern for each in grants if each.action == "send")
         table = self._allowed[child.link] = InterestTable(seed=SEED)
-        for pattern in (*sends, *revoked, f"!{OWN_PREFIX}>"):
+        for pattern in (*sends, *revoked, f"!{RESERVED_PREFIX}>"):
             table.add(pattern, 0)
 
     def through(self, publisher_id: int) -> int:

@@ -1,0 +1,66 @@
+"""What a feed adapter needs of a converter, so that its cores can be run with a simpler one in tests."""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Protocol
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.convert import SourceBatch
+from penstock.middleware.core.batch import Packable
+
+
+class Position(Protocol):
+    """A checkpoint: where a conversion was, and the digest of its state there."""
+
+    @property
+    def next_source_sequence(self) -> int: ...
+    @property
+    def next_message_sequence(self) -> int: ...
+    @property
+    def digest(self) -> int: ...
+
+
+class Image(Protocol):
+    def chunk(self, size_max: int) -> bytes:
+        """The next piece of the image; empty at its end."""
+        ...
+
+
+class State(Protocol):
+    @property
+    def digest(self) -> int: ...
+    def unit_digests(self) -> NDArray[numpy.uint64]: ...
+    def begin_image(self, known: NDArray[numpy.uint64] | None = None) -> Image: ...
+    def install(self, chunks: Iterable[bytes]) -> None: ...
+
+
+class Conversion(Protocol):
+    """A Converter, or something that behaves like one."""
+
+    next_message_sequence: int
+    term: int
+    flags: int
+
+    @property
+    def plan_number(self) -> int:
+        """The identity of the conversion plan; equal identities produce equal messages."""
+        ...
+
+    @property
+    def next_source_sequence(self) -> int: ...
+    @property
+    def is_over(self) -> bool:
+        """Whether the feed has said that nothing more comes in this session."""
+        ...
+
+    @property
+    def state(self) -> State: ...
+    def convert(self, batch: SourceBatch) -> Packable: ...
+    def skip_to(self, sequence: int) -> None: ...
+    def take_checkpoints(self) -> Iterable[Position]: ...
+    def checkpoint_now(self) -> Position: ...
+    @property
+    def trading_date(self) -> date | None: ...
+    def new_session(self, name: str, trading_date: date | None, *, is_continued: bool = False) -> None: ...

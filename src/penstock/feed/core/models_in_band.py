@@ -1,0 +1,50 @@
+"""Message models in the stream whose messages they describe: all of them at its head, then each again every interval.
+
+After the head they come one at a time, so that they never hold up the data for long. They have no ORIGIN and no number
+of a source stream: active and backup each send them, and number their application messages alike all the same.
+"""
+
+from collections.abc import Sequence
+
+from penstock.base.errors import ConfigurationError
+from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
+from penstock.middleware.core.events import OutgoingMessage
+from penstock.middleware.core.reserved_topics import MODEL_TOPIC
+from penstock.model import MessageModel
+
+
+class ModelsInBand:
+    """When which model is sent. `messages` are all of them, for who gives every subscriber a head of its own."""
+
+    def __init__(self, models: Sequence[MessageModel] = (), interval_ns: int = 0) -> None:
+        self.messages = tuple(_message_of(model) for model in models)
+        self._pause_ns = interval_ns // max(1, len(models))
+        self._due_ns: int | None = None
+        self._next = 0
+
+    def due(self, now_ns: int) -> tuple[OutgoingMessage, ...]:
+        """What is to be sent now; a model whose time has passed is late, never sent twice for it."""
+        if not self.messages or (self._due_ns is not None and now_ns < self._due_ns):
+            return ()
+        is_head, self._due_ns = self._due_ns is None, now_ns + self._pause_ns
+        if is_head:
+            return self.messages
+        message = self.messages[self._next]
+        self._next = (self._next + 1) % len(self.messages)
+        return (message,)
+
+    def next_deadline_ns(self) -> int | None:
+        """None before the head, and without models."""
+        return self._due_ns
+
+
+def _message_of(model: MessageModel) -> OutgoingMessage:
+    content = model.text.encode()
+    if len(content) > MODEL_IN_BAND_SIZE_MAX:
+        raise ConfigurationError(
+            f"the document of model {model.name!r} has {len(content)} bytes, at most {MODEL_IN_BAND_SIZE_MAX} are sent "
+            "in band",
+            where="publish.models_in_band",
+            hint="leave comments out of it, or let clients ask the administration server",
+        )
+    return OutgoingMessage(MODEL_TOPIC, content)

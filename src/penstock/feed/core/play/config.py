@@ -1,0 +1,61 @@
+"""What a player is told: which day to play, how fast, and where to."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.base.config import Config
+from penstock.base.errors import ConfigurationError
+from penstock.feed.core.play.generator import GeneratorConfig
+from penstock.feed.formats.mold import PACKET_SIZE_DEFAULT
+from penstock.net.core.control import Name
+from penstock.net.udp import Channel
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+LINES_MAX = 8
+
+
+class PlayerConfig(Config, frozen=True):
+    name: Name = "exchange"
+    protocol: Literal["moldudp64", "soupbintcp"] = "moldudp64"
+    file: str = ""
+    """An ITCH file, plain or compressed; without one the day is made up."""
+
+    generate: GeneratorConfig = GeneratorConfig()
+    speed: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 1.0
+    """How much faster than the day's own clock; 0 as fast as possible."""
+
+    rate: Annotated[float, msgspec.Meta(ge=0, le=100_000_000)] = 0.0
+    """Messages per second, whatever the day's clock says; 0 goes by `speed`."""
+
+    session: Annotated[str, msgspec.Meta(min_length=1, max_length=10, pattern=r"^[\x21-\x7e]+\Z")] = "PENSTOCK"
+    lines: Annotated[tuple[Channel, ...], msgspec.Meta(max_length=LINES_MAX)] = ()
+    """Where each datagram goes, once to each line."""
+
+    loss: Annotated[tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...], msgspec.Meta(max_length=LINES_MAX)] = ()
+    """Share of the datagrams that are left out on each line, to see what adapters do about it."""
+
+    seed: int = 1
+    """Of the losses."""
+
+    packet_size_max: Annotated[int, msgspec.Meta(ge=100, le=65_507)] = PACKET_SIZE_DEFAULT
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """Where lost messages are asked for, or where SoupBinTCP clients log in; 0 takes a free one."""
+
+    username: str = ""
+    password_file: str = ""
+    """Of SoupBinTCP clients."""
+
+    kept_bytes_max: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 4 * 1024 * 1024 * 1024
+    """Bytes of the day that can be asked for again; the oldest are forgotten."""
+
+    heartbeat_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 1_000
+    """Silence after which a heartbeat says how far the day is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.protocol == "moldudp64" and not self.lines:
+            raise ConfigurationError("a player over MoldUDP64 needs lines", where=f"player {self.name}: lines")
+        if len(self.loss) > len(self.lines):
+            raise ConfigurationError("there are more losses than lines", where=f"player {self.name}: loss")

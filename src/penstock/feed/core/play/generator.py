@@ -1,0 +1,119 @@
+"""A day of made-up ITCH 5.0 order flow: valid, of all message types, in bursts, the same for the same seed.
+
+generator = ItchGenerator(GeneratorConfig(seed=7, symbols=1_000, messages=1_000_000))
+while len(batch := generator.take()):
+    converter.convert(batch)
+
+Every execution, cancellation, deletion and replacement names an order that is in the book and has the shares; books are
+never crossed; times never go back. The day begins with the directory, has crosses at the open and the close, halts
+and resumptions, corrections, and ends with empty books. Prices and sizes are nobody's.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+import numpy
+import numpy.typing
+
+from penstock.base.config import Config
+from penstock.convert import SourceBatch
+from penstock.feed.core.play._generator import OrderFlow
+from penstock.feed.formats._framing import Blocks
+
+ROOM = 1024 * 1024
+POPULARITY = 65_536
+PRICE_UNIT = 10_000
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+FOUR_LETTERS = 26**4
+SCRAMBLE = 181_081  # shares no factor with 26, so every combination of four letters comes once
+
+WELL_KNOWN = (
+    "AAPL", "MSFT", "NVDA", "AMZN", "TSLA", "META", "GOOGL", "AMD", "INTC", "CSCO", "NFLX", "ADBE", "PEP", "COST",
+    "AVGO", "QCOM", "TXN", "AMGN", "SBUX", "MDLZ", "GILD", "ADP", "BKNG", "VRTX", "REGN", "MU", "LRCX", "PANW",
+)  # fmt: skip
+"""The most popular of the made-up market have names that people know."""
+
+
+class GeneratorConfig(Config, frozen=True):
+    """Which day: the same values mean the same bytes."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
+    symbols: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 1_000
+    messages: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 1_000_000
+    """Of order flow, more or less; the directory, crosses and the end of the day come on top."""
+
+
+class ItchGenerator:
+    """The messages of one day, in batches, numbered from 1."""
+
+    def __init__(self, config: GeneratorConfig | None = None) -> None:
+        self.config = config or GeneratorConfig()
+        self._flow = OrderFlow(
+            self.config.seed, _market(self.config.symbols), _popularity(self.config.symbols), self.config.messages
+        )
+        self._room = numpy.empty(ROOM, numpy.uint8)
+        self._blocks = Blocks()
+
+    @property
+    def symbols(self) -> list[str]:
+        """The most popular first; the n-th has the locate code n + 1."""
+        return self._flow.symbols
+
+    @property
+    def next_sequence(self) -> int:
+        return self._flow.messages + 1
+
+    @property
+    def is_done(self) -> bool:
+        """The day is over."""
+        return self._flow.is_done
+
+    def take(self, messages: int = 4_096) -> SourceBatch:
+        """About so many messages more, at most what fits a megabyte; none when the day is over.
+
+        The batch is good until the next call.
+        """
+        first = self.next_sequence
+        return self._blocks.batch(self.blocks(messages), first)
+
+    def blocks(self, messages: int = 4_096) -> memoryview:
+        """The same as bytes: each message with its length (two bytes, big-endian) before it, as in a file."""
+        size = self._flow.fill(self._room, messages)
+        return self._room.data[:size]
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Message by message, for whoever is in no hurry."""
+        while len(batch := self.take()):
+            for _, message in batch:
+                yield message
+
+
+def _market(symbols: int) -> list[tuple[str, int]]:
+    """Names and prices."""
+    names = list(WELL_KNOWN[:symbols])
+    known = set(names)
+    number = 0
+    while len(names) < symbols:
+        number += 1
+        name = _letters(number * SCRAMBLE % FOUR_LETTERS)
+        if name not in known:
+            names.append(name)
+    return [(name, (5 + number * 7919 % 395) * PRICE_UNIT) for number, name in enumerate(names)]
+
+
+def _letters(number: int) -> str:
+    name = ""
+    for _ in range(4):
+        number, letter = divmod(number, 26)
+        name = LETTERS[letter] + name
+    return name
+
+
+def _popularity(symbols: int) -> numpy.typing.NDArray[numpy.uint16]:
+    """A symbol's weight falls with its rank (Zipf's law), and each has at least one entry."""
+    weights = [1 / (rank + 4) for rank in range(symbols)]
+    share = (POPULARITY - symbols) / sum(weights)
+    counts = [1 + int(weight * share) for weight in weights]
+    counts[0] += POPULARITY - sum(counts)
+    return numpy.repeat(numpy.arange(symbols, dtype=numpy.uint16), counts)

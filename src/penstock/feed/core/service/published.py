@@ -1,0 +1,134 @@
+"""Packets that were published, taken apart again: what the stream service selects from and the journal gives back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.limits import PACKET_SIZE_DEFAULT
+from penstock.middleware.core.events import OutgoingMessage
+from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, Packer, decode_batch, encode_batch
+from penstock.wire._codec import MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZE
+
+
+class PublishedBatch(msgspec.Struct, frozen=True):
+    """Packets that follow each other, and the messages in them; all rows point into `data`."""
+
+    data: NDArray[numpy.uint8]
+    packets: NDArray[Any]
+    """PACKET_DTYPE"""
+    rows: NDArray[Any]
+    """MESSAGE_DTYPE; `packet_index` counts from this batch's first packet."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def sourced(self) -> NDArray[Any]:
+        """The rows of messages that come from a source. Every one of these has an ORIGIN and is whole; models in band
+        have none, and are perhaps in pieces."""
+        is_sourced = self.rows["extensions_size"] > 0
+        return self.rows if is_sourced.all() else self.rows[is_sourced]
+
+
+class Unpacker:
+    """Takes packets apart, with memory that is used again for the next ones: a batch is good until then."""
+
+    def __init__(self, packets_max: int = 4_096) -> None:
+        self._packets = numpy.zeros(packets_max, PACKET_DTYPE)
+        self._rows = numpy.zeros(max(MESSAGES_MAX, 32_768), MESSAGE_DTYPE)
+
+    def unpack(
+        self, data: NDArray[numpy.uint8], offsets: NDArray[numpy.uint32], sizes: NDArray[numpy.uint32]
+    ) -> Iterator[PublishedBatch]:
+        """What lies at these places. Damaged packets have a row with their error, and no messages."""
+        done = 0
+        while done < len(offsets):
+            end = min(len(offsets), done + len(self._packets))
+            count, rows, _ = decode_batch(data, offsets[done:end], sizes[done:end], self._packets, self._rows)
+            yield PublishedBatch(data, self._packets[:count], self._rows[:rows])
+            done += count
+
+    def unpack_taken(
+        self, first: int, data: NDArray[numpy.uint8], offsets: NDArray[numpy.uint32], sizes: NDArray[numpy.uint32]
+    ) -> Iterator[tuple[int, PublishedBatch]]:
+        """What a Tap gave, and before each batch how many packets were overwritten before they could be taken."""
+        for batch in self.unpack(data, offsets, sizes):
+            packets = batch.packets
+            expected = numpy.arange(first, first + len(packets), dtype=numpy.uint64)
+            bad = numpy.flatnonzero((packets["error"] != 0) | (packets["sequence"] != expected))
+            first += len(packets)
+            if not len(bad):
+                yield 0, batch
+                continue
+            lost = int(bad[-1]) + 1
+            rows = batch.rows[batch.rows["packet_index"] >= lost].copy()
+            rows["packet_index"] -= lost
+            yield lost, PublishedBatch(batch.data, packets[lost:], rows)
+
+
+class StreamPacker:
+    """Packs chosen messages into one subscriber's packets: numbered from 1, their extensions as they were."""
+
+    def __init__(self, publisher_id: int, epoch: int, packet_size_max: int = PACKET_SIZE_DEFAULT) -> None:
+        self.publisher_id = publisher_id
+        self.epoch = epoch
+        self.next_sequence = 1
+        self._packet_size_max = packet_size_max
+
+    def pack(
+        self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
+    ) -> list[bytes]:
+        """The packets of these messages, in order; none of them is so large that it must be cut."""
+        if not len(rows):
+            return []
+        out = numpy.empty(_space_of(rows) + PACKET_HEADER_SIZE * len(rows), numpy.uint8)
+        places = numpy.zeros(len(rows), PACKET_DTYPE)
+        _, count = encode_batch(
+            topics,
+            payloads,
+            numpy.ascontiguousarray(rows),
+            out,
+            places,
+            publisher_id=self.publisher_id,
+            group=0,
+            epoch=self.epoch,
+            first_sequence=self.next_sequence,
+            packet_size_max=self._packet_size_max,
+        )
+        self.next_sequence += count
+        packed = out.data
+        ranges = zip(places["offset"][:count].tolist(), places["size"][:count].tolist(), strict=True)
+        return [bytes(packed[offset : offset + size]) for offset, size in ranges]
+
+    def pack_message(self, message: OutgoingMessage) -> list[bytes]:
+        """The packets of one message, which is cut if it must be."""
+        packets = cut(message, self.publisher_id, 0, self.epoch, self.next_sequence, self._packet_size_max)
+        self.next_sequence += len(packets)
+        return packets
+
+
+def cut(
+    message: OutgoingMessage, publisher_id: int, group: int, epoch: int, first_sequence: int, packet_size_max: int
+) -> list[bytes]:
+    """The packets of one message that is perhaps longer than one of them."""
+    packer = Packer(publisher_id, group, epoch, packet_size_max=packet_size_max, first_sequence=first_sequence)
+    packets = packer.add(
+        message.topic,
+        message.payload,
+        model_id=message.model_id,
+        model_version=message.model_version,
+        flags=message.flags,
+        extensions=message.extensions,
+    )
+    last = packer.flush()
+    return packets if last is None else [*packets, last]
+
+
+def _space_of(rows: NDArray[Any]) -> int:
+    """The bytes these messages take in packets, at most."""
+    padding = 2 * 8
+    parts = rows["topic_size"].astype(numpy.int64) + rows["payload_size"] + rows["extensions_size"]
+    return int(parts.sum()) + (MESSAGE_HEADER_SIZE + padding) * len(rows)

@@ -1,0 +1,397 @@
+"""The stream service of an adapter: who gets what over TCP, without I/O (driver.py has that).
+
+A subscriber opens a stream with a token; from then on it gets, packed for it alone, the published messages that it
+asks for and is granted. A stream with an image begins when the image was taken: what was published meanwhile is held,
+and sent after it unless the image includes it. The image may be ahead of what the service was told so far; then what
+it includes is left out when it comes. A delayed stream gets its packets from the journal. Nobody is waited for: whose
+queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from penstock.base.core import Tick, refuse
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError, TopicError
+from penstock.base.log import logger
+from penstock.feed.config import ServiceConfig
+from penstock.feed.core.service.accounts import Accounts
+from penstock.feed.core.service.events import (
+    Close,
+    ContributionTaken,
+    Disconnected,
+    EndStream,
+    ImageTaken,
+    MessageReceived,
+    MessageSent,
+    Overrun,
+    Published,
+    Recorded,
+    RequestFailed,
+    Revoke,
+    SendMessage,
+    ServiceEvent,
+    ServiceInstruction,
+    StartHistory,
+    TakeContribution,
+    TakeImage,
+)
+from penstock.feed.core.service.published import PublishedBatch, StreamPacker
+from penstock.feed.core.service.selection import Selector
+from penstock.feed.core.service.subscriber import PendingRows, Subscriber
+from penstock.middleware.core.events import OutgoingMessage
+from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
+from penstock.middleware.unicast import (
+    PACKETS_BYTES,
+    CloseStream,
+    Contribute,
+    Contributed,
+    ImageBegin,
+    ImageEnd,
+    ModifyStream,
+    OpenStream,
+    Packets,
+    RefusalCode,
+    RenewToken,
+    StreamOpened,
+    StreamRefused,
+)
+from penstock.security import Entitlement, Token
+
+log = logger("feed.service")
+
+Verify = Callable[[str, int], Token]
+"""Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
+
+
+class ServiceIdentity(msgspec.Struct, frozen=True):
+    """Who serves."""
+
+    adapter: str
+    publisher_id: int
+    streams: tuple[int, ...]
+    contributions: tuple[str, ...] = ()
+    """Names of the source streams that subscribers may contribute to."""
+
+
+class StreamService:
+    """The core; `verify` checks tokens. `term` is what new subscribers are told, `models` are what their streams begin
+    with."""
+
+    def __init__(
+        self,
+        identity: ServiceIdentity,
+        verify: Verify,
+        config: ServiceConfig,
+        counters: Counters,
+        models: Sequence[OutgoingMessage] = (),
+    ) -> None:
+        self.identity = identity
+        self.config = config
+        self.counters = counters
+        self.accounts = Accounts()
+        self.term = 0
+        self._verify = verify
+        self._models = models
+        self._subscribers: dict[int, Subscriber] = {}
+        self._live = Selector()
+        self._opened_count = 0
+        self._is_closed = False
+        self._out: list[ServiceInstruction] = []
+
+    def handle(self, event: ServiceEvent, now_ns: int) -> list[ServiceInstruction]:
+        match event:
+            case Published():
+                self._publish(event.batch)
+            case MessageReceived():
+                self._receive(event, now_ns)
+            case MessageSent():
+                if (subscriber := self._subscribers.get(event.subscriber)) is not None:
+                    subscriber.queued_size -= event.size
+            case Disconnected():
+                self._drop(event.subscriber, Cause.CLOSED)
+            case ImageTaken():
+                self._send_image(event)
+            case Recorded():
+                self._send_recorded(event)
+            case RequestFailed():
+                self._refuse(event.subscriber, RefusalCode(event.refusal.code), event.refusal.reason)
+            case ContributionTaken():
+                self._confirm(event)
+            case Revoke():
+                self._revoke(event)
+            case Overrun():
+                self._end_all(RefusalCode.UNAVAILABLE, "the adapter could not keep up; connect again", live_only=True)
+            case Close():
+                self._is_closed = True
+                self._end_all(RefusalCode.STOPPING, "the adapter stops")
+            case Tick():
+                self._expire(now_ns)
+            case _:
+                refuse(self, event)
+        out, self._out = self._out, []
+        return out
+
+    def next_deadline_ns(self) -> int | None:
+        """By the wall clock: when the next token expires."""
+        ends = [each.token.expires_ns for each in self._subscribers.values()]
+        return min(ends, default=None)
+
+    def __len__(self) -> int:
+        """Streams that are open."""
+        return len(self._subscribers)
+
+    @property
+    def has_live(self) -> bool:
+        """Whether anybody is to be given what is published."""
+        return bool(len(self._live))
+
+    # Messages of subscribers
+
+    def _receive(self, event: MessageReceived, now_ns: int) -> None:
+        number, message = event.subscriber, event.message
+        subscriber = self._subscribers.get(number)
+        try:
+            if isinstance(message, OpenStream) and subscriber is None:
+                self._open(number, message, now_ns)
+            elif subscriber is None:
+                self._refuse(number, RefusalCode.PROTOCOL, "the first message opens a stream")
+            elif isinstance(message, ModifyStream):
+                self._modify(subscriber, message.topics, subscriber.token)
+            elif isinstance(message, RenewToken):
+                self._renew(subscriber, message.token, now_ns)
+            elif isinstance(message, Contribute):
+                self._contribute(subscriber, message)
+            elif isinstance(message, CloseStream):
+                self._drop(number, Cause.GOODBYE)
+                self._out.append(EndStream(number))
+            else:
+                self._refuse(number, RefusalCode.PROTOCOL, f"{type(message).__name__} has no place here")
+        except TopicError as error:
+            self._refuse(number, RefusalCode.TOPICS, str(error))
+
+    def _open(self, number: int, message: OpenStream, now_ns: int) -> None:
+        if self._is_closed:
+            self._refuse(number, RefusalCode.STOPPING, "the adapter stops")
+            return
+        if len(self._subscribers) >= self.config.subscribers_max:
+            self._refuse(number, RefusalCode.LIMIT, f"{len(self._subscribers)} subscribers are served already")
+            return
+        token = self._verified(number, message.token, now_ns)
+        if token is None:
+            return
+        delays = Entitlement(token.grants).delays_s
+        delay_s = message.delay_s if message.delay_s is not None else min(delays, default=0)
+        granted_s = max((delay for delay in delays if delay <= delay_s), default=None)
+        if message.topics and granted_s is None:
+            what = "nothing" if not delays else f"nothing without a delay of {min(delays)} s"
+            self._refuse(number, RefusalCode.ENTITLEMENT, f"{token.subject} is granted {what}")
+            return
+        if delay_s and message.image:
+            self._refuse(number, RefusalCode.ENTITLEMENT, "a delayed stream has no image")
+            return
+        self._opened_count += 1
+        packer = StreamPacker(self.identity.publisher_id, self._opened_count, self.config.packet_size_max)
+        subscriber = Subscriber(number, message, token, granted_s or 0, delay_s, packer)
+        self._modify(subscriber, message.topics, token)
+        subscriber.account = self.accounts.open(token, delay_s, now_ns)
+        self._subscribers[number] = subscriber
+        identity = self.identity
+        self._out.append(
+            SendMessage(
+                number, StreamOpened(identity.adapter, identity.publisher_id, self.term, list(identity.streams))
+            )
+        )
+        if message.topics and self._models:
+            self._send_models(subscriber)
+        if delay_s:
+            self._out.append(StartHistory(number, delay_s, message.from_ns))
+        elif message.image:
+            self._out.append(TakeImage(number))
+        log.info("stream_opened", client=token.subject, subscription=token.subscription_id, delay_s=delay_s)
+
+    def _verified(self, number: int, text: str, now_ns: int) -> Token | None:
+        try:
+            return self._verify(text, now_ns)
+        except TokenExpiredError as error:
+            self._refuse(number, RefusalCode.EXPIRED, str(error))
+        except RevokedError as error:
+            self._refuse(number, RefusalCode.REVOKED, str(error))
+        except PenstockError as error:
+            self._refuse(number, RefusalCode.TOKEN, str(error))
+        return None
+
+    def _modify(self, subscriber: Subscriber, topics: Sequence[str], token: Token) -> None:
+        before, subscriber.token = subscriber.token, token
+        try:
+            subscriber.selector.set(0, topics, subscriber.patterns())
+        except TopicError:
+            subscriber.token = before
+            raise
+        subscriber.topics = list(topics)
+        subscriber.entitlement = Entitlement(token.grants)
+        if not subscriber.delay_s and (subscriber.is_live or subscriber.pending is not None):
+            self._live.set(subscriber.number, topics, subscriber.patterns())
+
+    def _renew(self, subscriber: Subscriber, text: str, now_ns: int) -> None:
+        token = self._verified(subscriber.number, text, now_ns)
+        if token is None:
+            return
+        if token.subject != subscriber.token.subject:
+            self._refuse(subscriber.number, RefusalCode.TOKEN, "the new token is somebody else's")
+            return
+        self._modify(subscriber, subscriber.topics, token)
+
+    def _contribute(self, subscriber: Subscriber, message: Contribute) -> None:
+        number = subscriber.number
+        if message.stream not in self.identity.contributions:
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
+            return
+        contributors = (each for each in self._subscribers.values() if message.stream in each.contributes)
+        if any(each.token.subject != subscriber.token.subject for each in contributors):
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
+            return
+        for each in message.messages:
+            if each.topic.startswith(RESERVED_PREFIX):
+                self._refuse(
+                    number, RefusalCode.CONTRIBUTION, f"topics that begin with {RESERVED_PREFIX} are the plant's own"
+                )
+                return
+            if not subscriber.entitlement.may_send(each.topic):
+                self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
+                return
+            if len(each.payload) + len(each.topic.encode()) > self.config.contribution_size_max:
+                what = f"a contribution has at most {self.config.contribution_size_max} bytes with its topic"
+                self._refuse(number, RefusalCode.CONTRIBUTION, what)
+                return
+        if message.messages:
+            subscriber.contributes.add(message.stream)
+        self._out.append(TakeContribution(number, message.stream, message.first_sequence, message.messages))
+
+    def _confirm(self, event: ContributionTaken) -> None:
+        if (subscriber := self._subscribers.get(event.subscriber)) is None:
+            return
+        subscriber.account.note_contributed(event.taken_count)
+        self._out.append(SendMessage(event.subscriber, Contributed(event.stream, event.next_sequence)))
+
+    # Messages to subscribers
+
+    def _send_models(self, subscriber: Subscriber) -> None:
+        """Whatever is granted: they say nothing about the data. Those in the published stream are not passed on."""
+        packets = [packet for model in self._models for packet in subscriber.packer.pack_message(model)]
+        subscriber.account.note_sent(len(self._models), packets)
+        self._out += [SendMessage(subscriber.number, each) for each in _messages_of(packets)]
+
+    def _publish(self, batch: PublishedBatch) -> None:
+        sourced, sequences = batch.sourced, batch.packets["sequence"]
+        for number, indices in self._live.select(batch.data, sourced).items():
+            subscriber = self._subscribers[number]
+            rows = sourced[indices]
+            if subscriber.pending is not None:
+                subscriber.pending.append(PendingRows(batch.data, sequences[rows["packet_index"]], rows))
+                self._count_queued(subscriber, batch.data.nbytes)
+                continue
+            if sequences[0] < subscriber.first_packet:  # the image came sooner than what it includes
+                rows = rows[sequences[rows["packet_index"]] >= subscriber.first_packet]
+            self._send(subscriber, batch.data, rows)
+
+    def _send_recorded(self, event: Recorded) -> None:
+        if (subscriber := self._subscribers.get(event.subscriber)) is None:
+            return
+        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.sourced))
+
+    def _send_image(self, event: ImageTaken) -> None:
+        subscriber = self._subscribers.get(event.subscriber)
+        if subscriber is None or subscriber.pending is None:
+            return
+        image, held = event.image, subscriber.pending
+        subscriber.pending = None
+        subscriber.first_packet = image.next_packet
+        subscriber.queued_size = 0
+        self._out.append(SendMessage(subscriber.number, ImageBegin(image.positions)))
+        rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)
+        packets = subscriber.packer.pack(image.topic_data, image.payloads, rows)
+        subscriber.account.note_sent(len(rows), packets)
+        self._out += [
+            SendMessage(subscriber.number, each) for each in _messages_of(packets)
+        ]  # however large, it is wanted
+        self._out.append(SendMessage(subscriber.number, ImageEnd(image.positions)))
+        if not subscriber.is_live:
+            self._drop(subscriber.number, Cause.CLOSED)
+            self._out.append(EndStream(subscriber.number))
+            return
+        for each in held:
+            self._send(subscriber, each.data, each.rows[each.packet_sequences >= image.next_packet])
+
+    def _send(self, subscriber: Subscriber, data: NDArray[Any], rows: NDArray[Any]) -> None:
+        packets = subscriber.packer.pack(data, data, rows)
+        subscriber.account.note_sent(len(rows), packets)
+        for message in _messages_of(packets):
+            size = sum(map(len, message.packets))
+            if not self._count_queued(subscriber, size):
+                return
+            self._out.append(SendMessage(subscriber.number, message, size))
+
+    def _count_queued(self, subscriber: Subscriber, size: int) -> bool:
+        """Whether the subscriber still keeps up."""
+        subscriber.queued_size += size
+        if subscriber.queued_size <= self.config.queue_bytes_max or subscriber.number not in self._subscribers:
+            return subscriber.number in self._subscribers
+        what = f"{subscriber.queued_size} bytes wait to be taken, more than {self.config.queue_bytes_max}"
+        self._refuse(subscriber.number, RefusalCode.SLOW, what)
+        return False
+
+    # The end of a stream
+
+    def _revoke(self, event: Revoke) -> None:
+        for number, subscriber in list(self._subscribers.items()):
+            token = subscriber.token
+            if event.client == token.subject or event.subscription_id == token.subscription_id:
+                self._refuse(number, RefusalCode.REVOKED, event.reason)
+
+    def _expire(self, now_ns: int) -> None:
+        for number, subscriber in list(self._subscribers.items()):
+            if subscriber.token.expires_ns <= now_ns:
+                self._refuse(number, RefusalCode.EXPIRED, "the token's time is over")
+
+    def _end_all(self, code: RefusalCode, reason: str, *, live_only: bool = False) -> None:
+        for number, subscriber in list(self._subscribers.items()):
+            if not (live_only and subscriber.delay_s):
+                self._refuse(number, code, reason)
+
+    def _refuse(self, number: int, code: RefusalCode, reason: str) -> None:
+        self._drop(number, _CAUSES.get(code, Cause.REFUSED))
+        self._out.append(EndStream(number, StreamRefused(code, reason[:256])))
+
+    def _drop(self, number: int, cause: Cause) -> None:
+        self._live.remove(number)
+        subscriber = self._subscribers.pop(number, None)
+        self.counters.add("subscriptions_ended" if subscriber else "subscriptions_refused", cause=cause)
+        if subscriber is not None:
+            self.accounts.close(subscriber.account)
+            log.info(
+                "stream_ended",
+                client=subscriber.token.subject,
+                cause=str(cause),
+                messages=subscriber.account.messages,
+                bytes=subscriber.account.bytes,
+            )
+
+
+_CAUSES = {RefusalCode.SLOW: Cause.SLOW, RefusalCode.EXPIRED: Cause.EXPIRED, RefusalCode.STOPPING: Cause.CLOSED}
+
+
+def _messages_of(packets: list[bytes]) -> list[Packets]:
+    """The packets in messages that are not too long."""
+    messages: list[Packets] = []
+    size = PACKETS_BYTES
+    for packet in packets:
+        size += len(packet)
+        if size > PACKETS_BYTES:
+            messages.append(Packets([]))
+            size = len(packet)
+        messages[-1].packets.append(packet)
+    return messages

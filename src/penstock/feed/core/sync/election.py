@@ -1,0 +1,97 @@
+"""Who takes over when the active adapter is lost, as far as one adapter can see (SYNC-6, SYNC-8).
+
+Nobody votes. Each adapter puts those it can see in one order and waits the longer the further behind it stands; two
+that claim at once claim different terms, and the lower one steps down when it hears of the higher.
+"""
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.core.sync.messages import AdapterState
+from penstock.wire.term import Term
+
+PATIENCE = 10
+"""Times claim_ms that an unsynchronised adapter leaves to a synchronised one before it takes over itself."""
+
+
+class Peer(msgspec.Struct):
+    """Another adapter, while there is a channel to it."""
+
+    index: int
+    heard_ns: int
+    state: AdapterState | None = None
+
+
+class Peers:
+    """The other adapters, and what they said last."""
+
+    def __init__(self, config: SynchroniserConfig) -> None:
+        self._config = config
+        self._peers: dict[int, Peer] = {}
+
+    def connect(self, index: int, now_ns: int) -> None:
+        self._peers[index] = Peer(index, now_ns)
+
+    def disconnect(self, index: int) -> None:
+        self._peers.pop(index, None)
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._peers
+
+    def heard(self, index: int, now_ns: int, state: AdapterState | None = None) -> None:
+        peer = self._peers[index]
+        peer.heard_ns = now_ns
+        if state is not None:
+            peer.state = state
+
+    def indexes(self) -> list[int]:
+        return list(self._peers)
+
+    def online(self, now_ns: int) -> list[AdapterState]:
+        """What those said who are in service and were heard of lately."""
+        return [
+            peer.state
+            for peer in self._peers.values()
+            if peer.state is not None
+            and peer.state.is_online
+            and now_ns - peer.heard_ns < self._config.active_lost_ms * NS_PER_MS
+        ]
+
+    def silence_ns(self, index: int) -> int | None:
+        """When the peer will have been silent for too long."""
+        peer = self._peers.get(index)
+        return None if peer is None else peer.heard_ns + self._config.active_lost_ms * NS_PER_MS
+
+    def hears_active(self, term: int, now_ns: int) -> bool:
+        """Whether this adapter is in touch with the active one of the term."""
+        active = Term.of(term).claimant
+        return any(state.index == active and state.is_active and state.term == term for state in self.online(now_ns))
+
+
+def claim_delay_ns(
+    mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig, *, is_whole: bool = False
+) -> int | None:
+    """How long after the loss of the active adapter this one takes over; None when it does not at all. `is_whole` says
+    that it lacks nothing, but begins a session that the active adapter had not begun."""
+    if not mine.term:
+        ahead = sum(other.index < mine.index for other in others)
+        return None if ahead else 0
+    if not mine.is_synchronised and not is_whole and config.without_synchronised == "wait":
+        return None
+    ahead = sum(_order(other) < _order(mine) for other in others)
+    is_last_resort = not mine.is_synchronised and any(other.is_synchronised for other in others)
+    return (ahead + PATIENCE * is_last_resort) * config.claim_ms * NS_PER_MS
+
+
+def _order(state: AdapterState) -> tuple[bool, int, int]:
+    """The first in this order is the one to take over."""
+    return not state.is_synchronised, -state.health, state.index
+
+
+def goes_offline(mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig) -> bool:
+    """Whether a backup that cannot synchronise takes itself out of service."""
+    scores = [other.health for other in others if not other.is_active]
+    if not scores:
+        return False
+    return mine.health < (min(scores) if config.offline == "lowest" else max(scores))

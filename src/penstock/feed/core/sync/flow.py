@@ -1,0 +1,368 @@
+"""One source stream on its way through an adapter: converted at once, or held back while something is put right."""
+
+from datetime import date
+from enum import Enum, auto
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from penstock.base.calendar import every_day
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.convert import SourceBatch
+from penstock.feed.config import SynchroniserConfig
+from penstock.feed.core.conversion import Conversion, Position
+from penstock.feed.core.events import Announce, Paused, PublishConverted, SessionBegan, SyncInstruction
+from penstock.feed.core.session_dates import SessionDates, new_day_index
+from penstock.feed.core.sync.announcement import end_message
+from penstock.feed.core.sync.source_backlog import SourceBacklog
+from penstock.middleware.core.batch import Packable
+from penstock.wire import OriginFlag
+from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
+
+DAY_END_GRACE_NS = NS_PER_SECOND
+"""From the end of the trading day to the end of its session: messages that were received before are still on their way
+through the lines."""
+
+LOST_MAX = 256
+"""Lost ranges that are remembered for an announcement; the newest."""
+
+
+class Mode(Enum):
+    FLOWING = auto()
+    PAUSING = auto()  # a few messages at a time, so that the active adapter gets ahead (SYNC-4)
+    REPAIRING = auto()  # held until the active adapter's conversion state is here (SYNC-5, SYNC-9)
+    BROKEN = auto()  # held until this active adapter has its new term
+    AWAITING = auto()  # a new session: held until the active adapter is in it, or this adapter is the active one
+
+
+class Output:
+    """What a conversion made; its memory is the converter's until keep() is called."""
+
+    def __init__(self, converted: Packable) -> None:
+        self.topic_data: bytes | NDArray[numpy.uint8] = converted.topic_data
+        self.payloads: NDArray[numpy.uint8] = converted.payloads
+        self.rows: NDArray[Any] = converted.rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keep(self) -> None:
+        self.topic_data = bytes(self.topic_data)
+        self.payloads = self.payloads.copy()
+        self.rows = self.rows.copy()
+
+
+class StreamFlow:
+    """Conversion of one source stream, and what waits for it."""
+
+    def __init__(
+        self, stream_id: int, converter: Conversion, config: SynchroniserConfig, dates: SessionDates | None = None
+    ) -> None:
+        self.stream_id = stream_id
+        self.converter = converter
+        self._session: str | None = None
+        self._mode = Mode.FLOWING
+        self._is_sending = True
+        self._stop_at: int | None = None
+        self._lost: list[tuple[int, int]] = []
+        """Source messages that are missing in what was converted since the last discontinuity."""
+        self._is_damaged = False
+        self._is_ended = False
+        self._backlog = SourceBacklog(config.held_messages_max, config.held_bytes_max)
+        self._resume_ns: int | None = None
+        self._roll_ns: int | None = None
+        self._end_ns: int | None = None
+        self._dates = dates or SessionDates(every_day("UTC"))
+        self._config = config
+        self._start = 0
+        self._is_synchronised = False
+        self._checkpoints: dict[int, Position] = {}
+        self._fresh: list[Position] = []
+        self._newest: Output | None = None
+        self._is_ending = False  # the session is over, but not everything before its end has been converted
+
+    # State, for reading
+
+    @property
+    def session(self) -> str | None:
+        return self._session
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def is_sending(self) -> bool:
+        """False while the adapter is off-line."""
+        return self._is_sending
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if the conversion state lacks lost messages, so that it cannot equal the active adapter's."""
+        return self._is_damaged
+
+    @property
+    def is_ended(self) -> bool:
+        """True if the session is over and its end was announced."""
+        return self._is_ended
+
+    @property
+    def resume_ns(self) -> int | None:
+        """The end of the current pause."""
+        return self._resume_ns
+
+    @property
+    def roll_ns(self) -> int | None:
+        """Messages received from this time on are of a later trading date, also within the session."""
+        return self._roll_ns
+
+    @property
+    def position(self) -> int:
+        """The next source sequence number to convert."""
+        return self.converter.next_source_sequence or self._start
+
+    @property
+    def held_from(self) -> int:
+        """The oldest source position that this adapter can go on from."""
+        return self._start if self._backlog.first is None else self._backlog.first
+
+    def begin_event(self) -> None:
+        """What was published before has been sent."""
+        self._newest = None
+
+    def is_immediate(self) -> bool:
+        """True if source messages are converted as they arrive."""
+        return self._mode is Mode.FLOWING and self._stop_at is None and not len(self._backlog)
+
+    def stamp(self, term: int, *, is_synchronised: bool) -> None:
+        self.converter.term = term
+        self._is_synchronised = is_synchronised
+        self.converter.flags = self.flags
+
+    @property
+    def flags(self) -> int:
+        """What the ORIGIN of every message says."""
+        tag = session_tag(self._session or "", self.trading_date) << SESSION_TAG_SHIFT
+        return tag | (int(OriginFlag.SYNCHRONISED) if self._is_synchronised else 0)
+
+    # Source messages
+
+    def take(self, batch: SourceBatch) -> list[SyncInstruction]:
+        if self.is_immediate():
+            return self._convert(batch) + self._announce_end()
+        self._backlog.add(batch)
+        if self._mode is Mode.FLOWING:
+            return self.drain()
+        gone = self._backlog.shrink()
+        if gone is not None:
+            self._overflow(*gone)
+        return []
+
+    def drain(self) -> list[SyncInstruction]:
+        """Convert what is held, as far as that is allowed."""
+        instructions: list[SyncInstruction] = []
+        while self._mode is Mode.FLOWING and len(self._backlog) and not self.is_at_stop():
+            below = None if self._stop_at is None or self._stop_at <= self.held_from else self._stop_at
+            batch = self._backlog.take(below=below)
+            assert batch is not None
+            instructions += self._convert(batch)
+        return instructions + self._announce_end()
+
+    def stop_before(self, source_sequence: int | None) -> None:
+        """Convert no message from this source position on until the next call; None removes the stop."""
+        self._stop_at = source_sequence
+
+    def is_at_stop(self) -> bool:
+        return self._stop_at is not None and self.position == self._stop_at
+
+    def lose(self, first: int, last: int) -> None:
+        """These messages will not come."""
+        self._note_loss(first, last)
+        self._start = last + 1
+        self._backlog.clear()
+        self.forget_checkpoints()
+        if self._mode in (Mode.FLOWING, Mode.PAUSING):
+            self.converter.skip_to(last + 1)
+
+    def is_change(self, event: SessionBegan) -> bool:
+        """Whether another session begins, and not that which there was is met again."""
+        return event.is_reset or event.name != self._session
+
+    def begin_session(self, event: SessionBegan) -> None:
+        is_first, is_new = self._session is None, self.is_change(event)
+        self._session, self._start = event.name, event.first
+        is_missed = self._mode in (Mode.BROKEN, Mode.AWAITING) or event.is_continued  # definitions may be in it
+        if is_missed and self._backlog.first is not None:
+            self._note_loss(self._backlog.first, self._backlog.first + len(self._backlog) - 1)
+        self._backlog.clear()
+        self._is_ended = self._is_ending = False
+        if is_new:
+            self.forget_checkpoints()
+            day = event.trading_date or self._date_of(event, is_first=is_first)
+            self.converter.new_session(event.name, day, is_continued=event.is_continued)
+            self.converter.skip_to(event.first)
+            self._note_date()
+        self.converter.flags = self.flags
+
+    def _date_of(self, event: SessionBegan, *, is_first: bool) -> date | None:
+        return self._dates.date_of(
+            self.converter.trading_date, is_first=is_first, is_reset=event.is_reset, receive_ns=event.receive_ns
+        )
+
+    def _note_date(self) -> None:
+        self._roll_ns = self._dates.roll_ns(self.converter.trading_date)
+        self._end_ns = self._dates.end_ns(self.converter.trading_date)
+
+    @property
+    def trading_date(self) -> str:
+        """Of the session, as 2026-01-30; empty where it is not known."""
+        found = self.converter.trading_date
+        return "" if found is None else found.isoformat()
+
+    def new_day_at(self, batch: SourceBatch) -> int:
+        """The index of the first message of the batch that is of a later trading date; -1 if there is none."""
+        return -1 if self._session is None else new_day_index(batch, self._roll_ns, self.position)
+
+    def end_session(self) -> list[SyncInstruction]:
+        """The source or the calendar says that the session is over. Of several ends of a session, the first counts."""
+        self._is_ending = self._session is not None and not self._is_ended
+        return self._announce_end()
+
+    @property
+    def day_end_ns(self) -> int | None:
+        """When the session is over by the calendar; None while that is not known, or if the session has ended."""
+        is_open = self._session is not None and not self._is_ended and not self._is_ending
+        return None if self._end_ns is None or not is_open else self._end_ns + DAY_END_GRACE_NS
+
+    def _announce_end(self) -> list[SyncInstruction]:
+        """Announce that the session is over, when everything before its end has been converted."""
+        if self.converter.is_over and self._session is not None and not self._is_ended:
+            self._is_ending = True
+        if not self._is_ending or self._mode is not Mode.FLOWING or len(self._backlog):
+            return []
+        self._is_ending, self._is_ended = False, True
+        message = end_message(
+            self.stream_id,
+            self.converter.term,
+            self.flags,
+            number=self.converter.next_message_sequence - 1,
+            source_sequence=self.position,
+            session=self._session or "",
+            trading_date=self.trading_date,
+        )
+        return [Announce(self.stream_id, message)] if self._is_sending else []
+
+    def _overflow(self, first: int, last: int) -> None:
+        """The oldest held messages had to go; while an image is awaited, it may make up for them."""
+        if self._mode is Mode.REPAIRING:
+            return
+        self._note_loss(first, last)
+        self.forget_checkpoints()
+        if self._mode is Mode.PAUSING:
+            self.converter.skip_to(last + 1)
+
+    def _note_loss(self, first: int, last: int) -> None:
+        self._is_damaged = True
+        self._lost.append((first, last))
+        del self._lost[:-LOST_MAX]
+
+    def _convert(self, batch: SourceBatch) -> list[SyncInstruction]:
+        if self._newest is not None:
+            self._newest.keep()
+        output = self._newest = Output(self.converter.convert(batch))
+        self._collect()
+        return [PublishConverted(self.stream_id, output)] if self._is_sending and len(output) else []
+
+    # Checkpoints
+
+    def _collect(self) -> None:
+        for checkpoint in self.converter.take_checkpoints():
+            self._fresh.append(checkpoint)
+            self._checkpoints[checkpoint.next_source_sequence] = checkpoint
+        while len(self._checkpoints) > self._config.checkpoints_max:
+            self._checkpoints.pop(next(iter(self._checkpoints)))
+        del self._fresh[: -self._config.checkpoints_max]
+
+    def advanced(self) -> list[SyncInstruction]:
+        """The driver converted by itself."""
+        self._collect()
+        return self._announce_end()
+
+    def fresh_checkpoints(self) -> list[Position]:
+        """Those taken since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def checkpoint(self, source_sequence: int) -> Position | None:
+        return self._checkpoints.get(source_sequence)
+
+    def newest_checkpoints(self, count: int) -> list[Position]:
+        return list(self._checkpoints.values())[-count:]
+
+    def forget_checkpoints(self) -> None:
+        """What was before has nothing to do with what comes."""
+        self._collect()
+        self._checkpoints.clear()
+        self._fresh.clear()
+
+    # Corrections by the follower
+
+    def rename_session(self, name: str) -> None:
+        """The active adapter knows the session by another name."""
+        self._session = name
+        self.forget_checkpoints()
+
+    def renumber(self, message_sequence: int) -> None:
+        """Number the next message as the active adapter does."""
+        self.converter.next_message_sequence = message_sequence
+        self.forget_checkpoints()
+
+    def forget_losses(self) -> None:
+        """The next announcement does not report the messages lost so far."""
+        self._lost.clear()
+
+    def take_losses(self) -> list[tuple[int, int]]:
+        """The ranges of lost source messages, which are reported now; what follows has all it needs."""
+        lost, self._lost = self._lost, []
+        self._is_damaged = False
+        return lost
+
+    def send(self, *, is_sending: bool) -> None:
+        """Whether converted messages are published; an adapter that is off-line only converts."""
+        self._is_sending = is_sending
+
+    # Modes
+
+    def hold(self, mode: Mode) -> None:
+        self._mode, self._resume_ns = mode, None
+
+    def flow(self) -> None:
+        """Go on from what is held, over what was lost if need be."""
+        self._mode, self._resume_ns = Mode.FLOWING, None
+        if self.held_from > self.position:
+            self.converter.skip_to(self.held_from)
+            self.forget_checkpoints()
+
+    def take_over(self, source_sequence: int, message_sequence: int) -> None:
+        """The conversion state is that of another adapter now, and so is the numbering."""
+        self.converter.skip_to(source_sequence)
+        self.converter.next_message_sequence = message_sequence
+        self.forget_checkpoints()
+        self._backlog.drop_below(source_sequence)
+        self._is_damaged = False
+        self._lost.clear()
+        self._mode, self._resume_ns, self._start = Mode.FLOWING, None, source_sequence
+        self._note_date()
+        self.converter.flags = self.flags
+
+    def pause(self, now_ns: int) -> list[SyncInstruction]:
+        self._mode = Mode.PAUSING
+        self._resume_ns = now_ns + self._config.pause_ms * NS_PER_MS
+        return [Paused(self.stream_id, self._resume_ns)]
+
+    def resume(self, now_ns: int) -> list[SyncInstruction]:
+        """A pause is over: a few messages, then the next one."""
+        batch = self._backlog.take(count_max=self._config.pause_every)
+        instructions = self._convert(batch) if batch is not None else []
+        return instructions + self.pause(now_ns)

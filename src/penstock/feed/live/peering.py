@@ -1,0 +1,179 @@
+"""The channels between the adapters of a feed: one control connection for each pair, made again when it is lost.
+
+The adapter with the higher index connects to the one with the lower. The node name `feed.index` identifies the adapter
+at the other end; the shared secret authenticates it. An adapter without peers does not listen.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections import deque
+from collections.abc import Callable
+
+from penstock.base.counters import Counters
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.feed.core.events import AdapterEvent, PeerConnected, PeerDisconnected, PeerMessageReceived
+from penstock.feed.core.sync.messages import CONNECTION, PROTOCOL, SyncMessage
+from penstock.feed.live.config import PeerConfig, PeersConfig
+from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.secret import Secret
+
+QUEUE_MESSAGES_MAX = 65_536
+"""Messages that wait for one peer; one that takes none for so long is cut off, and gets everything anew."""
+
+log = logger("feed.peering")
+
+
+class Peering:
+    """Tells `on_event` what happens on the channels; send() queues what is to be said."""
+
+    def __init__(
+        self,
+        feed: str,
+        index: int,
+        config: PeersConfig,
+        on_event: Callable[[AdapterEvent], None],
+        *,
+        secret: Secret | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self._feed = feed
+        self._index = index
+        self._config = config
+        self._on_event = on_event
+        self._secret = secret
+        self._client_tls = client_tls
+        self._counters = counters or Counters("feed.peers", feed=feed)
+        self._outboxes: dict[int, _PeerOutbox] = {}
+        self._dialing: list[asyncio.Task[None]] = []
+        self._server = ControlServer(
+            PROTOCOL,
+            self._accepted,
+            node=self._node,
+            host=config.host,
+            port=config.port,
+            secret=secret,
+            tls=server_tls,
+            config=CONNECTION,
+            counters=self._counters,
+        )
+
+    @property
+    def port(self) -> int:
+        """0 for an adapter without peers."""
+        return self._server.port if self._config.is_linked else 0
+
+    @property
+    def connected(self) -> list[int]:
+        """Indexes of the adapters that there is a channel to."""
+        return sorted(self._outboxes)
+
+    async def start(self) -> None:
+        if self._config.is_linked:
+            await self._server.start()
+        lower = [peer for peer in self._config.others if peer.index < self._index]
+        self._dialing = [asyncio.ensure_future(self._dial(peer)) for peer in lower]
+
+    async def close(self) -> None:
+        for task in self._dialing:
+            task.cancel()
+        await asyncio.gather(*self._dialing, return_exceptions=True)
+        await self._server.close()
+
+    def send(self, index: int, message: SyncMessage) -> None:
+        """To an adapter that there may be no channel to any more: then it is dropped, and the core is told anyway."""
+        if (outbox := self._outboxes.get(index)) is not None:
+            outbox.put(message)
+
+    @property
+    def _node(self) -> str:
+        return f"{self._feed}.{self._index}"
+
+    async def _dial(self, peer: PeerConfig) -> None:
+        while True:
+            try:
+                connection = await connect_control(
+                    PROTOCOL,
+                    peer.host,
+                    peer.port,
+                    node=self._node,
+                    secret=self._secret,
+                    tls=self._client_tls,
+                    config=CONNECTION,
+                    counters=self._counters,
+                )
+                async with connection:
+                    await self._converse(connection, expected=peer.index)
+            except PenstockError as error:
+                log.debug("peer_unreachable", index=peer.index, error=str(error))
+            await asyncio.sleep(self._config.retry_ms / 1_000)
+
+    async def _accepted(self, connection: ControlConnection[SyncMessage]) -> None:
+        await self._converse(connection, expected=None)
+
+    async def _converse(self, connection: ControlConnection[SyncMessage], expected: int | None) -> None:
+        index = self._index_of(connection.peer.node)
+        if index is None or index == self._index or expected not in (None, index):
+            log.warning("peer_refused", node=connection.peer.node, address=connection.address)
+            await connection.close("this is no adapter of the feed")
+            return
+        if (older := self._outboxes.get(index)) is not None:
+            older.cut()  # it was started again, and its old connection is not known to be dead yet
+            await older.is_done.wait()
+        outbox = self._outboxes[index] = _PeerOutbox()
+        log.info("peer_connected", index=index, address=connection.address)
+        self._on_event(PeerConnected(index))
+        writing = asyncio.ensure_future(outbox.write(connection))
+        hearing = asyncio.ensure_future(self._hear(connection, index))
+        try:
+            await asyncio.wait([writing, hearing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._outboxes[index]
+            for task in (writing, hearing):
+                task.cancel()
+            await asyncio.gather(writing, hearing, return_exceptions=True)
+            outbox.is_done.set()
+            log.warning("peer_disconnected", index=index)
+            self._on_event(PeerDisconnected(index))
+
+    async def _hear(self, connection: ControlConnection[SyncMessage], index: int) -> None:
+        with contextlib.suppress(PenstockError):  # why it ended is the connection's to log
+            async for message in connection:
+                self._on_event(PeerMessageReceived(index, message))
+
+    def _index_of(self, node: str) -> int | None:
+        match = re.fullmatch(re.escape(self._feed) + r"\.(0|[1-9][0-9]{0,2})", node)
+        return int(match[1]) if match and int(match[1]) <= 255 else None
+
+
+class _PeerOutbox:
+    """What waits to be sent on one channel."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[SyncMessage] = deque()
+        self._changed = asyncio.Event()
+        self._is_cut = False
+        self.is_done = asyncio.Event()
+
+    def put(self, message: SyncMessage) -> None:
+        if len(self._waiting) >= QUEUE_MESSAGES_MAX:
+            self.cut()
+        self._waiting.append(message)
+        self._changed.set()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self._changed.set()
+
+    async def write(self, connection: ControlConnection[SyncMessage]) -> None:
+        with contextlib.suppress(PenstockError):
+            while not self._is_cut:
+                while self._waiting and not self._is_cut:
+                    await connection.send(self._waiting.popleft())
+                self._changed.clear()
+                if not self._waiting and not self._is_cut:
+                    await self._changed.wait()

@@ -1,0 +1,276 @@
+"""The stream service on real connections: a control server whose subscribers each have a queue of their own."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.core import Tick
+from penstock.base.counters import Counters
+from penstock.base.errors import JournalGoneError, PenstockError
+from penstock.base.log import logger
+from penstock.feed.core.service.events import (
+    Close,
+    ContributionTaken,
+    Disconnected,
+    EndStream,
+    Image,
+    ImageTaken,
+    MessageReceived,
+    MessageSent,
+    Overrun,
+    Published,
+    Recorded,
+    RequestFailed,
+    Revoke,
+    SendMessage,
+    ServiceEvent,
+    ServiceInstruction,
+    StartHistory,
+    TakeContribution,
+    TakeImage,
+)
+from penstock.feed.core.service.published import PublishedBatch
+from penstock.feed.core.service.service import StreamService
+from penstock.feed.live.delayed_stream import DelayedReader
+from penstock.middleware.unicast import (
+    CONNECTION,
+    PROTOCOL,
+    Contribution,
+    RefusalCode,
+    StreamRefused,
+    UnicastMessage,
+)
+from penstock.net.config import ControlConfig
+from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.secret import Secret
+
+LAST_WORDS_SECONDS = 2.0
+"""How long a subscriber that is cut off has to take its last message."""
+
+HISTORY_QUEUE_BYTES = 1024 * 1024
+"""Delayed data is read from the journal while less than this waits for its subscriber."""
+
+log = logger("feed.service")
+
+
+class ServiceBackend(Protocol):
+    """What the service needs of the adapter, which works in another thread."""
+
+    async def take_image(self) -> Image: ...
+
+    def take_contribution(
+        self, stream: str, first_sequence: int, messages: list[Contribution]
+    ) -> "asyncio.Future[tuple[int, int]]":
+        """The next number, and how many of these were new."""
+        ...
+
+    @property
+    def journal_path(self) -> Path | None: ...
+
+
+class _Outbox:
+    """What waits for one subscriber."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[SendMessage] = deque()
+        self.changed = asyncio.Event()
+        self.ending = asyncio.Event()
+        self.size = 0
+
+    def put(self, say: SendMessage) -> None:
+        self.waiting.append(say)
+        self.size += say.size
+        self.changed.set()
+
+    def end(self, refusal: StreamRefused | None) -> None:
+        """After what waits, or at once and with last words."""
+        if refusal is not None:
+            self.waiting.clear()
+            self.waiting.append(SendMessage(0, refusal))
+        self.ending.set()
+        self.changed.set()
+
+
+class SubscriberServer(ControlServer):
+    """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`.
+
+    `on_first_live` is called when publish() is of use to somebody after it was not, before that one's image is taken:
+    publish() must then be given everything from there on."""
+
+    def __init__(
+        self,
+        service: StreamService,
+        backend: ServiceBackend,
+        *,
+        secret: Secret | None = None,
+        tls: ssl.SSLContext | None = None,
+        connection: ControlConfig = CONNECTION,
+        counters: Counters | None = None,
+    ) -> None:
+        self.service = service
+        self.on_first_live: Callable[[], None] | None = None
+        self._backend = backend
+        self._outboxes: dict[int, _Outbox] = {}
+        self._accepted_count = 0
+        self._tasks_running: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        super().__init__(
+            PROTOCOL,
+            self._converse_with,
+            node=service.identity.adapter,
+            host=service.config.host,
+            port=service.config.port,
+            secret=secret,
+            tls=tls,
+            config=connection,
+            counters=counters,
+        )
+
+    def publish(self, batch: PublishedBatch) -> None:
+        """What the adapter has published, in order."""
+        self.handle(Published(batch))
+
+    def overrun(self) -> None:
+        """Something that was published could not be given to publish()."""
+        self.handle(Overrun())
+
+    def revoke(self, reason: str, *, client: str = "", subscription_id: str = "") -> None:
+        self.handle(Revoke(reason, client, subscription_id))
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.handle(Close())
+        await super().close()
+        for task in list(self._tasks_running):
+            task.cancel()
+        await asyncio.gather(*self._tasks_running, return_exceptions=True)
+
+    def handle(self, event: ServiceEvent) -> None:
+        had_live = self.service.has_live
+        instructions = self.service.handle(event, time.time_ns())
+        if self.on_first_live is not None and self.service.has_live and not had_live:
+            self.on_first_live()
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    async def _converse_with(self, connection: ControlConnection[UnicastMessage]) -> None:
+        self._accepted_count += 1
+        number = self._accepted_count
+        outbox = self._outboxes[number] = _Outbox()
+        writing = asyncio.ensure_future(self._write(connection, number, outbox))
+        hearing = asyncio.ensure_future(self._hear(connection, number))
+        ending = asyncio.ensure_future(outbox.ending.wait())
+        try:
+            await asyncio.wait([writing, hearing, ending], return_when=asyncio.FIRST_COMPLETED)
+            if outbox.ending.is_set() and not connection.is_over:  # told to leave: last words, but not for ever
+                await asyncio.wait([writing], timeout=LAST_WORDS_SECONDS)
+        finally:
+            del self._outboxes[number]
+            for task in (writing, hearing, ending):
+                task.cancel()
+            await asyncio.gather(writing, hearing, ending, return_exceptions=True)
+            self.handle(Disconnected(number))
+
+    async def _hear(self, connection: ControlConnection[UnicastMessage], number: int) -> None:
+        with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
+            async for message in connection:
+                self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
+                self._arm()
+
+    async def _write(self, connection: ControlConnection[UnicastMessage], number: int, outbox: _Outbox) -> None:
+        with contextlib.suppress(PenstockError):
+            while True:
+                while outbox.waiting:
+                    say = outbox.waiting.popleft()
+                    await connection.send(say.message)
+                    outbox.size -= say.size
+                    self.handle(MessageSent(number, say.size))
+                if outbox.ending.is_set():
+                    return
+                outbox.changed.clear()
+                await outbox.changed.wait()
+
+    def _carry_out(self, instruction: ServiceInstruction) -> None:
+        outbox = self._outboxes.get(instruction.subscriber)
+        if outbox is None:
+            return
+        match instruction:
+            case SendMessage():
+                outbox.put(instruction)
+            case EndStream():
+                outbox.end(instruction.refusal)
+            case TakeImage():
+                self._start(self._image(instruction))
+            case StartHistory():
+                self._start(self._follow(instruction, outbox))
+            case TakeContribution():
+                self._start(self._contribution(instruction))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks_running.add(task)
+        task.add_done_callback(self._tasks_running.discard)
+
+    async def _image(self, wish: TakeImage) -> None:
+        try:
+            self.handle(ImageTaken(wish.subscriber, await self._backend.take_image()))
+        except PenstockError as error:
+            self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, str(error))
+
+    async def _contribution(self, wish: TakeContribution) -> None:
+        try:
+            taken = await self._backend.take_contribution(wish.stream, wish.first_sequence, wish.messages)
+            self.handle(ContributionTaken(wish.subscriber, wish.stream, *taken))
+        except PenstockError as error:
+            self._fail(wish.subscriber, RefusalCode.CONTRIBUTION, str(error))
+
+    async def _follow(self, wish: StartHistory, outbox: _Outbox) -> None:
+        """Give a delayed subscriber what becomes old enough, as fast as it takes it."""
+        path = self._backend.journal_path
+        try:
+            if path is None:
+                self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, "this adapter keeps no journal")
+                return
+            history = await asyncio.to_thread(DelayedReader.open, path, wish.delay_s, wish.from_ns, time.time_ns())
+            try:
+                while self._outboxes.get(wish.subscriber) is outbox and not outbox.ending.is_set():
+                    batches = await asyncio.to_thread(history.take, time.time_ns())
+                    for batch in batches:
+                        self.handle(Recorded(wish.subscriber, batch))
+                    while outbox.size > HISTORY_QUEUE_BYTES and wish.subscriber in self._outboxes:
+                        await asyncio.sleep(0.005)
+                    if not batches:
+                        await asyncio.sleep(min(history.wait_ns(time.time_ns()) / NS_PER_SECOND, 0.25))
+            finally:
+                history.close()
+        except JournalGoneError as error:
+            self._fail(wish.subscriber, RefusalCode.GONE, str(error))
+        except PenstockError as error:
+            log.error("history_failed", code=error.code, error=str(error))
+            self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, str(error))
+
+    def _fail(self, subscriber: int, code: RefusalCode, reason: str) -> None:
+        self.handle(RequestFailed(subscriber, StreamRefused(code, reason[:256])))
+
+    # Tokens expire by the wall clock
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ns = self.service.next_deadline_ns()
+        if deadline_ns is not None:
+            delay_seconds = min(max(0.0, (deadline_ns - time.time_ns()) / NS_PER_SECOND), 1.0)  # clocks are set
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.handle(Tick())
+        self._arm()

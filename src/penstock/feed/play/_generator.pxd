@@ -1,6 +1,0 @@
-from penstock.feed.play._itch cimport Flow
-
-
-cdef class OrderFlow:
-    cdef Flow flow
-    cdef readonly object symbols

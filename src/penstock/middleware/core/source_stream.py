@@ -1,0 +1,452 @@
+"""One source stream as several adapters send it: which copy of a message counts, and what must wait for another.
+
+Its messages are numbered alike by every adapter that is synchronised with the same term. A *branch* is what one
+publisher's stream brings of it. A branch is continuous while its publisher's stream lost nothing: then there is nothing
+for us between two messages that follow each other in it, whatever their numbers are.
+
+    a message whose number follows the last one's, or whose branch is continuous from there      goes out
+    one whose number has been out already                                                        is a duplicate
+    another one                                              is held until other branches bring what is before it
+    one of an older lineage (wire/term.py)                                                       is fenced
+    one of a newer lineage    waits until nothing of the one before is missing, and for the DISCONTINUITY; another term
+                              of the same lineage has the same numbers
+    a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
+                                                   next message on
+    a DISCONTINUITY with the index 1               ends the session, behind the message of its number
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_MS
+from penstock.base.counters import Cause, Counters
+from penstock.base.decoding import DECODE_ERRORS
+from penstock.middleware.config import MergerConfig
+from penstock.middleware.core._merge import BranchCursor, SourceCursor
+from penstock.middleware.core.budget import PACKET_OVERHEAD
+from penstock.middleware.core.events import Discontinuity, MergeGap, SessionEvent, SessionKind, StreamKey
+from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
+from penstock.wire import Origin, OriginFlag, PacketMessage, find_origin
+from penstock.wire.term import SESSION_TAG_SHIFT, is_same_session, lineage, session_tag
+
+SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
+DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
+IMAGE = int(OriginFlag.IMAGE)
+
+REASONS = ("start", "source_gap", "session", "promotion", "state")
+END = "end"
+"""The reason of the announcement that a session is over; it begins no lineage."""
+
+END_INDEX = 1
+"""The message index in the ORIGIN of such an announcement, which identifies it even if the content is sealed."""
+
+UNSEEN = "unseen"
+"""The reason when the announcement itself was lost."""
+
+BRANCHES_MAX = 256
+"""Adapters of one feed."""
+
+Outcome: TypeAlias = PacketMessage | MergeGap | Discontinuity | SessionEvent
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class DiscontinuityNote(msgspec.Struct, frozen=True):
+    """The content of a DISCONTINUITY message, as JSON."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=64)]
+    lost: Annotated[list[tuple[Number, Number]], msgspec.Meta(max_length=4_096)] = []
+    session: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    trading_date: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z")] = ""
+    """Of the session, as 2026-01-30; empty where it is not known."""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(content: bytes | memoryview) -> "DiscontinuityNote":
+        """What it says; a content that cannot be read is a discontinuity all the same, for a reason unknown."""
+        try:
+            return _note.decode(content)
+        except DECODE_ERRORS:
+            return DiscontinuityNote("unknown")
+
+
+_note = msgspec.json.Decoder(DiscontinuityNote)
+
+
+def session_event_in(message: PacketMessage) -> SessionEvent | None:
+    """The session event in a message, for a receiver that does not merge; several adapters may announce the same event,
+    also repeatedly."""
+    origin = find_origin(message.extensions) if message.topic == DISCONTINUITY_TOPIC else None
+    if origin is None or not origin.flags & SYNCHRONISED:
+        return None
+    note = DiscontinuityNote.decode(message.payload)
+    tag = origin.flags >> SESSION_TAG_SHIFT
+    kind: SessionKind = "end" if origin.message_index == END_INDEX else "begin"
+    return SessionEvent(kind, origin.stream_id, note.session, note.trading_date, tag) if tag else None
+
+
+class EarlyMessage(msgspec.Struct):
+    """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
+
+    origin: Origin
+    message: PacketMessage
+    after_term: int
+    after: int | None
+    since_ns: int
+    is_kept: bool = False
+
+    @property
+    def is_discontinuity(self) -> bool:
+        return bool(self.origin.flags & DISCONTINUITY)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it says that the session is over."""
+        return self.is_discontinuity and self.origin.message_index == END_INDEX
+
+
+class SourceStream(SourceCursor):
+    """The cursor says how far it has come, and is moved by the fast path, too."""
+
+    def __init__(self, stream_id: int, config: MergerConfig, counters: Counters) -> None:
+        self.stream_id = stream_id
+        self.is_smooth = True
+        self.is_started = False
+        self.begun_after = 0
+        """Since it was met, or since its last discontinuity, every message after this number was looked for."""
+        self.branches: dict[StreamKey, BranchCursor] = {}
+        self.session_tag = 0  # the same for all messages of a lineage
+        self._session = self._trading_date = ""  # where announced: two sessions may have one tag, or one name
+        self._is_ended = False  # the session is over
+        self._early_end: EarlyMessage | None = None  # that it is, while messages before it are missing
+        self._held: dict[int, EarlyMessage] = {}
+        self._order: list[int] = []  # the held numbers as a heap
+        self._waiting: dict[int, list[EarlyMessage]] = {}  # by higher term, in the order they came
+        self._waiting_count = 0
+        self._announced: dict[int, EarlyMessage] = {}  # among them, each term's first announcement
+        self._kept_bytes = 0
+        self.held_bytes = 0  # see ReceiveBudget
+        self._stalled_ns: int | None = None  # since when nothing held has gone out
+        self._config = config
+        self._counters = counters
+
+    def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
+        """The next message of a branch; what goes out because of it."""
+        if origin.flags & SYNCHRONISED:
+            after = branch.number if branch.is_continuous else None
+            early = EarlyMessage(origin, message, branch.term, after, now_ns)
+            branch.number = origin.message_sequence
+            branch.is_synchronised, branch.is_continuous = True, not origin.flags & IMAGE
+            branch.term = origin.term
+            yield from self._consider(early)
+        else:
+            self._drop(Cause.UNSYNCHRONISED)
+            branch.is_synchronised = branch.is_continuous = False
+            branch.term = origin.term
+        if not self.is_smooth:
+            yield from self._settle(now_ns)
+
+    def lose(self, key: StreamKey) -> None:
+        """The publisher's stream lost something."""
+        if (branch := self.branches.get(key)) is not None:
+            branch.is_continuous = False
+
+    def end(self, key: StreamKey, now_ns: int) -> Iterator[Outcome]:
+        """The publisher's stream is over."""
+        if self.branches.pop(key, None) is not None and not self.is_smooth:
+            yield from self._settle(now_ns)
+
+    def start_after(self, term: int, number: int, now_ns: int) -> Iterator[Outcome]:
+        """Go on with the message after this one, unless it has come further already or counts otherwise."""
+        if not self.is_started:
+            self._begin(term, number)
+        elif self.is_same_lineage(term) and number > self.number:
+            self.number = number
+            yield from self._settle(now_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        since_ns = [] if self._stalled_ns is None else [self._stalled_ns]
+        if self._waiting:
+            since_ns.append(min(of_term[0].since_ns for of_term in self._waiting.values()))
+        return min(since_ns) + self._config.wait_ms * NS_PER_MS if since_ns else None
+
+    def give_up(self, now_ns: int, cause: Cause = Cause.NO_ANSWER) -> Iterator[Outcome]:
+        """Wait no longer for what is missing now."""
+        yield from self._go_on_without(cause)
+        yield from self._settle(now_ns)
+
+    def count_held_bytes(self) -> int:
+        """Bytes of the messages that are held back now, with what each costs besides."""
+        count = len(self._held) + self._waiting_count + (self._early_end is not None)
+        return self._kept_bytes + PACKET_OVERHEAD * count
+
+    def release(self, now_ns: int) -> Iterator[Outcome]:
+        """Hold nothing back: what is missing is given up."""
+        while not self.is_smooth:
+            yield from self.give_up(now_ns, Cause.MEMORY)
+
+    def _consider(self, early: EarlyMessage) -> Iterator[Outcome]:
+        origin = early.origin
+        if not self.is_started:
+            if origin.flags & IMAGE:
+                return
+            if early.is_discontinuity:
+                yield from self._end_session(early) if early.is_end else self._adopt_announced(early)
+                return
+            self._begin(origin.term, origin.message_sequence - 1)
+        if not self.is_same_lineage(origin.term):
+            if origin.term < self.term:
+                self._drop(Cause.FENCED)
+            else:
+                self._keep(early)
+                self._waiting.setdefault(origin.term, []).append(early)
+                self._waiting_count += 1
+                if early.is_discontinuity and not early.is_end:
+                    self._announced.setdefault(origin.term, early)
+        elif early.is_end and not self._is_ended:
+            self.term = max(self.term, origin.term)
+            yield from self._place_end(early)
+        elif early.is_discontinuity:
+            self._drop(Cause.DUPLICATE)
+        else:
+            self.term = max(self.term, origin.term)
+            yield from self._place(early)
+
+    def _place(self, early: EarlyMessage) -> Iterator[Outcome]:
+        number = early.origin.message_sequence
+        known = self._held.get(number)
+        if number <= self.number:
+            self._drop(Cause.DUPLICATE)
+        elif self._is_next(early):
+            yield from self._release(early)
+        elif known is None:
+            self._keep(early)
+            self._held[number] = early
+            heapq.heappush(self._order, number)
+        else:
+            self._drop(Cause.DUPLICATE)
+            if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
+                known.after_term, known.after = early.after_term, early.after
+
+    def _place_end(self, early: EarlyMessage) -> Iterator[Outcome]:
+        known = self._early_end
+        if known is not None:
+            self._drop(Cause.DUPLICATE)
+            if self._is_sequel(early) and (not self._is_sequel(known) or (early.after or 0) < (known.after or 0)):
+                known.after_term, known.after = early.after_term, early.after
+        elif self._is_due(early):
+            yield from self._end_session(early)
+        else:
+            self._keep(early)
+            self._early_end = early
+
+    def _is_due(self, end: EarlyMessage) -> bool:
+        """True if no message is missing before the session's end."""
+        is_sequel = self._is_sequel(end) and end.after is not None and end.after <= self.number
+        return is_sequel or end.origin.message_sequence <= self.number
+
+    def is_same_lineage(self, term: int) -> bool:
+        """Whether the numbers of a term are those of ours."""
+        return lineage(term) == lineage(self.term)
+
+    def _is_sequel(self, early: EarlyMessage) -> bool:
+        """Whether its branch is continuous from a term whose numbers are those of ours."""
+        return early.after is not None and self.is_same_lineage(early.after_term)
+
+    def _is_next(self, early: EarlyMessage) -> bool:
+        if early.origin.message_sequence == self.number + 1:
+            return True
+        return early.after is not None and self.is_same_lineage(early.after_term) and early.after <= self.number
+
+    def _release(self, early: EarlyMessage) -> Iterator[Outcome]:
+        origin = early.origin
+        self.number = origin.message_sequence
+        position = (origin.source_sequence, origin.message_index)
+        tag = origin.flags >> SESSION_TAG_SHIFT
+        if tag != self.session_tag:
+            was_known = self.session_tag != 0
+            self._begin_session("" if tag else self._session, "" if tag else self._trading_date, tag)
+            if tag:
+                yield SessionEvent("begin" if was_known else "running", self.stream_id, tag=tag)
+        if self.has_position and position <= (self.source_sequence, self.message_index):
+            self._drop(Cause.DUPLICATE)  # it went out under another number
+            return
+        self.source_sequence, self.message_index = position
+        self.has_position = True
+        self._counters.add("messages_merged")
+        yield early.message
+
+    def _settle(self, now_ns: int) -> Iterator[Outcome]:
+        """Go on for as long as it is known what comes next."""
+        begun_at = self.number
+        while True:
+            before = self._progress()
+            yield from self._release_held()
+            yield from self._release_end()
+            yield from self._take_up_waiting()
+            if self._progress() == before:
+                if not self._is_overfull():
+                    break
+                yield from self._go_on_without(Cause.WINDOW)
+        if not self._held and self._early_end is None:
+            self._stalled_ns = None
+        elif self._stalled_ns is None or self.number != begun_at:
+            self._stalled_ns = now_ns
+        self.is_smooth = not self._held and not self._waiting and self._early_end is None
+
+    def _progress(self) -> tuple[int, int, int, int, bool]:
+        return self.term, self.number, len(self._held), self._waiting_count, self._early_end is None
+
+    def _is_overfull(self) -> bool:
+        count = len(self._held) + self._waiting_count
+        return count > self._config.held_messages_max or self._kept_bytes > self._config.held_bytes_max
+
+    def _release_held(self) -> Iterator[Outcome]:
+        while self._order:
+            number = self._order[0]
+            early = self._held[number]
+            if number > self.number and not self._is_next(early):
+                if self._can_be_filled(number):
+                    return
+                yield self._skip_to(number, Cause.GONE)
+            heapq.heappop(self._order)
+            del self._held[number]
+            self._kept_bytes -= len(early.message.payload)
+            if number > self.number:
+                yield from self._release(early)
+            else:
+                self._drop(Cause.DUPLICATE)
+
+    def _release_end(self) -> Iterator[Outcome]:
+        """The session's end, when nothing before it can come any more."""
+        end = self._early_end
+        if end is None or self._order:
+            return
+        number = end.origin.message_sequence
+        if not self._is_due(end):
+            if self._can_be_filled(number):
+                return
+            yield self._skip_to(number + 1, Cause.GONE)
+        self._early_end = None
+        self._kept_bytes -= len(end.message.payload)
+        yield from self._end_session(end)
+
+    def _can_be_filled(self, number: int) -> bool:
+        """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
+        has yet to come to this lineage."""
+        return any(
+            branch.is_synchronised
+            and (branch.number < number if self.is_same_lineage(branch.term) else branch.term < self.term)
+            for branch in self.branches.values()
+        )
+
+    def _take_up_waiting(self) -> Iterator[Outcome]:
+        """What waits, where it is known by now how its term follows ours."""
+        known = sorted(term for term in self._waiting if term <= self.term or self.is_same_lineage(term))
+        for term in known:
+            self._announced.pop(term, None)
+            for early in self._waiting.pop(term, ()):
+                self._waiting_count -= 1
+                self._kept_bytes -= len(early.message.payload)
+                yield from self._consider(early)
+        if known or not self._waiting or self._held or self._early_end is not None:
+            return
+        term = min(self._waiting)
+        announced = self._announced.pop(term, None)
+        if announced is not None:
+            of_term = self._waiting[term]
+            of_term.remove(announced)
+            if not of_term:
+                del self._waiting[term]
+            self._waiting_count -= 1
+            self._kept_bytes -= len(announced.message.payload)
+            yield from self._adopt_announced(announced)
+        elif all(branch.term >= term for branch in self.branches.values()):
+            yield self._adopt_unseen(term)
+
+    def _go_on_without(self, cause: Cause) -> Iterator[Outcome]:
+        if self._order:
+            yield self._skip_to(self._order[0], cause)
+        elif self._early_end is not None:
+            yield self._skip_to(self._early_end.origin.message_sequence + 1, cause)
+        elif self._waiting:
+            yield self._adopt_unseen(min(self._waiting))
+
+    def _skip_to(self, number: int, cause: Cause) -> MergeGap:
+        gap = MergeGap(self.stream_id, self.term, self.number + 1, number - 1, cause)
+        self._counters.add("messages_lost", gap.last - gap.first + 1, cause=cause)
+        self.number = gap.last
+        return gap
+
+    def _adopt_announced(self, early: EarlyMessage) -> Iterator[Outcome]:
+        origin = early.origin
+        note = DiscontinuityNote.decode(early.message.payload)
+        self._begin(origin.term, origin.message_sequence)
+        self._counters.add("discontinuities", cause=note.reason if note.reason in REASONS else "unknown")
+        yield Discontinuity(
+            self.stream_id,
+            origin.term,
+            self.number,
+            origin.source_sequence,
+            note.reason,
+            note.lost,
+            note.session,
+            note.trading_date,
+        )
+        tag = origin.flags >> SESSION_TAG_SHIFT or session_tag(note.session)
+        if self._is_other_session(note, tag):
+            self._begin_session(note.session, note.trading_date, tag)
+            if tag:
+                yield SessionEvent("begin", self.stream_id, note.session, note.trading_date, tag)
+        elif note.session:
+            self._session, self._trading_date = note.session, note.trading_date or self._trading_date
+
+    def _is_other_session(self, note: DiscontinuityNote, tag: int) -> bool:
+        """Without both names, only the tags can tell."""
+        if not note.session or not self._session:
+            return tag != self.session_tag
+        return not is_same_session(note.session, note.trading_date, self._session, self._trading_date)
+
+    def _begin_session(self, name: str, trading_date: str, tag: int) -> None:
+        """Restart the positions in the source."""
+        self._session, self._trading_date, self.session_tag = name, trading_date, tag
+        self.has_position = self._is_ended = False
+
+    def _end_session(self, early: EarlyMessage) -> Iterator[Outcome]:
+        origin, note = early.origin, DiscontinuityNote.decode(early.message.payload)
+        if not self.is_started:
+            self._begin(origin.term, origin.message_sequence)
+        self.number = max(self.number, origin.message_sequence)
+        self._is_ended = True
+        tag = origin.flags >> SESSION_TAG_SHIFT
+        yield SessionEvent("end", self.stream_id, note.session or self._session, note.trading_date, tag)
+
+    def _adopt_unseen(self, term: int) -> Discontinuity:
+        first = min((early.origin for early in self._waiting[term]), key=_number_of)
+        self._begin(term, first.message_sequence - 1)
+        self._counters.add("discontinuities", cause=UNSEEN)
+        return Discontinuity(self.stream_id, term, self.number, first.source_sequence, UNSEEN)
+
+    def _begin(self, term: int, number: int) -> None:
+        self.term, self.number = term, number
+        self.begun_after = number
+        self.is_started = True
+
+    def _keep(self, early: EarlyMessage) -> None:
+        if not early.is_kept:
+            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram is used again
+            early.is_kept = True
+            self._counters.add("messages_held")
+        self._kept_bytes += len(early.message.payload)
+        self.is_smooth = False
+
+    def _drop(self, cause: Cause) -> None:
+        self._counters.add("messages_suppressed", cause=cause)
+
+
+def _number_of(origin: Origin) -> int:
+    return origin.message_sequence
