@@ -4,33 +4,37 @@ import random
 from collections import defaultdict
 
 import numpy
+from msgspec.structs import replace
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core.router.events import (
-    Answer,
     Append,
-    Begin,
-    Commit,
-    CreateEndpoint,
     Data,
     EndLink,
     Event,
-    FlowOpened,
     Instruction,
     LinkClosed,
     LinkOpened,
-    OpenFlow,
-    OpenPublisher,
-    PublisherOpened,
     ReadRecords,
     RecordsRead,
     RemoveBefore,
     Replay,
+    RequestReceived,
     SendData,
+    SendMessage,
     Start,
     Stored,
 )
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.wire.control import (
+    Begin,
+    Commit,
+    CreateEndpoint,
+    FlowOpened,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+)
 from penstock.assured.wire.frames import (
     Acknowledge,
     Deliver,
@@ -42,7 +46,7 @@ from penstock.assured.wire.frames import (
     encode_settle,
 )
 from penstock.base.core import Tick
-from penstock.journal._log import RECORD_DTYPE
+from penstock.journal.core._log import RECORD_DTYPE
 
 WALL_NS = 1_700_000_000_000_000_000
 
@@ -100,7 +104,7 @@ class Router:
         self.said: list[Instruction] = []
         self.reads: list[ReadRecords] = []
         self.sent: dict[int, list[object]] = defaultdict(list)
-        self._request = 0
+        self.request = 0
         if self.journal.records:
             self.core.handle(Replay(*self.journal.batch(sorted(self.journal.records))), 0)
         self.tell(Start(self.journal.next_sequence, WALL_NS))
@@ -159,11 +163,13 @@ class Router:
         self.tell(LinkOpened(number, name, **rights))  # type: ignore[arg-type]
         return number
 
-    def ask(self, event_type: type, link: int, *arguments: object) -> object:
-        self._request += 1
-        self.tell(event_type(link, self._request, *arguments))
-        answers = [each for each in self.said if isinstance(each, Answer) and each.request == self._request]
-        return answers[-1].answer if answers else None
+    def ask(self, request_type: type, link: int, *arguments: object) -> object:
+        """The answer, with 0 for its number."""
+        self.request += 1
+        self.tell(RequestReceived(link, request_type(self.request, *arguments)))
+        messages = [each.message for each in self.said if isinstance(each, SendMessage)]
+        answers = [each for each in messages if getattr(each, "number", 0) == self.request]
+        return replace(answers[-1], number=0) if answers else None
 
     def publisher(self, link: int, publisher: int = 77) -> int:
         answer = self.ask(OpenPublisher, link, publisher)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from assured_kit import MemoryJournal
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core.lease.protocol import Memory
@@ -17,22 +19,22 @@ from penstock.assured.core.pair.protocol import (
 )
 from penstock.assured.core.router.endpoints import Models
 from penstock.assured.core.router.events import (
-    Answer,
     Append,
     Data,
     LinkOpened,
     Noted,
-    OpenFlow,
-    OpenPublisher,
     ReadRecords,
     RecordsRead,
     RemoveBefore,
     Replay,
+    RequestReceived,
     SendData,
+    SendMessage,
     Start,
     Stored,
 )
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.wire.control import OpenFlow, OpenPublisher
 from penstock.assured.wire.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.base.core import Tick
 from penstock.net.core.framing import FrameDecoder
@@ -72,6 +74,7 @@ class Router:
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}
+        """By the number of the request; each with 0 for its own number."""
         self.notes: list[str] = []
         self.ended: list[str] = []
         self._decoder = FrameDecoder(2**24)
@@ -119,8 +122,8 @@ class Router:
                 self.sent += decode_frames(data)
             case Noted(what):
                 self.notes.append(what)
-            case Answer(_, request, answer):
-                self.answers[request] = answer
+            case SendMessage(_, message) if number := getattr(message, "number", 0):
+                self.answers[number] = replace(message, number=0)
         return []
 
     def _found(self, read: ReadRecords) -> list[int]:
@@ -130,8 +133,8 @@ class Router:
 
     def clients(self, link: int) -> None:
         self.tell(LinkOpened(link, "client", is_operator=True))
-        self.tell(OpenPublisher(link, 1, PUBLISHER))
-        self.tell(OpenFlow(link, 2, "q", 100))
+        self.tell(RequestReceived(link, OpenPublisher(1, PUBLISHER)))
+        self.tell(RequestReceived(link, OpenFlow(2, "q", 100)))
 
     def publish(self, first: int, count: int = 1, *, transaction: int = 0, flags: int = 0) -> None:
         published = [Published(b"a.x", b"payload", flags=flags) for _ in range(count)]

@@ -58,6 +58,6 @@ def test_damaged_frames_on_the_short_way(tmp_path: Path, seed: int, soak: bool) 
                 handle = open_again(served)
                 assert open_again(plain) == handle
         assert served.kernel.served > number / 10
-        assert served.core.tables.outcome_counts() == plain.core.tables.outcome_counts()
+        assert served.core.tables.publishers.outcome_counts() == plain.core.tables.publishers.outcome_counts()
         assert served.journal.read() == plain.journal.records
         assert all(is_record(payload) for _, payload in served.journal.read().values())

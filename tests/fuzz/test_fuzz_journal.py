@@ -7,8 +7,8 @@ import numpy
 import pytest
 
 from penstock.base.errors import JournalError, RemoteProtocolError
-from penstock.journal._log import RECORD_DTYPE, RecordBuffer, find_record, scan
-from penstock.journal.format import (
+from penstock.journal.core._log import RECORD_DTYPE, RecordBuffer, find_record, scan
+from penstock.journal.core.format import (
     Mark,
     Oldest,
     SegmentHeader,
@@ -19,8 +19,8 @@ from penstock.journal.format import (
     encode_mark,
     encode_oldest,
 )
-from penstock.journal.messages import Records, decode_records
-from penstock.journal.recovery import Segment, recover
+from penstock.journal.core.messages import Records, decode_records
+from penstock.journal.core.recovery import Segment, recover
 
 ROUNDS = 3_000
 SOAK_ROUNDS = 300_000

@@ -9,17 +9,9 @@ from paired_kit import Router, connect, exchange
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router._records import is_record
-from penstock.assured.core.router.events import (
-    Begin,
-    Commit,
-    Data,
-    LinkClosed,
-    LinkOpened,
-    OpenFlow,
-    OpenPublisher,
-    Rollback,
-)
+from penstock.assured.core.router.events import Data, LinkClosed, LinkOpened, RequestReceived
 from penstock.assured.wire._layout import KIND_CONTROL
+from penstock.assured.wire.control import Begin, Commit, OpenFlow, OpenPublisher, Rollback
 from penstock.assured.wire.frames import Deliver, Published, encode_publish, encode_settle
 from penstock.base.errors import PenstockError
 
@@ -65,8 +57,8 @@ class Client:
         self.publisher = chance.choice((77, 88))
         self.transaction = 0
         router.tell(LinkOpened(self.link, "client"))
-        router.tell(OpenPublisher(self.link, self.link, self.publisher))
-        router.tell(OpenFlow(self.link, self.link + 1, "q", 100))
+        router.tell(RequestReceived(self.link, OpenPublisher(self.link, self.publisher)))
+        router.tell(RequestReceived(self.link, OpenFlow(self.link + 1, "q", 100)))
         opened = router.answers.get(self.link)
         self.handle = getattr(opened, "handle", 0)
         self.number = getattr(opened, "highest", 0)
@@ -75,11 +67,11 @@ class Client:
         match self.chance.randrange(4):
             case 0:
                 self.transaction += 1
-                self.router.tell(Begin(self.link, 3, self.handle, self.transaction))
+                self.router.tell(RequestReceived(self.link, Begin(3, self.handle, self.transaction)))
                 self._publish(self.transaction)
                 self._settle(self.transaction)
                 end = self.chance.choice((Commit, Commit, Rollback))
-                self.router.tell(end(self.link, 4, self.handle, self.transaction))
+                self.router.tell(RequestReceived(self.link, end(4, self.handle, self.transaction)))
             case 1:
                 self._settle(0)
             case _:

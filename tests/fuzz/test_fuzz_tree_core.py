@@ -290,7 +290,7 @@ def test_whatever_a_parent_says_an_agent_serves_its_children(role: str, soak: bo
             welcome = Welcome("friend", "tree", 1 << 16, ("root", "friend"), True, (STREAM,))
             for link in list(agent.dialled):
                 agent.receive(link, encode_frame(TREE.encode(welcome, 10_000)))
-            adopted += agent.core.board.is_rooted
+            adopted += agent.core.membership.is_rooted
             run(agent, chance, 60)
             agent.now_ns += 20 * NS_PER_MS
             agent.handle(Tick())

@@ -114,6 +114,12 @@ class Arrivals:
     def receipt(self) -> None:
         self._has_receipt = True
 
+    def renumber(self, last: int) -> None:
+        """Numbers continue after this one, which may be lower than before: an adapter that was not synchronised when
+        the active one failed announces numbers of its own."""
+        self.last = last
+        self._has_receipt = False
+
     def violation(self, what: str) -> None:
         self.account.violations += 1
         if len(self.account.examples) < VIOLATIONS_MAX:
@@ -313,8 +319,10 @@ class Clients:
                         for message in each.messages:
                             origin = decode_origin(message.extensions[Extension.ORIGIN])
                             arrivals.note(origin.message_sequence)
-                    elif isinstance(each, MergeGap | Discontinuity):
+                    elif isinstance(each, MergeGap):
                         arrivals.receipt()
+                    elif isinstance(each, Discontinuity):
+                        arrivals.renumber(each.message_sequence)
 
     def _subscribe_stream(self) -> None:
         arrivals = self.paths["tree"]

@@ -272,7 +272,7 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
         told = refused("queue", "publish", place, "full.x", "a text that is too long for it")
         assert "message 1 was refused: endpoint 'full' is full: 20 bytes (bytes_max)" in told
         assert "1 message looked at\n" in done("queue", "drain", place, "few", "--keep").stderr
-        assert router.router._core.tables.outcome_counts()[OUTCOME_DEGRADED] == 1
+        assert router.router._core.tables.publishers.outcome_counts()[OUTCOME_DEGRADED] == 1
         assert "synchronous" in refused("queue", "publish", place, "few.x", "--replication", "some")
 
 

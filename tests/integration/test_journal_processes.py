@@ -14,8 +14,8 @@ import pytest
 from integration.journal_writer import payload_of
 from penstock.base.errors import JournalGoneError, JournalLockedError
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
-from penstock.journal.files import Directory
-from penstock.journal.verify import inspect
+from penstock.journal.live.files import Directory
+from penstock.journal.live.verify import inspect
 from waiting import wait_until
 
 WRITER = Path(__file__).with_name("journal_writer.py")

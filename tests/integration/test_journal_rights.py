@@ -25,7 +25,7 @@ from penstock.base.errors import (
 from penstock.cli.pipeline.run import RunOptions, find_sources
 from penstock.journal import JournalWriter, Record
 from penstock.journal.client import follow_remote, measure_remote
-from penstock.journal.messages import PROTOCOL, Login
+from penstock.journal.core.messages import PROTOCOL, Login
 from penstock.journal.server import JournalServer
 from penstock.net.live.control_driver import connect_control
 from penstock.net.secret import write_private

@@ -26,7 +26,7 @@ from penstock.base.errors import (
 )
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, Record
 from penstock.journal.client import follow_remote, follow_remote_batches
-from penstock.journal.messages import (
+from penstock.journal.core.messages import (
     CONNECTION,
     PROTOCOL,
     CaughtUp,
@@ -36,7 +36,7 @@ from penstock.journal.messages import (
     decode_records,
     encode_records,
 )
-from penstock.journal.reader import RecordBatch
+from penstock.journal.core.records import RecordBatch
 from penstock.journal.server import JournalServer
 from penstock.net.live.control_driver import ControlServer, connect_control
 from penstock.net.secret import Secret

@@ -365,7 +365,7 @@ def test_a_stream_that_is_created_on_use_has_the_sessions_of_the_feed(tmp_path: 
         agent_here(config) as root,
         open_stream(root.place, "md.>", since="oldest") as messages,
     ):
-        root.agent._core.board.config = msgspec.structs.replace(root.agent.config, subscribe=("md.us.>",), admin=access)
+        root.agent._core.reconfigure(msgspec.structs.replace(root.agent.config, subscribe=("md.us.>",), admin=access))
         messages.on_session = told.append
         feed = RootFeed(root.agent)
         try:

@@ -98,7 +98,7 @@ def test_a_standby_begins_with_the_oldest_that_the_root_still_has(tmp_path: Path
             with agent_here(as_standby) as standby:
                 standby.wait_rooted()
                 wait_until(lambda: last(standby) == [count], "the replica")  # noqa: B023
-                lost = standby.agent._core.board.counters.by_cause("messages_lost")
+                lost = standby.agent._core.environment.counters.by_cause("messages_lost")
                 assert 0 < lost["gone"] < count, "what is missing is told"
         with agent_here(as_standby) as standby:
             standby.wait_rooted()

@@ -13,8 +13,7 @@ COUNT = 3_000
 
 def refuse(agent: AgentHere, name: str, refusal: Refused) -> None:
     """As the driver does when a token has expired or was revoked."""
-    children = agent.agent._core.board.children.values()
-    (link,) = [each.link for each in children if each.party.name == name]
+    (link,) = [each.link for each in agent.agent._core.children if each.party.name == name]
     agent.loop.loop.call_soon_threadsafe(agent.agent._links.refuse, link, refusal)
 
 

@@ -99,5 +99,5 @@ def test_a_flood_of_control_messages_delays_nobody_else(tmp_path: Path) -> None:
         assert flooding.error is None
         with Reader(middle.place, since="oldest") as late:
             assert late.wait_for(2_000) == list(range(1, 2_001)), "who comes later is served, too"
-        assert leaf.agent._core.board.counters["upstream_lost"] == 0
+        assert leaf.agent._core.environment.counters["upstream_lost"] == 0
         assert "parent_lost" not in below.kinds() | beside.kinds()

@@ -147,7 +147,7 @@ def test_an_agent_renews_its_token_on_its_link(tmp_path: Path) -> None:
             leaf.wait_rooted()
             first = expiry_of(root, "leaf")
             wait_until(lambda: expiry_of(root, "leaf") > first, "a newer token on the same link")
-            assert leaf.agent._core.board.counters["upstream_lost"] == 0
+            assert leaf.agent._core.environment.counters["upstream_lost"] == 0
 
 
 @pytest.mark.spec("TREE-3")

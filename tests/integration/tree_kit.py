@@ -63,7 +63,7 @@ class AgentHere(NodeHere[LiveAgent]):
     def refusals(self) -> Counter[str]:
         """How often it refused somebody, or somebody's answer, by cause."""
         found: Counter[str] = Counter()
-        for each in (self.agent._core.board.counters, self.agent._links.counters):
+        for each in (self.agent._core.environment.counters, self.agent._links.counters):
             found.update(each.by_cause("requests_refused"))
         return found
 

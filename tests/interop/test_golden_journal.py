@@ -6,9 +6,9 @@ import pytest
 
 from interop import journal_decoder
 from penstock.journal import JournalConfig, JournalWriter
-from penstock.journal import _log as layout
-from penstock.journal._log import RecordBuffer
-from penstock.journal.format import (
+from penstock.journal.core import _log as layout
+from penstock.journal.core._log import RecordBuffer
+from penstock.journal.core.format import (
     MARK_NAME,
     OLDEST_NAME,
     Mark,

@@ -10,7 +10,8 @@ from interop import assured_decoder, peer_decoder
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange
 from penstock.assured.core.pair.protocol import PeerFrame
 from penstock.assured.core.pair.transaction_stream import HeldTransactions
-from penstock.assured.core.router.events import Begin, Commit, Data
+from penstock.assured.core.router.events import Data, RequestReceived
+from penstock.assured.wire.control import Begin, Commit
 from penstock.assured.wire.frames import Published, encode_publish
 
 FOLDER = Path(__file__).parent / "golden" / "assured_peers"
@@ -37,10 +38,10 @@ def said() -> dict[str, bytes]:
     one.clients(LINK)
     one.publish(1)
     exchange(one, other)
-    one.tell(Begin(LINK, 3, 1, 1))
+    one.tell(RequestReceived(LINK, Begin(3, 1, 1)))
     messages = [Published(b"a.x", CONTENT), Published(b"a.y", b"small")]
     one.tell(Data(LINK, encode_publish(1, 2, messages, transaction=1)))
-    one.tell(Commit(LINK, 4, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(4, 1, 1)))
     exchange(one, other)
     forgotten = heard[-1]
     disconnect(one, other)

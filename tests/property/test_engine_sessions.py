@@ -115,7 +115,7 @@ class Below:
         while data := self._buffer.take():
             for event in self._incoming.read(data):
                 if isinstance(event, Updated):
-                    self.core.kernel.publish(*event[:-1], NOW, event.merged)
+                    self.core.kernel.publish(*event[:-2], NOW, event.merged, None, event.session_id)
                 else:
                     self.core.handle(event, NOW)
 

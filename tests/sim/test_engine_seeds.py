@@ -17,6 +17,7 @@ from penstock.engine.core.metering_limits import interval_ns
 from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
 from penstock.plant.live.datagrams import hear
+from penstock.plant.live.datapath import Updated
 from penstock.plant.live.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
@@ -102,7 +103,7 @@ def leave_the_overrun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither that a node lost its link nor that what it was sent has a hole."""
-    original = DistributionEngine._hear
+    original = DistributionEngine._handle_upstream
 
     def broken(self: DistributionEngine, event: Any) -> None:
         if isinstance(event, Image) and self.current([event.topic.decode()]):
@@ -111,7 +112,7 @@ def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
         elif not isinstance(event, Lost):
             original(self, event)
 
-    monkeypatch.setattr(DistributionEngine, "_hear", broken)
+    monkeypatch.setattr(DistributionEngine, "_handle_upstream", broken)
 
 
 def send_four_times_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_selection.Chooser, "spans", lambda self, model_id: None)
+    monkeypatch.setattr(class_selection.ClassSelector, "spans", lambda self, model_id: None)
 
 
 def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +138,27 @@ def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: DistributionEngine, event: SessionEvent) -> None:
         is_first = (event.feed, event.stream_id) not in self._sessions
         if self._note_session(event):
-            self._tell_session(event, is_first=is_first)
+            self._send_session(event, is_first=is_first)
 
     monkeypatch.setattr(DistributionEngine, "_change_session", broken)
 
 
+def name_no_session_to_nodes_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 8 restarts a plant in another session while a multiplexer has a record of the session before."""
+
+    def broken(self: Incoming, item: Any, event: Any) -> Image:
+        return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+
+    def update(self: EnginePlant, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
+        engine.kernel.publish(*update[:-2], now_ns, update.merged)
+
+    monkeypatch.setattr(Incoming, "_image", broken)
+    monkeypatch.setattr(EnginePlant, "publish_below", update)
+
+
 def forget_sessions_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither consumers that were overrun nor those without room are told later."""
-    monkeypatch.setattr(DistributionEngine, "_tell_lost", lambda self: None)
+    monkeypatch.setattr(DistributionEngine, "_resend_sessions", lambda self: None)
 
 
 def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,22 +177,24 @@ def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals move everything, also what may not be conflated."""
-    original = class_selection.Chooser.choice
+    original = class_selection.ClassSelector.select
 
-    def broken(self: class_selection.Chooser, party: Any, wish: Any, *told: Any) -> class_selection.Choice:
-        chosen = original(self, party, wish, *told)
+    def broken(
+        self: class_selection.ClassSelector, consumer: Any, requested: Any, *told: Any
+    ) -> class_selection.ClassSelection:
+        chosen = original(self, consumer, requested, *told)
         return (
             chosen._replace(cls=TransmissionClass.ADAPTIVE, program=None)
-            if self.relief.is_on and wish == "auto"
+            if self.relief.is_on and requested == "auto"
             else chosen
         )
 
-    monkeypatch.setattr(class_selection.Chooser, "choice", broken)
+    monkeypatch.setattr(class_selection.ClassSelector, "select", broken)
 
 
 def heed_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A relieved node goes on as before."""
-    monkeypatch.setattr(Interests, "choose_all", lambda self: None)
+    monkeypatch.setattr(Interests, "reselect_all", lambda self: None)
 
 
 def tell_of_losses_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +310,7 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (take_what_was_overtaken, 2, "StoryChecker"),
         (keep_records_of_ended_sessions, 0, "SessionChecker"),
         (forget_sessions_that_were_lost, 0, "SessionChecker"),
+        (name_no_session_to_nodes_below, 8, "SessionChecker"),
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,11 @@ from penstock.filter.core.module import FilterModule
 from penstock.filter.core.pass_through import PassThroughStream
 from penstock.filter.core.repairs import Repairs
 from penstock.filter.core.traffic import Traffic
-from penstock.middleware import Unicast
+from penstock.middleware import Receiver, Unicast
+from penstock.middleware.core import publisher as publishing
+from penstock.middleware.core._requests import RequestGate
 from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
+from penstock.sim.middleware.stranger import ADDRESS as STRANGER
 from penstock.wire import PacketFlag, decode, restamp
 
 SEEDS = 60
@@ -51,7 +54,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_filter_seed(seed, seconds=SECONDS) for seed in range(20)]
     for name in (
         "datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "interest_changes",
-        "messages_unwanted", "messages_delivered",
+        "messages_unwanted", "messages_delivered", "packets_forged", "packets_resent",
     ):  # fmt: skip
         assert sum(getattr(each, name) for each in summaries) > len(summaries), name
     assert sum(each.crashes for each in summaries) > 5
@@ -207,6 +210,54 @@ def swap_applications(monkeypatch: pytest.MonkeyPatch) -> None:
 def keep_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     original = carried.PacketStore
     monkeypatch.setattr(carried, "PacketStore", lambda *bounds, **more: original(100_000, 2**26, **more))
+
+
+def stay_with_the_first_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Receiver, "_follow", lambda self, stream, source: [])
+
+
+def answer_recorded_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every request is judged as if none had come before it."""
+
+    class ForgetfulGate(RequestGate):
+        def __init__(self, seed: int, **values: Any) -> None:
+            self.fresh = lambda: RequestGate(seed, **values)
+
+        def admits(self, data: Any, source: int, now_ns: int) -> bool:
+            return self.fresh().admits(data, source, now_ns)
+
+    monkeypatch.setattr(publishing, "RequestGate", ForgetfulGate)
+
+
+def trust_the_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter module takes packets without a trailer from the stranger's address."""
+
+    def broken(self: FilterModule) -> None:
+        if self._authenticator is not None:
+            self._authenticator.trust([STRANGER])
+
+    monkeypatch.setattr(FilterModule, "_trust_applications", broken)
+
+
+def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications begin a stream with a packet that does not come from their filter module."""
+    monkeypatch.setattr(Receiver, "_may_start", lambda self, key, epoch, source: True)
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-2")
+@pytest.mark.parametrize(
+    ("sabotage", "checker"),
+    [
+        (stay_with_the_first_source, "FilteredSourceChecker"),
+        (answer_recorded_requests, "FilteredRequestChecker"),
+        (trust_the_stranger, "Filtered"),
+        (start_at_any_packet, "Filtered"),
+    ],
+)
+def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationError, match=checker):
+        run_seeds(range(60), seconds=1)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,19 @@ import pytest
 
 import penstock.sim.journal.node as journalnode
 from penstock.base.errors import JournalError, SimulationError
-from penstock.journal import recovery
-from penstock.journal.core import Journal, _Phase
-from penstock.journal.events import DiskFailed, InlineDone, JournalEvent, JournalInstruction, Sync, SyncDone, WriteDone
-from penstock.journal.format import SEQUENCE_MAX, SegmentHeader
-from penstock.journal.reader import JournalReader
+from penstock.journal.core import recovery
+from penstock.journal.core.events import (
+    DiskFailed,
+    InlineDone,
+    JournalEvent,
+    JournalInstruction,
+    Sync,
+    SyncDone,
+    WriteDone,
+)
+from penstock.journal.core.format import SEQUENCE_MAX, SegmentHeader
+from penstock.journal.core.journal import Journal, _Phase
+from penstock.journal.live.reader import JournalReader
 from penstock.sim.journal.plant import run_journal_seed
 
 SEEDS = 50

@@ -9,13 +9,13 @@ import pytest
 from penstock.base.errors import SimulationError
 from penstock.sim import TreePlant, TreePlantOptions, World, estimate_tree, run_tree_seed
 from penstock.sim.tree.apps import Subscriber
-from penstock.tree.core.board import Board
+from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.catch_up import CatchUp
-from penstock.tree.core.entitlements import Rights
-from penstock.tree.core.hearing import Hearing
+from penstock.tree.core.downstream import Downstream
 from penstock.tree.core.kernel._frame import encode_block
-from penstock.tree.core.parents import Parents
-from penstock.tree.core.root.publisher_positions import PublisherMarks
+from penstock.tree.core.parent_selection import ParentSelection
+from penstock.tree.core.root.publisher_positions import PublisherPositions
+from penstock.tree.core.upstream import Upstream
 
 SEEDS = 40
 SEEDS_PER_TEST = 10
@@ -88,44 +88,46 @@ def test_an_estimate_of_a_large_tree_counts_all_subscribers() -> None:
 
 
 def forget_where_catching_up_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CatchUp._judged
-    monkeypatch.setattr(CatchUp, "_judged", lambda self, *args: original(self, *args) + 3)
+    original = CatchUp._valid_sequence
+    monkeypatch.setattr(CatchUp, "_valid_sequence", lambda self, *args: original(self, *args) + 3)
 
 
 def tell_everybody_it_is_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Board.advance
-    monkeypatch.setattr(Board, "advance", lambda self, stream, last: original(self, stream, last + 2))
+    original = Upstream.advance
+    monkeypatch.setattr(Upstream, "advance", lambda self, link, stream, last: original(self, link, stream, last + 2))
 
 
 def take_every_message_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PublisherMarks, "get", lambda self, publisher_id: 0)
+    monkeypatch.setattr(PublisherPositions, "get", lambda self, publisher_id: 0)
 
 
 def take_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The party is told, and goes on to get it."""
-    monkeypatch.setattr(Rights, "_regrant", lambda self, child: None)
+    monkeypatch.setattr(Downstream, "_regrant", lambda self, child: None)
 
 
 def never_look_for_a_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Parents._search
-    monkeypatch.setattr(Parents, "_search", lambda self, steps: original(self, steps) if not self.lost_ns else None)
+    original = ParentSelection._search
+    monkeypatch.setattr(
+        ParentSelection, "_search", lambda self, steps: original(self, steps) if not self.lost_ns else None
+    )
 
 
 def leave_those_who_wait_for_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was fetched on behalf of a child stops with a move, and nobody goes on with it."""
-    monkeypatch.setattr(CatchUp, "serve_waiting", lambda self: None)
+    monkeypatch.setattr(CatchUp, "serve_all", lambda self: None)
 
 
 def pass_on_what_the_parent_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Hearing.heard
+    original = DistributionAgent._info
 
-    def heard(self: Hearing, link: int, name: str, packet: bytes) -> None:
-        original(self, link, name, packet)
-        if link == self._upstream.link:
-            for child in list(self._board.children):
-                self._board.send(child, encode_block(packet))
+    def heard(self: DistributionAgent, link: int, packet: bytes) -> None:
+        original(self, link, packet)
+        if link == self.upstream.link:
+            for child in self.children.links():
+                self.outbox.send_frames(child, encode_block(packet))
 
-    monkeypatch.setattr(Hearing, "heard", heard)
+    monkeypatch.setattr(DistributionAgent, "_info", heard)
 
 
 def deliver_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import numpy
 
 from penstock.journal import RecordBatch
-from penstock.journal._log import RECORD_DTYPE
+from penstock.journal.core._log import RECORD_DTYPE
 
 
 def batch_of(contents: list[bytes], first: int = 1, prefix: bytes = b"") -> RecordBatch:

@@ -140,8 +140,14 @@ def test_a_file_of_several_sessions_and_days_replaces_no_day(tmp_path: Path) -> 
     with pytest.raises(
         ArchiveError, match=r"2 sessions, and rows of 2024-01-03 .* not of 2024-01-02 of XNAS"
     ) as caught:
-        refuse_other_days(Path("week.pcap"), DAY, files, 2)
-    assert caught.value.where == "week.pcap"
+        refuse_other_days(Path("the week.pcap.gz"), DAY, files, 2)
+    assert caught.value.where == "the week.pcap.gz"
+    split = 'TZ=UTC editcap -A "2024-01-02 05:00:00" -B "2024-01-03 05:00:00"'
+    assert f"{split} 'the week.pcap.gz' 'the week-2024-01-02.pcap'" in caught.value.hint
+    assert "penstock pipeline run 'the week-2024-01-02.pcap' --date 2024-01-02 --replace" in caught.value.hint
+    with pytest.raises(ArchiveError) as caught:
+        refuse_other_days(Path("week.itch"), DAY, files, 2)
+    assert "a file of that day" in caught.value.hint
 
 
 @pytest.mark.spec("DAY-6")

@@ -9,13 +9,13 @@ import pytest
 
 from assured_kit import Router, message, queue
 from penstock.assured.config import EndpointConfig, Want
-from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead, Refused
+from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead
 from penstock.assured.live import disk as storing_module
 from penstock.assured.live.access import ClientAccess
 from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.disk import LiveDisk
-from penstock.assured.wire.control import Done, Login
+from penstock.assured.wire.control import Done, Login, Refused
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig

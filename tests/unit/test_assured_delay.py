@@ -3,8 +3,9 @@
 import pytest
 
 from assured_kit import WALL_NS, Router, message, queue, texts
-from penstock.assured.core.router.events import Become, EmptyEndpoint, OpenFlow, Refused
+from penstock.assured.core.router.events import Become
 from penstock.assured.wire._layout import SETTLE_RETURNED
+from penstock.assured.wire.control import EmptyEndpoint, OpenFlow, Refused
 from penstock.security.token import Grant
 
 MINUTE_MS = 60_000

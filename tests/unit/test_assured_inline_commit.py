@@ -45,13 +45,9 @@ ENDPOINTS = (
 )
 WITHOUT_ALL = ENDPOINTS[1:]
 TOTALS = (
-    "next_sequence",
     "next_id",
     "message_count",
     "entry_count",
-    "publisher_count",
-    "live_size",
-    "log_size",
     "expiring_count",
     "accepted_total",
     "acknowledged_total",
@@ -62,8 +58,6 @@ TOTALS = (
     "given_up_total",
     "waiting_count",
     "unreplicated_count",
-    "log_bytes",
-    "oldest_section",
 )
 
 
@@ -87,9 +81,15 @@ def state_of(router: Router) -> dict[str, Any]:
     tables = router.core.tables
     return {
         **{name: getattr(tables, name) for name in TOTALS},
-        "outcomes": tables.outcome_counts(),
+        "next_sequence": tables.log.next_sequence,
+        "oldest_section": tables.log.oldest_section,
+        "log_size": tables.log.size,
+        "live_size": tables.log.live_size,
+        "pending_size": tables.log.pending_size,
+        "publisher_count": tables.publishers.count,
+        "outcomes": tables.publishers.outcome_counts(),
         "endpoints": {each.name: tables.endpoint_numbers(each.number) for each in router.core.endpoints},
-        "publishers": [tables.publisher_state(handle, 1) for handle in range(1, 4)],
+        "publishers": [tables.publishers.state(handle, 1) for handle in range(1, 4)],
     }
 
 

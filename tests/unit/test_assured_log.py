@@ -8,15 +8,8 @@ import pytest
 from assured_kit import MemoryJournal, Router, message, queue, texts
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.router._records import is_record
-from penstock.assured.core.router.events import (
-    Append,
-    Beginning,
-    DeleteEndpoint,
-    Done,
-    EmptyEndpoint,
-    RecordsRead,
-    RemoveBefore,
-)
+from penstock.assured.core.router.events import Append, RecordsRead, RemoveBefore
+from penstock.assured.wire.control import DeleteEndpoint, Done, EmptyEndpoint
 from penstock.base.errors import JournalCorruptError
 
 KIB = 1024
@@ -129,7 +122,7 @@ def test_any_history_is_recovered_as_it_was(seed: int) -> None:
     after = router.restart()
     for name in ("a", "b", "dead"):
         assert after.queued(name) == router.queued(name), name
-    assert after.core.tables.live_size == router.core.tables.live_size
+    assert after.core.tables.log.live_size == router.core.tables.log.live_size
     assert after.core.tables.next_id == router.core.tables.next_id
 
 
@@ -159,7 +152,7 @@ def test_an_endpoint_begins_with_the_oldest_that_there_is() -> None:
     """REPL-13: from a sequence; what was published meanwhile follows."""
     router = replayable()
     router.is_reading = False
-    assert router.create(queue("new", "orders.>"), 1, Beginning()) == Done()
+    assert router.create(queue("new", "orders.>"), 1, 1) == Done(0)
     router.flow(1, "new", 10**6)
     router.publish(1, 1, 21, message("21"))
     assert [each.number for each in router.delivered(1)] == [21]  # for endpoint a
@@ -174,9 +167,9 @@ def test_an_endpoint_begins_from_an_id_or_a_time() -> None:
     """REPL-13."""
     router = replayable()
     first = router.core.tables.next_id - 5
-    router.create(queue("by-id", "orders.>"), 1, Beginning(message_id=first))
+    router.create(queue("by-id", "orders.>"), 1, first)
     wall_ns = router.core.tables.wall_ns - 3 * 10**9
-    router.create(queue("by-time", "orders.even"), 1, Beginning(time_ns=wall_ns))
+    router.create(queue("by-time", "orders.even"), 1, 0, wall_ns)
     router.link(2)
     router.flow(2, "by-id")
     assert [each.number for each in router.delivered(2)] == [16, 17, 18, 19, 20]
@@ -187,7 +180,7 @@ def test_an_endpoint_begins_from_an_id_or_a_time() -> None:
 def test_a_replay_goes_on_after_a_crash_and_repeats_nothing_unflagged() -> None:
     """REPL-13."""
     router = replayable(40)
-    router.create(queue("new", "orders.>"), 1, Beginning())
+    router.create(queue("new", "orders.>"), 1, 1)
     flow = router.flow(1, "new", 5)
     got = router.delivered(1)
     router.settle(1, flow, *[each.id for each in got])
@@ -204,7 +197,7 @@ def test_what_waits_for_a_replay_does_not_keep_the_replay_waiting() -> None:
     stead again and again."""
     router = replayable()
     router.is_reading = False
-    router.create(queue("new", "orders.>"), 1, Beginning())
+    router.create(queue("new", "orders.>"), 1, 1)
     router.link(2)
     flow = router.flow(2, "new", 0)
     while not router.queued("new"):
@@ -221,8 +214,8 @@ def test_what_waits_for_a_replay_does_not_keep_the_replay_waiting() -> None:
 def test_an_endpoint_that_goes_away_is_filled_no_further() -> None:
     router = replayable()
     router.is_reading = False
-    router.create(queue("new", "orders.>"), 1, Beginning())
-    assert router.ask(DeleteEndpoint, 1, "new") == Done()
+    router.create(queue("new", "orders.>"), 1, 1)
+    assert router.ask(DeleteEndpoint, 1, "new") == Done(0)
     router.is_reading = True
     router.read()
     assert router.core.endpoints.get("new") is None
@@ -285,7 +278,7 @@ def test_what_an_endpoint_has_no_more_is_logged_in_records_of_a_megabyte() -> No
         router.publish(1, handle, 1 + portion * len(some), *some)
     assert router.queued("a") == router.queued("b") == 80_000
     before = router.journal.next_sequence
-    assert router.ask(EmptyEndpoint, 1, "a") == Done()
+    assert router.ask(EmptyEndpoint, 1, "a") == Done(0)
     records = [record for number, (_, record) in router.journal.records.items() if number >= before]
     assert [len(record) <= 1_048_592 for record in records] == [True, True]
     after = router.restart()

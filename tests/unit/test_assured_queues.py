@@ -5,24 +5,7 @@ import pytest
 from assured_kit import Router, message, queue, texts
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
-from penstock.assured.core.router.events import (
-    AlterEndpoint,
-    CloseFlow,
-    Data,
-    DeleteEndpoint,
-    DiskRecovered,
-    DiskTroubled,
-    Done,
-    EmptyEndpoint,
-    Ended,
-    EndFlow,
-    FlowActive,
-    FlowOpened,
-    NameEndpoint,
-    OpenFlow,
-    Refused,
-    SendData,
-)
+from penstock.assured.core.router.events import Data, DiskRecovered, DiskTroubled, SendData, SendMessage
 from penstock.assured.wire._layout import (
     DELIVERY_WHY_SHIFT,
     LIMIT_BYTES,
@@ -36,6 +19,20 @@ from penstock.assured.wire._layout import (
     OUTCOME_UNMATCHED,
     SETTLE_REJECTED,
     SETTLE_RETURNED,
+)
+from penstock.assured.wire.control import (
+    AlterEndpoint,
+    CloseFlow,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    Ended,
+    EndpointNamed,
+    FlowActive,
+    FlowEnded,
+    FlowOpened,
+    OpenFlow,
+    Refused,
 )
 from penstock.assured.wire.frames import decode_frames, encode_settle
 from penstock.base.errors import ConfigurationError
@@ -62,9 +59,17 @@ def test_a_full_endpoint_refuses_and_nothing_is_kept_anywhere() -> None:
     assert router.queued("b") == 2
 
 
+def messages(router: Router) -> list[object]:
+    return [each.message for each in router.said if isinstance(each, SendMessage)]
+
+
+def named_endpoints(router: Router) -> list[EndpointNamed]:
+    return [each for each in messages(router) if isinstance(each, EndpointNamed)]
+
+
 def full_runs(router: Router) -> list[tuple[int, int, int, str]]:
     """First, last, limit and name of the endpoint, of what link 1 was told since the last time."""
-    names = {each.number: each.endpoint.name for each in router.said if isinstance(each, NameEndpoint)}
+    names = {each.endpoint: each.name for each in named_endpoints(router)}
     frames = [each.data for each in router.said if isinstance(each, SendData)]
     runs = [run for data in frames for frame in decode_frames(data) for run in getattr(frame, "runs", [])]
     return [(run.first, run.last, run.limit, names[run.endpoint]) for run in runs if run.what == OUTCOME_FULL]
@@ -76,16 +81,16 @@ def test_who_is_refused_is_told_once_which_endpoint_is_full_and_by_which_limit()
     long = message(30 * "x", "trades.x")
     router.publish(1, handle, 2, message(), message(), long, message())
     assert full_runs(router) == [(2, 3, LIMIT_MESSAGES, "a"), (4, 4, LIMIT_BYTES, "b"), (5, 5, LIMIT_MESSAGES, "a")]
-    named = [each for each in router.said if isinstance(each, NameEndpoint)]
-    assert sorted(each.endpoint.name for each in named) == ["a", "b"]
+    named = named_endpoints(router)
+    assert sorted(each.name for each in named) == ["a", "b"]
     router.said.clear()
     router.publish(1, handle, 6, message())
-    assert not [each for each in router.said if isinstance(each, NameEndpoint)], "it knows that one"
+    assert not named_endpoints(router), "it knows that one"
     router.said.clear()
     router.ask(AlterEndpoint, 1, queue("a", "orders.>", messages_max=2))
     router.publish(1, handle, 7, message(), message())
-    (again,) = [each for each in router.said if isinstance(each, NameEndpoint)]
-    assert again.endpoint.messages_max == 2
+    (again,) = named_endpoints(router)
+    assert again.messages_max == 2
 
 
 def test_of_a_full_dead_message_queue_that_one_is_named() -> None:
@@ -99,7 +104,7 @@ def dead_letters(router: Router, link: int = 9) -> dict[str, tuple[int, str]]:
     router.link(link)
     router.said.clear()
     router.flow(link, "dead")
-    names = {each.number: each.endpoint.name for each in router.said if isinstance(each, NameEndpoint)}
+    names = {each.endpoint: each.name for each in named_endpoints(router)}
     found = {
         each.payload.decode(): (each.flags >> DELIVERY_WHY_SHIFT, names.get(each.given_up_by, ""))
         for each in router.delivered(link)
@@ -168,7 +173,7 @@ def test_who_publishes_in_a_transaction_is_told_which_endpoint_is_full() -> None
     handle = router.publisher(1)
     router.begin(1, handle, 1)
     router.publish(1, handle, 2, message(), transaction=1)
-    assert router.commit(1, handle, 1) == Ended("rolled_back", why="endpoint 'a' is full: 1 message (messages_max)")
+    assert router.commit(1, handle, 1) == Ended(0, "rolled_back", why="endpoint 'a' is full: 1 message (messages_max)")
 
 
 def test_what_the_log_keeps_and_nobody_wants_is_told_as_unmatched_when_it_is_on_the_disk() -> None:
@@ -398,7 +403,7 @@ def test_an_exclusive_endpoint_has_one_consumer_and_others_stand_by() -> None:
     assert router.delivered(2) == []
     router.settle(1, flow, got[0].id)
     router.ask(CloseFlow, 1, flow)
-    assert FlowActive(2, answer.handle) in router.said
+    assert SendMessage(2, FlowActive(answer.handle)) in router.said
     assert texts(router.delivered(2)) == ["1", "2", "3"]
 
 
@@ -431,24 +436,24 @@ def test_settling_on_a_flow_that_is_closed_does_nothing() -> None:
 def test_endpoints_are_created_altered_emptied_and_deleted_and_outlive_restarts() -> None:
     router = filled(0)
     a = queue("a", "orders.>")
-    assert router.create(a) == Done()
-    assert router.create(a) == Done()
+    assert router.create(a) == Done(0)
+    assert router.create(a) == Done(0)
     assert isinstance(router.create(queue("a", "trades.>")), Refused)
     router.publish(1, router.publisher(1), 1, message(), message())
-    assert router.ask(AlterEndpoint, 1, queue("a", "trades.>", messages_max=1)) == Done()
+    assert router.ask(AlterEndpoint, 1, queue("a", "trades.>", messages_max=1)) == Done(0)
     router = router.restart()
     assert router.queued("a") == 2
     router.link(1)
     router.publish(1, router.publisher(1), 3, message(), message("y", "trades.x"))
     assert router.outcomes(1) == {3: 6, 4: OUTCOME_FULL}
-    assert router.ask(EmptyEndpoint, 1, "a") == Done()
+    assert router.ask(EmptyEndpoint, 1, "a") == Done(0)
     assert router.queued("a") == 0
     flow = router.flow(1, "a")
     answer = router.ask(DeleteEndpoint, 1, "a")
     assert isinstance(answer, Refused)
     assert answer.code == "endpoint_in_use"
-    assert router.ask(DeleteEndpoint, 1, "a", True) == Done()
-    assert any(isinstance(each, EndFlow) and each.handle == flow for each in router.said)
+    assert router.ask(DeleteEndpoint, 1, "a", True) == Done(0)
+    assert FlowEnded(flow, "unknown_endpoint", "a was deleted") in messages(router)
     router = router.restart()
     assert router.core.endpoints.get("a") is None
     assert router.core.tables.message_count == 0

@@ -13,7 +13,7 @@ from penstock.assured.core.router.events import DiskRecovered, DiskTroubled, Eve
 from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.reserve import Reserve, reserve_of
 from penstock.base.counters import Counters
-from penstock.journal.files import WritableDirectory
+from penstock.journal.live.files import WritableDirectory
 from unit.test_assured_storing import CONFIG, lone
 from waiting import PATIENCE_SECONDS
 

@@ -1,7 +1,7 @@
 """A message router alone: publish, store, queue, deliver, acknowledge, delete (REPL-1)."""
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured.core.router.events import Became, Data, OpenPublisher, Refused
+from penstock.assured.core.router.events import Became, Data
 from penstock.assured.wire._layout import (
     OUTCOME_BAD_TOPIC,
     OUTCOME_KNOWN,
@@ -9,6 +9,7 @@ from penstock.assured.wire._layout import (
     OUTCOME_TOO_LARGE,
     OUTCOME_UNMATCHED,
 )
+from penstock.assured.wire.control import OpenPublisher, Refused
 
 
 def test_a_message_goes_from_a_publisher_to_a_consumer_and_is_deleted() -> None:

@@ -30,8 +30,8 @@ from penstock.assured.live.disk import LiveDisk
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalError
 from penstock.journal import InlineWriter, JournalConfig, JournalWriter
-from penstock.journal.events import InlineDone
-from penstock.journal.files import WritableDirectory
+from penstock.journal.core.events import InlineDone
+from penstock.journal.live.files import WritableDirectory
 from waiting import PATIENCE_SECONDS, wait_until
 
 LOOP = "the loop's"

@@ -1,8 +1,9 @@
 """Transactions of a message router: all of it or nothing (REPL-10)."""
 
 from assured_kit import Router, message, queue, texts
-from penstock.assured.core.router.events import CloseFlow, Data, Done, Ended, Refused, Rollback
+from penstock.assured.core.router.events import Data, SendMessage
 from penstock.assured.wire._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
+from penstock.assured.wire.control import CloseFlow, Done, Ended, Refused, Rollback
 from penstock.assured.wire.frames import encode_publish
 
 
@@ -26,7 +27,7 @@ def test_a_transaction_is_committed_as_one() -> None:
     assert (router.queued("a"), router.queued("b")) == (3, 0)
     assert router.outcomes(1) == {}
     before = router.journal.next_sequence
-    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+    assert router.commit(1, handle, 1) == Ended(0, "committed", OUTCOME_STORED)
     assert router.journal.next_sequence == before + 1
     assert router.outcomes(1) == {4: OUTCOME_STORED, 5: OUTCOME_STORED}
     assert (router.queued("a"), router.queued("b")) == (1, 2)
@@ -36,8 +37,8 @@ def test_a_transaction_is_committed_as_one() -> None:
     after.flow(1, "b")
     assert texts(after.delivered(1)) == ["t1", "t2"]
     handle = after.publisher(1)
-    assert after.commit(1, handle, 1) == Ended("committed")
-    assert after.commit(1, handle, 2) == Ended("rolled_back")
+    assert after.commit(1, handle, 1) == Ended(0, "committed")
+    assert after.commit(1, handle, 2) == Ended(0, "rolled_back")
 
 
 def test_rolled_back_published_messages_vanish_and_consumed_ones_come_again() -> None:
@@ -64,7 +65,7 @@ def test_a_lost_link_rolls_back() -> None:
     router.link(2)
     router.flow(2, "a")
     assert texts(router.delivered(2)) == ["0", "1", "2"]
-    assert router.commit(2, router.publisher(2), 1) == Ended("rolled_back")
+    assert router.commit(2, router.publisher(2), 1) == Ended(0, "rolled_back")
 
 
 def test_a_crash_before_the_record_is_whole_rolls_back() -> None:
@@ -78,7 +79,7 @@ def test_a_crash_before_the_record_is_whole_rolls_back() -> None:
     after = router.restart()
     assert (after.queued("a"), after.queued("b")) == (3, 0)
     after.link(1)
-    assert after.commit(1, after.publisher(1), 1) == Ended("rolled_back")
+    assert after.commit(1, after.publisher(1), 1) == Ended(0, "rolled_back")
 
 
 def test_a_transaction_that_does_not_fit_is_rolled_back_as_a_whole() -> None:
@@ -108,9 +109,8 @@ def test_a_commit_that_is_asked_for_again_while_it_is_written_waits() -> None:
     assert router.commit(2, again, 1) is None
     said = len(router.said)
     router.store()
-    assert [each.answer for each in router.said[said:] if hasattr(each, "answer") and each.link == 2] == [
-        Ended("committed", OUTCOME_STORED)
-    ]
+    sent = [each for each in router.said[said:] if isinstance(each, SendMessage) and each.link == 2]
+    assert [each.message for each in sent] == [Ended(router.request, "committed", OUTCOME_STORED)]
 
 
 def test_what_is_wrong_with_a_transaction() -> None:
@@ -147,8 +147,8 @@ def test_a_commit_with_another_publishers_handle_ends_nothing() -> None:
     other = router.publisher(1, 78)
     router.begin(1, handle, 1)
     router.publish(1, handle, 4, message("t", "trades.x"), transaction=1)
-    assert router.commit(1, other, 1) == Ended("rolled_back")
-    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+    assert router.commit(1, other, 1) == Ended(0, "rolled_back")
+    assert router.commit(1, handle, 1) == Ended(0, "committed", OUTCOME_STORED)
 
 
 def test_a_transaction_that_took_too_long_makes_room_for_others() -> None:
@@ -171,5 +171,5 @@ def test_a_transaction_keeps_no_more_than_what_is_its_own() -> None:
     (transaction,) = router.core.transactions._open.values()
     assert len(transaction.batches[0].data) < 1_000
     assert not transaction.held
-    assert router.commit(1, handle, 1) == Ended("committed", OUTCOME_STORED)
+    assert router.commit(1, handle, 1) == Ended(0, "committed", OUTCOME_STORED)
     assert router.queued("b") == 1

@@ -4,8 +4,9 @@ import pytest
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
-from penstock.assured.core.router.events import AlterEndpoint, Done, Ended, Noted, Refused
+from penstock.assured.core.router.events import Noted
 from penstock.assured.wire._layout import OUTCOME_DEGRADED, OUTCOME_STORED, OUTCOME_SYNC
+from penstock.assured.wire.control import AlterEndpoint, Done, Ended, Refused
 from penstock.assured.wire.frames import Published
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
@@ -39,8 +40,8 @@ def test_a_condition_that_no_message_can_meet_is_refused_and_a_configured_one_is
     router.link(1)
     refused = router.create(conditional("large", "bid_price > 1 and no_field = 3"))
     assert isinstance(refused, Refused)
-    assert "'bid_price > 1 and no_field = 3'" in refused.what
-    assert router.create(conditional("large", "bid_price > 1")) == Done()
+    assert "'bid_price > 1 and no_field = 3'" in refused.reason
+    assert router.create(conditional("large", "bid_price > 1")) == Done(0)
     assert isinstance(router.ask(AlterEndpoint, 1, conditional("large", "no_field = 3")), Refused)
 
 
@@ -102,4 +103,4 @@ def test_synchronous_messages_wait_for_the_secondary_and_are_delivered_meanwhile
     assert router.outcomes(1) == {3: OUTCOME_SYNC, 4: OUTCOME_SYNC}
     assert router.core.handle(Tick(), 0) == []
     router.begin(1, handle, 2)
-    assert router.commit(1, handle, 2) == Ended("committed", 0)
+    assert router.commit(1, handle, 2) == Ended(0, "committed", 0)

@@ -6,6 +6,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, make_event, read_events
 from penstock.engine.core.events import (
     Image,
+    Lost,
     Overrun,
     Reconcile,
     RecordWithdrawn,
@@ -15,8 +16,9 @@ from penstock.engine.core.events import (
     Tick,
     Updates,
 )
-from penstock.engine.core.session_events import decode_session, encode_session
+from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.middleware import SessionEvent
+from penstock.plant.live.datapath import Updated
 from penstock.plant.live.upstream import Incoming
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
@@ -214,7 +216,7 @@ def test_a_node_below_withdraws_what_the_node_above_withdraws() -> None:
     def pass_on() -> None:
         for event in incoming.read(buffer.take()):
             if hasattr(event, "merged"):
-                below.kernel.publish(*event[:-1], NOW, event.merged)  # type: ignore[index]
+                below.kernel.publish(*event[:-2], NOW, event.merged, None, event.session_id)  # type: ignore[index]
             else:
                 below.handle(event, NOW)  # type: ignore[arg-type]
 
@@ -356,6 +358,80 @@ def test_a_node_below_tells_its_late_consumers_and_repeats_nothing_when_it_comes
     below.handle(SessionTold(b"{]"), NOW)
     assert taken(early) == []
     assert below.counters.by_cause("messages_dropped")["message"] == 1
+
+
+class Chain:
+    """A plant with a multiplexer below it, connected by a session."""
+
+    def __init__(self) -> None:
+        self.below = engine(keeps="wanted", has_upstream=True)
+        self.consumer, _ = buffer_consumer(self.below, 0, "md.>")
+        self._incoming = Incoming(lambda number: ["md.>"])
+        self.start(is_again=False)
+
+    def start(self, *, is_again: bool) -> None:
+        self.above = engine()
+        self._incoming.begin(is_again=is_again)
+        if is_again:
+            self.below.handle(Lost(), NOW)
+        self._buffer, _ = buffer_consumer(self.above, 0)
+
+    def subscribe(self) -> None:
+        self.above.handle(Subscribe(0, 1, ["md.>"], "critical"), NOW)
+        self.carry()
+
+    def carry(self) -> None:
+        for said in self._incoming.read(self._buffer.take()):
+            if isinstance(said, Updated):
+                self.below.kernel.publish(*said[:-2], NOW, said.merged, None, said.session_id)
+            else:
+                self.below.handle(said, NOW)
+
+    def current(self) -> list[bytes | None]:
+        return [each.record for each in self.below.current([">"])]
+
+
+@pytest.mark.spec("DAY-3", "MUX-1")
+@pytest.mark.parametrize("is_refresh", [True, False])
+@pytest.mark.parametrize("restarted_in", [DAY_1, DAY_2])
+def test_a_restarted_plant_leaves_no_record_of_an_ended_session_below(restarted_in: str, is_refresh: bool) -> None:
+    """The plant that restarted does not know the record, so nobody but the multiplexer can withdraw it."""
+    chain = Chain()
+    change(chain.above, "begin", DAY_1)
+    if not is_refresh:
+        chain.subscribe()
+    take(chain.above, quote("md.a", 1), quote("md.b", 2, stream=2))
+    if is_refresh:
+        chain.subscribe()
+    chain.carry()
+    assert chain.current() == [record(1), record(2)]
+    taken(chain.consumer)
+
+    chain.start(is_again=True)
+    change(chain.above, "running", DAY_2, stream=2)  # of another feed's stream, which says nothing of stream 1
+    chain.subscribe()
+    assert chain.current() == [record(1), None]
+    change(chain.above, "running", restarted_in)
+    chain.carry()
+    assert chain.current() == [record(1) if restarted_in == DAY_1 else None, None]
+    withdrawn = [event for event in taken(chain.consumer) if event.kind == WITHDRAW]
+    assert len(withdrawn) == chain.below.counters["records_withdrawn"] == (1 if restarted_in == DAY_1 else 2)
+
+
+def test_an_update_names_the_session_of_its_record() -> None:
+    core = engine(classes=ALL, limits=MeteringLimits())
+    buffers = [buffer_consumer(core, number)[0] for number in range(3)]
+    for number, cls in enumerate(ALL):
+        core.handle(Subscribe(number, 1, ["md.>"], cls, per_second=10), NOW)  # type: ignore[arg-type]
+    take(core, quote("md.a", 1))
+    core.handle(Updates([PacketMessage("md.b", record(2), QUOTE.id, QUOTE.version)]), NOW)
+    core.handle(Tick(), NOW + NS_PER_SECOND)
+    day = session_id(SessionEvent("begin", 1, DAY_1, "", session_tag(DAY_1), "itch"))
+    late, _ = buffer_consumer(core, 3, "md.>")
+    for buffer in (*buffers, late):
+        assert [event.session_id for event in taken(buffer) if event.kind in (UPDATE, REFRESH)] == [day, 0]
+    assert day
+    assert session_id(SessionEvent("begin", 1, DAY_1, "", 0, "itch")) == 0
 
 
 def sessions(events: list[Event]) -> list[tuple[str, int, str]]:

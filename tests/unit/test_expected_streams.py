@@ -181,6 +181,19 @@ def test_behind_a_filter_nobody_else_begins_a_stream() -> None:
     assert take(core, packets(1, epoch=2), source=FILTER) == []
 
 
+@pytest.mark.spec("FILT-4")
+def test_a_new_epoch_is_still_expected_after_the_epoch_before_it_expired() -> None:
+    """The filter says once that the publisher has restarted; a slow application then lets the old stream expire."""
+    core = Receiver(ReceiverConfig(publisher_expiry_ms=4), NoRandomness(), only_expected=True)
+    expect(core, 1)
+    take(core, packets(2), source=FILTER)
+    expect(core, 1, epoch=2)
+    for at_ms in range(1, 7):
+        core.handle(Tick(), at_ms * MS)
+    assert core.streams() == []
+    assert contents(take(core, packets(2, epoch=2), source=FILTER)) == ["1", "2"]
+
+
 def test_expectations_are_bounded() -> None:
     core = receiver(streams_max=4)
     for number in range(1, 100):

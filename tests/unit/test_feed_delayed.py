@@ -13,7 +13,7 @@ from penstock.feed.live._tap import Tap
 from penstock.feed.live.delayed_stream import DelayedReader
 from penstock.feed.live.recorder import Recorder
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
-from penstock.journal.files import WritableDirectory
+from penstock.journal.live.files import WritableDirectory
 from penstock.wire import Kind, PacketStore, decode
 from unit.service_kit import START_NS, PublishedStream
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_told_and_what_is_missing_is_recorded_later(
     real = WritableDirectory.carry_out
 
     def carry_out(directory: WritableDirectory, instruction: object) -> object:
-        from penstock.journal.events import DiskFailed
+        from penstock.journal.core.events import DiskFailed
 
         if is_full.is_set():
             return DiskFailed(errno.ENOSPC)

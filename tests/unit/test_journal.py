@@ -13,9 +13,9 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalCorruptError, JournalGoneError, LimitError, LocalProtocolError
 from penstock.journal import FollowConfig, JournalConfig, JournalReader, JournalWriter
-from penstock.journal.files import Directory, SegmentFile, WritableDirectory
-from penstock.journal.format import MARK_NAME
-from penstock.journal.verify import inspect
+from penstock.journal.core.format import MARK_NAME
+from penstock.journal.live.files import Directory, SegmentFile, WritableDirectory
+from penstock.journal.live.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
 
 PATIENCE_SECONDS = 120

@@ -8,10 +8,9 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, JournalFullError, LimitError, LocalProtocolError
-from penstock.journal._log import SEGMENT_HEADER_SIZE, RecordBuffer
 from penstock.journal.config import JournalConfig
-from penstock.journal.core import Journal
-from penstock.journal.events import (
+from penstock.journal.core._log import SEGMENT_HEADER_SIZE, RecordBuffer
+from penstock.journal.core.events import (
     Acknowledged,
     Append,
     Close,
@@ -32,8 +31,9 @@ from penstock.journal.events import (
     Write,
     WriteDone,
 )
-from penstock.journal.format import decode_header
-from penstock.journal.recovery import Recovery
+from penstock.journal.core.format import decode_header
+from penstock.journal.core.journal import Journal
+from penstock.journal.core.recovery import Recovery
 
 RECORD = 40  # bytes of a record with a payload of up to 8
 

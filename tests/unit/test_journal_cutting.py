@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.errors import JournalLockedError
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
-from penstock.journal.cutting import cut
+from penstock.journal.live.truncation import cut
 
 SMALL = JournalConfig(segment_bytes=4_096, preallocate_bytes=0)
 

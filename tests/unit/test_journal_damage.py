@@ -8,9 +8,8 @@ import pytest
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import JournalCorruptError, JournalError, JournalGoneError, PenstockError
 from penstock.journal import JournalReader, JournalWriter
-from penstock.journal._log import SEGMENT_HEADER_SIZE
-from penstock.journal.files import Directory, SegmentFile, boot_id
-from penstock.journal.format import (
+from penstock.journal.core._log import SEGMENT_HEADER_SIZE
+from penstock.journal.core.format import (
     MARK_NAME,
     OLDEST_NAME,
     OLDEST_SLOT_SIZE,
@@ -19,7 +18,8 @@ from penstock.journal.format import (
     decode_oldest,
     encode_mark,
 )
-from penstock.journal.verify import inspect
+from penstock.journal.live.files import Directory, SegmentFile, boot_id
+from penstock.journal.live.verify import inspect
 from unit.journal_kit import SMALL, read, segments, write
 from waiting import wait_until
 

@@ -14,10 +14,10 @@ from disk_kit import FULL, UNSYNCED, broken_disk
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, JournalFullError, LimitError
 from penstock.journal import InlineWriter, JournalConfig, JournalReader, JournalWriter
-from penstock.journal.core import Journal
-from penstock.journal.events import InlineDone
-from penstock.journal.files import Directory, WritableDirectory
-from penstock.journal.verify import inspect
+from penstock.journal.core.events import InlineDone
+from penstock.journal.core.journal import Journal
+from penstock.journal.live.files import Directory, WritableDirectory
+from penstock.journal.live.verify import inspect
 from unit.journal_kit import read, segments
 from waiting import PATIENCE_SECONDS, wait_until
 

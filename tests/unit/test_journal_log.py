@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.limits import JOURNAL_PAYLOAD_SIZE_MAX
-from penstock.journal._log import (
+from penstock.journal.core._log import (
     RECORD_DTYPE,
     RECORD_HEADER_SIZE,
     STOP_INVALID,

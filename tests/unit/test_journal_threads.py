@@ -12,9 +12,9 @@ import pytest
 
 from penstock.base.errors import JournalFailedError, JournalFullError, LocalProtocolError
 from penstock.journal import JournalConfig, JournalWriter
-from penstock.journal.core import Journal
-from penstock.journal.events import JournalEvent, JournalInstruction, SyncDone
-from penstock.journal.files import WritableDirectory
+from penstock.journal.core.events import JournalEvent, JournalInstruction, SyncDone
+from penstock.journal.core.journal import Journal
+from penstock.journal.live.files import WritableDirectory
 from unit.journal_kit import SMALL, read
 from waiting import wait_until
 
@@ -40,7 +40,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer's thread never looks by itself whether there is something to do."""
-    monkeypatch.setattr("penstock.journal.driver.IDLE_ROUNDS", -1)
+    monkeypatch.setattr("penstock.journal.live.driver.IDLE_ROUNDS", -1)
 
 
 def begun(path: Path, config: JournalConfig | None = None) -> JournalWriter:

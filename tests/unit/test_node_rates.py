@@ -5,7 +5,7 @@ import math
 import pytest
 
 from penstock.base.errors import ConfigurationError
-from penstock.engine.client import finding, open_messages
+from penstock.engine.client import discovery, open_messages
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT
 
 
@@ -16,7 +16,7 @@ def test_what_is_no_rate_is_refused(rate: float) -> None:
 
 
 def test_the_metered_class_is_looked_for_where_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(finding.VARIABLE, raising=False)
-    monkeypatch.setattr(finding, "answers", lambda address: True)
-    assert finding.find_node(cls="metered") == ("127.0.0.1", EDGE_PORT_DEFAULT)
-    assert finding.find_node(cls="critical") == ("127.0.0.1", MUX_PORT_DEFAULT)
+    monkeypatch.delenv(discovery.VARIABLE, raising=False)
+    monkeypatch.setattr(discovery, "answers", lambda address: True)
+    assert discovery.find_node(cls="metered") == ("127.0.0.1", EDGE_PORT_DEFAULT)
+    assert discovery.find_node(cls="critical") == ("127.0.0.1", MUX_PORT_DEFAULT)

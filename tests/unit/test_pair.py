@@ -11,14 +11,11 @@ from penstock.assured.core.pair.protocol import (
     Switch,
     SwitchHere,
 )
-from penstock.assured.core.router.events import (
-    Data,
-    DeleteEndpoint,
-    LinkOpened,
-)
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.core.router.log import Since
 from penstock.assured.live.observation import copying_of
 from penstock.assured.wire._layout import DELIVERY_REDELIVERED, MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire.control import DeleteEndpoint
 from penstock.assured.wire.frames import (
     Deliver,
     Published,
@@ -140,7 +137,7 @@ def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_ther
     assert other.router.tables.message_count == 2
     one.tell(PeerClosed(1))
     other.tell(PeerClosed(1))
-    one.tell(DeleteEndpoint(20, 1, "q", is_forced=True))
+    one.tell(RequestReceived(20, DeleteEndpoint(1, "q", is_forced=True)))
     one.tell(PeerOpened(2))
     other.tell(PeerOpened(1))
     exchange(one, other)

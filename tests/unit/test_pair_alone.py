@@ -10,17 +10,9 @@ from leased_kit import LeasedPair
 from paired_kit import exchange
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import SwitchHere
-from penstock.assured.core.router.events import (
-    Begin,
-    Commit,
-    CreateEndpoint,
-    Data,
-    DeleteEndpoint,
-    EmptyEndpoint,
-    Ended,
-    LinkOpened,
-)
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.live.observation import copying_of
+from penstock.assured.wire.control import Begin, Commit, CreateEndpoint, DeleteEndpoint, EmptyEndpoint, Ended
 from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
@@ -102,20 +94,20 @@ def test_what_is_not_to_be_synchronous_hinders_nobody() -> None:
 
 def test_a_transaction_that_publishes_there_is_noted_first() -> None:
     leased = by_hand()
-    leased.one.tell(Begin(10, 5, 1, 1))
+    leased.one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(leased, 1, b"s.x", transaction=1)
-    leased.one.tell(Commit(10, 6, 1, 1))
+    leased.one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange(leased.one, leased.other)
     assert 6 not in leased.one.answers
     leased.settle()
-    assert leased.one.answers[6] == Ended("committed", DEGRADED)
+    assert leased.one.answers[6] == Ended(0, "committed", DEGRADED)
     assert leased.witness.memory.alone == "a"
 
 
 def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
-    leased.other.tell(CreateEndpoint(operate(leased), 9, SOLO))
+    leased.other.tell(RequestReceived(operate(leased), CreateEndpoint(9, SOLO)))
     leased.run(3_000)
     assert leased.witness.memory.alone == ""
     assert [copying_of(each.pair) for each in leased.routers] == ["in step", "in step"]
@@ -129,7 +121,7 @@ def test_when_it_was_consumed_the_pair_switches_again() -> None:
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.run(3_000)
     assert leased.witness.memory.alone == "a"
-    leased.one.tell(EmptyEndpoint(10, 9, "solo"))
+    leased.one.tell(RequestReceived(10, EmptyEndpoint(9, "solo")))
     leased.run(3_000)
     assert leased.witness.memory.alone == ""
     assert is_switched_when_the_active_one_dies(leased)
@@ -138,7 +130,7 @@ def test_when_it_was_consumed_the_pair_switches_again() -> None:
 def test_repl_7_what_was_synchronous_is_not_given_up_by_itself_when_its_copies_were_deleted() -> None:
     leased = LeasedPair(SOLO, second=(SOLO,), mirror="none", matching="primary")
     assert sent(leased, 1, b"s.x") == SYNC
-    leased.other.tell(DeleteEndpoint(operate(leased), 9, "solo", False))
+    leased.other.tell(RequestReceived(operate(leased), DeleteEndpoint(9, "solo", False)))
     leased.run(3_000)
     assert leased.witness.memory.alone == "a"
     assert not is_switched_when_the_active_one_dies(leased)

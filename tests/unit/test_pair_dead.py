@@ -7,8 +7,9 @@ import pytest
 from paired_kit import Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
-from penstock.assured.core.router.events import Begin, Commit, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.wire.control import Begin, Commit, OpenFlow, OpenPublisher
 from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_publish, encode_settle
 
 LINK = 10
@@ -30,7 +31,7 @@ def pair_with(*endpoints: EndpointConfig, **options: Any) -> tuple[Router, Route
     one, other = Router("a", *endpoints, **options), Router("b", EndpointConfig(name="own"), **options)
     connect(one, other)
     one.tell(LinkOpened(LINK, "client", is_operator=True))
-    one.tell(OpenPublisher(LINK, 1, 777))
+    one.tell(RequestReceived(LINK, OpenPublisher(1, 777)))
     exchange(one, other)
     return one, other
 
@@ -38,7 +39,7 @@ def pair_with(*endpoints: EndpointConfig, **options: Any) -> tuple[Router, Route
 def delivered(router: Router, endpoint: str, link: int = LINK, request: int = 20) -> tuple[int, list[Delivered]]:
     """The flow, and what it gets."""
     router.sent.clear()
-    router.tell(OpenFlow(link, request, endpoint, 100))
+    router.tell(RequestReceived(link, OpenFlow(request, endpoint, 100)))
     frames = [each for each in router.sent if isinstance(each, Deliver)]
     return router.answers[request].handle, [message for frame in frames for message in frame.messages]
 
@@ -97,11 +98,11 @@ def test_what_a_transaction_rejects_says_so_at_both_routers(is_linked: bool) -> 
     one, other = pair_with(DEAD, queue("picky"))
     one.tell(Data(LINK, encode_publish(1, 1, [Published(b"picky.x", b"bad")])))
     exchange(one, other)
-    one.tell(Begin(LINK, 50, 1, 1))
+    one.tell(RequestReceived(LINK, Begin(50, 1, 1)))
     settle(one, "picky", SETTLE_REJECTED, transaction=1)
     if not is_linked:
         disconnect(one, other)
-    one.tell(Commit(LINK, 51, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(51, 1, 1)))
     exchange(one, other)
     if not is_linked:
         connect(one, other, link=2)

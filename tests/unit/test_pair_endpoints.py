@@ -7,15 +7,8 @@ from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router.endpoints import NUMBER_MAX
-from penstock.assured.core.router.events import (
-    AlterEndpoint,
-    Beginning,
-    CreateEndpoint,
-    Data,
-    DeleteEndpoint,
-    Done,
-    OpenFlow,
-)
+from penstock.assured.core.router.events import Data, RequestReceived
+from penstock.assured.wire.control import AlterEndpoint, CreateEndpoint, DeleteEndpoint, Done, OpenFlow
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
@@ -51,7 +44,7 @@ def rejected_behind_a_full_window(one: Router) -> None:
 
 def test_what_a_deleted_endpoint_gave_up_is_at_both_routers() -> None:
     one, other = two_routers(DEAD, replace(QUEUE, deliveries_max=1))
-    one.tell(DeleteEndpoint(10, 9, "q", True))
+    one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
     exchange(one, other)
     switch(one, other)
     assert held(one) == held(other) == {"dead": 3}
@@ -60,8 +53,8 @@ def test_what_a_deleted_endpoint_gave_up_is_at_both_routers() -> None:
 def test_a_deletion_does_not_overtake_what_waits_for_its_turn() -> None:
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
-    one.tell(DeleteEndpoint(10, 9, "q", True))
-    one.tell(CreateEndpoint(10, 8, OTHER))
+    one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
+    one.tell(RequestReceived(10, CreateEndpoint(8, OTHER)))
     one.publish(5)
     exchange(one, other)
     assert held(other) == {"dead": 3, "e": 0}
@@ -73,7 +66,7 @@ def test_a_deletion_does_not_overtake_what_waits_for_its_turn() -> None:
 def test_what_is_published_while_a_deletion_waits_is_matched_by_the_active_router() -> None:
     one, other = two_routers(DEAD, QUEUE, replace(OTHER, replication="synchronous"))
     rejected_behind_a_full_window(one)
-    one.tell(DeleteEndpoint(10, 9, "q", True))
+    one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
     one.publish(5)
     exchange(one, other)
     one.publish(6)
@@ -85,8 +78,8 @@ def test_what_is_published_while_a_deletion_waits_is_matched_by_the_active_route
 def test_an_endpoint_that_comes_again_while_its_deletion_waits_has_only_what_is_new() -> None:
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
-    one.tell(DeleteEndpoint(10, 9, "q", True))
-    one.tell(CreateEndpoint(10, 8, QUEUE))
+    one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
+    one.tell(RequestReceived(10, CreateEndpoint(8, QUEUE)))
     one.publish(5)
     exchange(one, other)
     assert held(one) == held(other) == {"dead": 3, "q": 1}
@@ -98,7 +91,7 @@ def test_an_endpoint_that_comes_again_while_its_deletion_waits_has_only_what_is_
 def test_what_an_endpoint_had_is_copied_when_it_is_made_a_replicated_one() -> None:
     one, other = two_routers(DEAD, QUEUE, OTHER)
     assert (held(one)["e"], held(other)["e"]) == (3, 0)
-    one.tell(AlterEndpoint(10, 9, replace(OTHER, replication="synchronous")))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(OTHER, replication="synchronous"))))
     exchange(one, other)
     assert held(other)["e"] == 3
     switch(one, other)
@@ -112,7 +105,7 @@ def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: 
     first = one.router.tables.next_id - 3
     if not is_linked:
         disconnect(one, other)
-    one.tell(AlterEndpoint(10, 9, replace(QUEUE, replication="none")))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(QUEUE, replication="none"))))
     if not is_linked:
         connect(one, other)
     exchange(one, other)
@@ -130,7 +123,7 @@ def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: 
 def test_repl_6_endpoints_are_mirrored_however_many_have_come_and_gone() -> None:
     one, other = two_routers(DEAD, QUEUE)
     one.router.endpoints._number_highest = 70_000
-    one.tell(CreateEndpoint(10, 9, replace(QUEUE, name="late")))
+    one.tell(RequestReceived(10, CreateEndpoint(9, replace(QUEUE, name="late"))))
     assert one.router.endpoints.number_highest == 70_001
     one.publish(4, 2)
     exchange(one, other)
@@ -144,10 +137,10 @@ def test_repl_6_endpoints_are_mirrored_however_many_have_come_and_gone() -> None
 def test_when_all_numbers_of_endpoints_are_used_up_no_more_are_made() -> None:
     one, other = two_routers(DEAD, QUEUE)
     one.router.endpoints._number_highest = NUMBER_MAX
-    one.tell(CreateEndpoint(10, 9, replace(QUEUE, name="late")))
+    one.tell(RequestReceived(10, CreateEndpoint(9, replace(QUEUE, name="late"))))
     assert one.answers[9].code == "limit"
-    one.tell(AlterEndpoint(10, 8, replace(QUEUE, deliveries_max=3)))
-    assert one.answers[8] == Done()
+    one.tell(RequestReceived(10, AlterEndpoint(8, replace(QUEUE, deliveries_max=3))))
+    assert one.answers[8] == Done(0)
     exchange(one, other)
     assert held(other) == {"dead": 0, "q": 3}
 
@@ -158,8 +151,8 @@ LATE = EndpointConfig(name="late", wants=(Want(topics=("a.>",)),), replication="
 def test_repl_13_what_was_filled_at_one_router_is_not_filled_again_at_the_other() -> None:
     one, other = two_routers(DEAD, QUEUE)
     first = one.router.tables.next_id - 3
-    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
-    one.tell(OpenFlow(10, 7, "late", 100))
+    one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
+    one.tell(RequestReceived(10, OpenFlow(7, "late", 100)))
     exchange(one, other)
     assert held(other)["late"] == 3
     assert not other.router.log.is_held
@@ -175,7 +168,7 @@ def test_repl_13_how_far_an_endpoint_is_filled_does_not_overtake_what_it_was_fil
     """The active router is gone before that has been sent: the other one fills the endpoint."""
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
-    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
     one.tell(Tick())
     assert held(one)["late"] == 4
     sent, one.frames = one.frames, []
@@ -192,9 +185,9 @@ def test_repl_13_how_far_an_endpoint_is_filled_does_not_overtake_what_it_was_fil
 def test_repl_13_an_endpoint_can_be_altered_while_it_is_filled() -> None:
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
-    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
     one.tell(Tick())
-    one.tell(AlterEndpoint(10, 9, replace(LATE, deliveries_max=7)))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(LATE, deliveries_max=7))))
     exchange(one, other)
     there = other.router.endpoints.get("late")
     assert there is not None

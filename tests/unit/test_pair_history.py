@@ -7,19 +7,8 @@ from msgspec.structs import replace
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
-from penstock.assured.core.router.events import (
-    AlterEndpoint,
-    Begin,
-    Beginning,
-    Commit,
-    CreateEndpoint,
-    Data,
-    DeleteEndpoint,
-    Ended,
-    LinkOpened,
-    OpenFlow,
-    ReadRecords,
-)
+from penstock.assured.core.router.events import Data, LinkOpened, ReadRecords, RequestReceived
+from penstock.assured.wire.control import AlterEndpoint, Begin, Commit, CreateEndpoint, DeleteEndpoint, Ended, OpenFlow
 from penstock.assured.wire.frames import Deliver, Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
@@ -39,11 +28,11 @@ def held(router: Router) -> dict[str, int]:
 
 
 def transaction(router: Router, number: int, *payloads: bytes, first: int = 1, topics: tuple[bytes, ...] = ()) -> None:
-    router.tell(Begin(10, 20, 1, number))
+    router.tell(RequestReceived(10, Begin(20, 1, number)))
     for index, payload in enumerate(payloads):
         published = [Published(topics[index] if topics else b"a.x", payload)]
         router.tell(Data(10, encode_publish(1, first + index, published, transaction=number)))
-    router.tell(Commit(10, 21, 1, number))
+    router.tell(RequestReceived(10, Commit(21, 1, number)))
 
 
 # Larger than the cache
@@ -60,12 +49,12 @@ def test_repl_10_a_transaction_larger_than_the_cache_reaches_the_other_router(tr
     transaction(one, 1, *payloads, first=2)
     one.publish(100)
     exchange(one, other)
-    assert one.answers[21] == Ended("committed", SYNC)
+    assert one.answers[21] == Ended(0, "committed", SYNC)
     assert one.outcomes[100] == SYNC
     assert held(one) == held(other) == {"q": 62}
     switch(one, other)
     other.tell(LinkOpened(11, "client"))
-    other.tell(OpenFlow(11, 1, "q", 100))
+    other.tell(RequestReceived(11, OpenFlow(1, "q", 100)))
     assert other.payloads[1:-1] == payloads
 
 
@@ -89,7 +78,7 @@ def test_repl_10_one_whose_record_was_cleaned_away_goes_message_by_message() -> 
     disconnect(one, other)
     connect(one, other)
     assert held(one) == held(other) == {"q": 60}
-    assert one.answers[21] == Ended("committed", SYNC)
+    assert one.answers[21] == Ended(0, "committed", SYNC)
 
 
 # Where rejected messages go
@@ -103,12 +92,12 @@ def test_repl_10_what_a_transaction_rejects_goes_where_it_was_to_go_at_the_commi
     one.clients(10)
     one.publish(1, 2)
     exchange(one, other)
-    one.tell(Begin(10, 20, 1, 1))
+    one.tell(RequestReceived(10, Begin(20, 1, 1)))
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[1], REJECTED)], transaction=1)))
     if how != "linked":
         disconnect(one, other)
-    one.tell(Commit(10, 21, 1, 1))
-    one.tell(AlterEndpoint(10, 9, replace(consumed, dead_to="second")))
+    one.tell(RequestReceived(10, Commit(21, 1, 1)))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(consumed, dead_to="second"))))
     if how == "restarted":
         one = one.restart()
     if how != "linked":
@@ -126,12 +115,12 @@ def test_what_is_rejected_to_an_endpoint_that_is_gone_goes_to_the_one_that_is_th
     one.clients(10)
     one.publish(1, 2)
     exchange(one, other)
-    one.tell(Begin(10, 20, 1, 1))
+    one.tell(RequestReceived(10, Begin(20, 1, 1)))
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[1], REJECTED)], transaction=1)))
     disconnect(one, other)
-    one.tell(Commit(10, 21, 1, 1))
-    one.tell(AlterEndpoint(10, 9, replace(consumed, dead_to="second")))
-    one.tell(DeleteEndpoint(10, 8, "first", False))
+    one.tell(RequestReceived(10, Commit(21, 1, 1)))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(consumed, dead_to="second"))))
+    one.tell(RequestReceived(10, DeleteEndpoint(8, "first", False)))
     connect(one, other)
     exchange(one, other)
     assert held(one)["second"] == held(other)["second"] == 2
@@ -142,7 +131,7 @@ def test_what_is_rejected_to_an_endpoint_that_is_gone_goes_to_the_one_that_is_th
 
 def flags_delivered(router: Router, link: int, name: str) -> list[int]:
     router.tell(LinkOpened(link, "client"))
-    router.tell(OpenFlow(link, 30, name, 100))
+    router.tell(RequestReceived(link, OpenFlow(30, name, 100)))
     flow = router.answers[30].handle
     router.tell(Tick())
     return [
@@ -160,7 +149,7 @@ def test_repl_13_what_is_filled_by_a_successor_may_have_been_delivered_before() 
     one.publish(1, 3)
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[2], 1)])))
     exchange(one, other)
-    one.tell(CreateEndpoint(10, 8, LATE, Beginning(message_id=1)))
+    one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
     other.tell(PeerFrame(1, one.frames[0]))  # that there is such an endpoint; the other router learns no more of it
     assert flags_delivered(one, 11, "late") == [REPLAYED] * 3
     disconnect(one, other)
@@ -185,6 +174,6 @@ def test_repl_13_what_was_undone_by_a_switch_is_not_found_in_the_log() -> None:
     connect(one, other)
     switch(other, one)
     one.tell(LinkOpened(11, "client", is_operator=True))
-    one.tell(CreateEndpoint(11, 8, replace(LATE, wants=(Want(topics=(">",)),)), Beginning(message_id=1)))
+    one.tell(RequestReceived(11, CreateEndpoint(8, replace(LATE, wants=(Want(topics=(">",)),)), 1)))
     exchange(one, other)
     assert held(one) == held(other) == {"q": 2, "late": 2}

@@ -11,21 +11,20 @@ from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import PAIR, Degrade, Lacking, PeerFrame, SwitchHere
 from penstock.assured.core.router._cleaning import log_publishers
 from penstock.assured.core.router._records import RECORD_TRANSACTION
-from penstock.assured.core.router.events import (
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
+from penstock.assured.live.observation import lacking_of
+from penstock.assured.wire.control import (
     AlterEndpoint,
     Begin,
     Commit,
     CreateEndpoint,
-    Data,
     DeleteEndpoint,
     Done,
     EmptyEndpoint,
     Ended,
-    LinkOpened,
     OpenFlow,
     OpenPublisher,
 )
-from penstock.assured.live.observation import lacking_of
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
@@ -101,7 +100,7 @@ def test_repl_3_the_publisher_of_a_message_that_comes_again_is_not_told_that_it_
     one.sent.clear()
     assert sent(one, other, 1, b"s.x") == KNOWN
     switch(one, other)
-    other.tell(OpenPublisher(linked_to(other), 1, 777))
+    other.tell(RequestReceived(linked_to(other), OpenPublisher(1, 777)))
     other.tell(Data(20, encode_publish(1, 1, [Published(b"s.x", b"payload")])))
     exchange(one, other)
     assert other.outcomes == {1: KNOWN}
@@ -111,17 +110,17 @@ def test_repl_8_where_nothing_is_to_be_degraded_its_publisher_alone_waits_for_th
     one, other = by_hand(pair={"degrade": "never"})
     assert sent(one, other, 1, b"s.x") is None
     assert sent(one, other, 2, b"a.x") == SYNC
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 3, b"s.x", transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange(one, other)
     assert 6 not in one.answers
     assert sent(one, other, 4, b"a.x") == SYNC
-    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
     exchange(one, other)
     relinked(one, other)
     assert one.outcomes[1] == SYNC
-    assert one.answers[6] == Ended("committed", SYNC)
+    assert one.answers[6] == Ended(0, "committed", SYNC)
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
 
 
@@ -135,25 +134,25 @@ def test_repl_8_an_order_to_degrade_lets_it_go() -> None:
 
 def test_repl_10_a_transaction_is_degraded_that_publishes_there() -> None:
     one, other = by_hand()
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)
     publish(one, 2, b"s.x", transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange(one, other)
-    assert one.answers[6] == Ended("committed", DEGRADED)
-    one.tell(Begin(10, 7, 1, 2))
+    assert one.answers[6] == Ended(0, "committed", DEGRADED)
+    one.tell(RequestReceived(10, Begin(7, 1, 2)))
     publish(one, 3, b"a.x", transaction=2)
-    one.tell(Commit(10, 8, 1, 2))
+    one.tell(RequestReceived(10, Commit(8, 1, 2)))
     exchange(one, other)
-    assert one.answers[8] == Ended("committed", SYNC)
+    assert one.answers[8] == Ended(0, "committed", SYNC)
 
 
 def test_repl_6_when_the_other_router_has_the_endpoint_it_gets_what_there_is() -> None:
     one, other = by_hand()
     sent(one, other, 1, b"s.x")
     sent(one, other, 2, b"a.both")
-    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
-    assert other.answers[9] == Done()
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
+    assert other.answers[9] == Done(0)
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == lacking_of(other.pair) == ()
@@ -171,16 +170,16 @@ def test_repl_3_an_endpoint_that_is_made_while_the_two_compare_is_at_both(
 ) -> None:
     one, other = by_hand(pair={"matching": matching})
     if is_made_anew:
-        other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+        other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
         exchange(one, other)
         relinked(one, other)
     sent(one, other, 1, b"s.x")
     disconnect(one, other)
     connect(one, other, frames)
     if is_made_anew:
-        other.tell(DeleteEndpoint(linked_to(other), 8, "solo", False))
-    other.tell(CreateEndpoint(linked_to(other), 7, SOLO))
-    assert other.answers[7] == Done()
+        other.tell(RequestReceived(linked_to(other), DeleteEndpoint(8, "solo", False)))
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(7, SOLO)))
+    assert other.answers[7] == Done(0)
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == lacking_of(other.pair) == ()
@@ -194,10 +193,10 @@ def test_repl_3_an_endpoint_that_is_made_while_the_two_compare_is_at_both(
 
 def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_then_on() -> None:
     one, other = by_hand()
-    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
     exchange(one, other)
     assert sent(one, other, 1, b"s.x") == SYNC
-    other.tell(DeleteEndpoint(linked_to(other), 8, "solo", False))
+    other.tell(RequestReceived(linked_to(other), DeleteEndpoint(8, "solo", False)))
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
@@ -205,7 +204,7 @@ def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_
     exchange(one, other)
     relinked(one, other)
     assert one.outcomes[2] == DEGRADED
-    other.tell(CreateEndpoint(linked_to(other), 7, SOLO))
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(7, SOLO)))
     exchange(one, other)
     relinked(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 2}
@@ -213,13 +212,13 @@ def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_
 
 def test_an_endpoint_that_comes_later_is_lacking_before_anything_of_it_is_acknowledged() -> None:
     one, other = by_hand()
-    one.tell(CreateEndpoint(10, 9, replace(SOLO, name="late", wants=(Want(topics=("late.>",)),))))
+    one.tell(RequestReceived(10, CreateEndpoint(9, replace(SOLO, name="late", wants=(Want(topics=("late.>",)),)))))
     publish(one, 1, b"late.x")
     exchange(one, other)
     relinked(one, other)
     assert one.outcomes[1] == DEGRADED
     assert lacking_of(one.pair) == ("late", "solo")
-    one.tell(DeleteEndpoint(10, 8, "late", False))
+    one.tell(RequestReceived(10, DeleteEndpoint(8, "late", False)))
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
@@ -229,7 +228,7 @@ def test_repl_6_a_planned_switch_says_what_stays_behind_and_it_is_there_afterwar
     local = EndpointConfig(name="local", wants=(Want(topics=("local.>",)),))
     one, other = by_hand()
     for each in (one, other):
-        each.tell(CreateEndpoint(linked_to(each), 9, local))
+        each.tell(RequestReceived(linked_to(each), CreateEndpoint(9, local)))
     exchange(one, other)
     relinked(one, other)
     for number, topic in enumerate((b"s.x", b"a.both", b"s.y", b"local.x", b"a.x"), 1):
@@ -253,7 +252,7 @@ def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_r
         disconnect(one, other)
         one = one.restart()
         connect(one, other)
-    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
     exchange(one, other)
     disconnect(one, other)
     connect(one, other)
@@ -264,7 +263,7 @@ def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_r
     switch(one, other)
     assert not any(each.definition.own_through for each in one.router.endpoints)
     disconnect(one, other)
-    other.tell(EmptyEndpoint(linked_to(other), 8, "solo"))
+    other.tell(RequestReceived(linked_to(other), EmptyEndpoint(8, "solo")))
     connect(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 0}
 
@@ -290,8 +289,8 @@ def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_on
     switch(one, other)
     if not is_linked:
         disconnect(one, other)
-    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
-    assert other.answers[9] == Done()
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
+    assert other.answers[9] == Done(0)
     if not is_linked:
         one = one.restart()
         connect(one, other)
@@ -303,7 +302,7 @@ def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_on
     switch(other, one)
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
     switch(one, other)
-    other.tell(EmptyEndpoint(linked_to(other), 8, "local"))
+    other.tell(RequestReceived(linked_to(other), EmptyEndpoint(8, "local")))
     exchange(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
@@ -311,11 +310,11 @@ def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_on
 def test_what_is_made_replicated_and_has_not_reached_the_other_router_stays_when_that_takes_over() -> None:
     one, other = mirrored()
     disconnect(one, other)
-    one.tell(AlterEndpoint(10, 9, replace(LOCAL, replication="synchronous")))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
     other.tell(SwitchHere(is_forced=True))
     one = one.restart()
     connect(one, other)
-    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
     exchange(one, other)
     assert held(one)["local"] == 3
 
@@ -323,10 +322,10 @@ def test_what_is_made_replicated_and_has_not_reached_the_other_router_stays_when
 def test_what_a_router_has_alone_stays_when_its_message_comes_again_for_another_endpoint() -> None:
     one, other = mirrored()
     switch(one, other)
-    other.tell(AlterEndpoint(linked_to(other), 9, replace(LOCAL, replication="synchronous")))
-    other.tell(AlterEndpoint(20, 8, replace(QUEUE, dead_to="local")))
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
+    other.tell(RequestReceived(20, AlterEndpoint(8, replace(QUEUE, dead_to="local"))))
     exchange(one, other)
-    other.tell(OpenFlow(20, 7, "q", 100))
+    other.tell(RequestReceived(20, OpenFlow(7, "q", 100)))
     disconnect(one, other)
     other.tell(Data(20, encode_settle(1, [(other.ids[0], other.ids[1], 3)])))
     connect(one, other)
@@ -344,11 +343,11 @@ def test_what_only_one_router_has_by_now_stays_whoever_took_it_first() -> None:
     one.publish(1, 3)
     exchange(one, other)
     switch(one, other)
-    other.tell(AlterEndpoint(linked_to(other), 9, LOCAL))
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, LOCAL)))
     exchange(one, other)
     assert (held(one)["local"], held(other)["local"]) == (0, 3)
     switch(other, one)
-    one.tell(AlterEndpoint(linked_to(one), 9, replace(LOCAL, replication="synchronous")))
+    one.tell(RequestReceived(linked_to(one), AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
     exchange(one, other)
     assert (held(one)["local"], held(other)["local"]) == (0, 3)
     switch(one, other)
@@ -357,15 +356,15 @@ def test_what_only_one_router_has_by_now_stays_whoever_took_it_first() -> None:
 
 def test_repl_5_copies_of_what_was_altered_to_and_fro_are_dropped_as_others_when_they_are_settled() -> None:
     one, other = mirrored()
-    one.tell(AlterEndpoint(10, 9, replace(LOCAL, replication="synchronous")))
+    one.tell(RequestReceived(10, AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
     exchange(one, other)
-    one.tell(AlterEndpoint(10, 8, LOCAL))
+    one.tell(RequestReceived(10, AlterEndpoint(8, LOCAL)))
     exchange(one, other)
-    one.tell(AlterEndpoint(10, 7, replace(LOCAL, replication="synchronous")))
+    one.tell(RequestReceived(10, AlterEndpoint(7, replace(LOCAL, replication="synchronous"))))
     exchange(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
     disconnect(one, other)
-    one.tell(EmptyEndpoint(10, 6, "local"))
+    one.tell(RequestReceived(10, EmptyEndpoint(6, "local")))
     connect(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
@@ -375,11 +374,11 @@ def test_repl_5_copies_beside_what_a_router_has_alone_are_dropped_as_others() ->
     switch(one, other)
     number = 3
     for endpoint in (replace(LOCAL, replication="synchronous"), LOCAL):
-        other.tell(OpenPublisher(linked_to(other), 5, 777))
+        other.tell(RequestReceived(linked_to(other), OpenPublisher(5, 777)))
         number += 1
         other.tell(Data(20, encode_publish(other.answers[5].handle, number, [Published(b"a.x", b"payload")])))
         exchange(one, other)
-        other.tell(AlterEndpoint(20, 9, endpoint))
+        other.tell(RequestReceived(20, AlterEndpoint(9, endpoint)))
         exchange(one, other)
     assert held(other)["local"] == 2
     assert held(one)["local"] == 3  # which only this router ever had
@@ -403,16 +402,16 @@ def test_repl_5_an_endpoint_that_has_no_copies_at_the_other_router_is_lacking_th
     connect(one, other)
     assert held(one) == {"dead": 0, "q": 2, "solo": 2}
     assert held(other) == {"dead": 0, "q": 2, "solo": 0}
-    other.tell(AlterEndpoint(linked_to(other), 9, SOLO))
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, SOLO)))
     exchange(one, other)
     relinked(one, other)
     assert lacking_of(one.pair) == lacking_of(other.pair) == ()
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
     assert sent(one, other, 4, b"s.x") == SYNC
-    one.tell(EmptyEndpoint(10, 8, "solo"))
+    one.tell(RequestReceived(10, EmptyEndpoint(8, "solo")))
     exchange(one, other)
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 0}
-    other.tell(AlterEndpoint(linked_to(other), 7, replace(SOLO, replication="none")))
+    other.tell(RequestReceived(linked_to(other), AlterEndpoint(7, replace(SOLO, replication="none"))))
     exchange(one, other)
     relinked(one, other)
     publish(one, 5, b"s.x")
@@ -448,22 +447,22 @@ def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
 def committed_at_one() -> tuple[Router, Router]:
     """A transaction has published to `solo`, too, which only the first router has."""
     one, other = by_hand()
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)
     publish(one, 2, b"s.x", transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange(one, other)
-    assert one.answers[6] == Ended("committed", DEGRADED)
+    assert one.answers[6] == Ended(0, "committed", DEGRADED)
     return one, other
 
 
 def asked_again(router: Router, there: Router) -> Ended:
     """How the first transaction ended, by a client that has a new link."""
     router.tell(LinkOpened(30, "client", is_operator=True))
-    router.tell(OpenPublisher(30, 31, 777))
+    router.tell(RequestReceived(30, OpenPublisher(31, 777)))
     assert router.answers[31].transaction == 1
     router.answers.pop(32, None)
-    router.tell(Commit(30, 32, router.answers[31].handle, 1))
+    router.tell(RequestReceived(30, Commit(32, router.answers[31].handle, 1)))
     exchange(router, there)
     answer: Ended = router.answers[32]
     return answer
@@ -476,7 +475,7 @@ def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_i
 ) -> None:
     one, other = committed_at_one()
     if is_logged_anew:
-        log_publishers(one.router.tables, one.router.tables.next_sequence)
+        log_publishers(one.router.tables, one.router.tables.log.next_sequence)
         one.tell(Tick())
         for sequence in [number for number, (_, each) in one.journal.records.items() if each[0] == RECORD_TRANSACTION]:
             del one.journal.records[sequence]
@@ -484,11 +483,11 @@ def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_i
         disconnect(one, other)
         one = one.restart()
         connect(one, other)
-    assert asked_again(one, other) == Ended("committed", DEGRADED)
-    other.tell(CreateEndpoint(linked_to(other), 9, SOLO))
+    assert asked_again(one, other) == Ended(0, "committed", DEGRADED)
+    other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
     exchange(one, other)
     relinked(one, other)
-    assert asked_again(one, other) == Ended("committed", SYNC)
+    assert asked_again(one, other) == Ended(0, "committed", SYNC)
 
 
 @pytest.mark.parametrize("is_linked_anew", [False, True])
@@ -505,32 +504,32 @@ def test_repl_10_a_successor_that_has_not_got_all_of_a_transaction_does_not_say_
         disconnect(one, other)
         other = other.restart()
         connect(one, other)
-    assert asked_again(other, one) == Ended("committed", DEGRADED)
+    assert asked_again(other, one) == Ended(0, "committed", DEGRADED)
 
 
 def test_repl_10_a_successor_that_only_heard_of_a_transaction_does_not_say_that_it_is_at_both() -> None:
     one, other = by_hand()
     disconnect(one, other)
     one.tell(Degrade(True))
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)
     publish(one, 2, b"s.x", transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
-    assert one.answers[6] == Ended("committed", DEGRADED)
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
+    assert one.answers[6] == Ended(0, "committed", DEGRADED)
     one.tell(Degrade(False))
     connect(one, other)
     switch(one, other)
-    assert asked_again(other, one) == Ended("committed", DEGRADED)
+    assert asked_again(other, one) == Ended(0, "committed", DEGRADED)
 
 
 def test_repl_10_a_commit_is_known_to_be_at_both_after_a_switch() -> None:
     one, other = by_hand()
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange(one, other)
-    assert one.answers[6] == Ended("committed", SYNC)
+    assert one.answers[6] == Ended(0, "committed", SYNC)
     disconnect(one, other)
     connect(one, other)
     switch(one, other)
-    assert asked_again(other, one) == Ended("committed", SYNC)
+    assert asked_again(other, one) == Ended(0, "committed", SYNC)

@@ -9,8 +9,9 @@ from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair._matching import Unmatched
 from penstock.assured.core.pair._receiving import held_ids
 from penstock.assured.core.pair.protocol import PeerFrame
-from penstock.assured.core.router.events import Begin, Commit, CreateEndpoint, Data, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.wire._layout import KIND_RECORDS
+from penstock.assured.wire.control import Begin, Commit, CreateEndpoint, OpenFlow, OpenPublisher
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.errors import RemoteProtocolError
 from penstock.model import shipped
@@ -31,7 +32,7 @@ def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (),
     one, other = Router("a", *endpoints, models=MODELS, pair=pair), Router("b", *others, models=MODELS, pair=pair)
     connect(one, other)
     one.tell(LinkOpened(10, "client", is_operator=True))
-    one.tell(OpenPublisher(10, 1, PUBLISHER))
+    one.tell(RequestReceived(10, OpenPublisher(1, PUBLISHER)))
     exchange(one, other)
     return one, other
 
@@ -91,7 +92,7 @@ def test_an_endpoint_that_is_defined_meanwhile_gets_what_came_after_it() -> None
     """What waits for its turn was matched before the definition came."""
     one, other = pair_of(queue("q", "a.>"), window_bytes=65_536)
     publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
-    one.tell(CreateEndpoint(10, 3, queue("late", "a.>")))
+    one.tell(RequestReceived(10, CreateEndpoint(3, queue("late", "a.>"))))
     publish(one, LARGE_COUNT + 1, text())
     exchange(one, other)
     assert queued(other) == queued(one) == {"q": list(range(1, LARGE_COUNT + 2)), "late": [LARGE_COUNT + 1]}
@@ -100,7 +101,7 @@ def test_an_endpoint_that_is_defined_meanwhile_gets_what_came_after_it() -> None
 def test_what_an_endpoint_has_settled_before_it_was_sent_is_not_queued_to_it() -> None:
     """REPL-9: it goes with the endpoints that are left."""
     one, other = pair_of(queue("q", "a.>"), queue("r", "a.>"), window_bytes=65_536)
-    one.tell(OpenFlow(10, 2, "q", 1_000))
+    one.tell(RequestReceived(10, OpenFlow(2, "q", 1_000)))
     publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
     publish(one, LARGE_COUNT + 1, text(), text())
     last = one.router.tables.next_id - 1
@@ -140,9 +141,9 @@ def test_endpoints_that_only_the_other_router_has_get_no_copies() -> None:
 
 def test_a_transaction_is_matched_as_its_messages_are() -> None:
     one, other = pair_of(queue("all", "a.>"), queue("some", "a.y"))
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, text("a.x"), text("a.y"), transaction=1)
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     publish(one, 3, text("a.y"))
     assert unmatched(one) == 3
     exchange(one, other)

@@ -5,18 +5,9 @@ import pytest
 from paired_kit import PUBLISHER, QUEUE, Router, connect, disconnect, exchange, pair_of_routers, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import Degrade, PeerOpened, SwitchHere
-from penstock.assured.core.router.events import (
-    Begin,
-    Beginning,
-    Commit,
-    CreateEndpoint,
-    Data,
-    Ended,
-    LinkOpened,
-    OpenPublisher,
-    Refused,
-)
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.wire._layout import MESSAGE_RESENT, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire.control import Begin, Commit, CreateEndpoint, Ended, OpenPublisher, Refused
 from penstock.assured.wire.frames import Published, encode_publish, encode_settle
 from penstock.base.core import Tick
 
@@ -25,13 +16,13 @@ from penstock.base.core import Tick
 def test_a_synchronous_transaction_is_delivered_when_the_other_router_has_it_and_what_follows_stays_behind() -> None:
     """A switch before would roll back what somebody has consumed."""
     one, other = pair_of_routers()
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.publish(1, 2, transaction=1)
-    one.tell(Commit(10, 4, 1, 1))
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
     one.publish(3)
     assert (one.delivered, one.outcomes, 4 in one.answers) == ([], {}, False)
     exchange(one, other)
-    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_SYNC)
     assert one.delivered == [1, 2, 3]
     one.publish(4)
     assert one.delivered == [1, 2, 3, 4], "single messages are delivered in parallel"
@@ -42,13 +33,13 @@ def test_a_transaction_that_only_consumes_is_answered_when_the_other_router_has_
     one, other = pair_of_routers()
     one.publish(1, 2)
     exchange(one, other)
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[1], 1)], transaction=1)))
-    one.tell(Commit(10, 4, 1, 1))
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
     assert 4 not in one.answers
     assert other.router.tables.message_count == 2
     exchange(one, other)
-    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_SYNC)
     assert other.router.tables.message_count == 0
 
 
@@ -71,19 +62,19 @@ def test_a_synchronous_message_that_comes_again_is_acknowledged_when_the_other_r
 @pytest.mark.spec("REPL-10")
 def test_how_a_transaction_ended_is_told_by_the_successor_when_both_agree() -> None:
     one, other = pair_of_routers()
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.publish(1, 2, transaction=1)
-    one.tell(Commit(10, 4, 1, 1))
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
     exchange(one, other)
     switch(one, other)
     other.clients(10)
     disconnect(one, other)
-    other.tell(Commit(10, 5, 1, 1))
-    other.tell(Commit(10, 6, 1, 2))
+    other.tell(RequestReceived(10, Commit(5, 1, 1)))
+    other.tell(RequestReceived(10, Commit(6, 1, 2)))
     assert not {5, 6} & other.answers.keys(), "the other router could take over, and have it otherwise"
     connect(one, other)
-    assert other.answers[5] == Ended("committed", OUTCOME_SYNC)
-    assert other.answers[6] == Ended("rolled_back")
+    assert other.answers[5] == Ended(0, "committed", OUTCOME_SYNC)
+    assert other.answers[6] == Ended(0, "rolled_back")
 
 
 @pytest.mark.spec("REPL-10")
@@ -91,17 +82,17 @@ def test_what_the_successor_was_not_told_of_a_transaction_it_learns_when_it_catc
     one, other = pair_of_routers()
     disconnect(one, other)
     one.tell(Degrade(is_ordered=True))
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.publish(1, 2, transaction=1)
-    one.tell(Commit(10, 4, 1, 1))
-    assert one.answers[4] == Ended("committed", OUTCOME_DEGRADED)
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_DEGRADED)
     one.tell(Degrade(is_ordered=False))
     connect(one, other)
     switch(one, other)
     other.clients(10)
-    other.tell(Commit(10, 5, 1, 1))
+    other.tell(RequestReceived(10, Commit(5, 1, 1)))
     exchange(one, other)
-    assert other.answers[5] == Ended("committed", OUTCOME_SYNC)
+    assert other.answers[5] == Ended(0, "committed", OUTCOME_SYNC)
 
 
 @pytest.mark.spec("REPL-7")
@@ -195,15 +186,15 @@ def test_what_a_transaction_has_consumed_is_not_acknowledged_before_it_if_the_ot
     one, other = pair_of_routers()
     disconnect(one, other)
     one.publish(1, 3)
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[0], 1)], transaction=1)))
-    one.tell(Commit(10, 4, 1, 1))
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
     connect(one, other, 0)
     while not one.outcomes:
         assert 4 not in one.answers
         exchange(one, other, 1)
     assert one.outcomes == {1: OUTCOME_SYNC, 2: OUTCOME_SYNC, 3: OUTCOME_SYNC}
-    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_SYNC)
     disconnect(one, other)
     other.tell(SwitchHere(is_forced=True))
     connect(one, other)
@@ -219,7 +210,7 @@ def test_what_an_endpoint_gets_out_of_the_log_reaches_the_other_router_at_once()
     exchange(one, other)
     assert other.router.tables.message_count == 0
     late = EndpointConfig(name="late", wants=(Want(topics=("a.>",)),), replication="synchronous")
-    one.tell(CreateEndpoint(10, 5, late, Beginning(message_id=1)))
+    one.tell(RequestReceived(10, CreateEndpoint(5, late, 1)))
     one.tell(Tick())
     exchange(one, other)
     assert (one.router.tables.message_count, other.router.tables.message_count) == (3, 3)
@@ -231,23 +222,23 @@ def test_whose_a_publisher_is_the_other_router_knows() -> None:
     one, other = pair_of_routers()
     switch(one, other)
     other.tell(LinkOpened(11, "mallory"))
-    other.tell(OpenPublisher(11, 5, PUBLISHER))
+    other.tell(RequestReceived(11, OpenPublisher(5, PUBLISHER)))
     assert isinstance(other.answers[5], Refused)
     fresh = Router("a", QUEUE)
     connect(fresh, other)
     switch(other, fresh)
     fresh.tell(LinkOpened(11, "mallory"))
-    fresh.tell(OpenPublisher(11, 5, PUBLISHER))
+    fresh.tell(RequestReceived(11, OpenPublisher(5, PUBLISHER)))
     assert isinstance(fresh.answers[5], Refused)
 
 
 @pytest.mark.spec("REPL-10")
 def test_the_largest_transaction_fits_a_frame() -> None:
     one, other = pair_of_routers()
-    one.tell(Begin(10, 3, 1, 1))
+    one.tell(RequestReceived(10, Begin(3, 1, 1)))
     large = [Published(b"a.x", bytes(1_000_000)) for _ in range(4)]
     one.tell(Data(10, encode_publish(1, 1, large, transaction=1)))
-    one.tell(Commit(10, 4, 1, 1))
+    one.tell(RequestReceived(10, Commit(4, 1, 1)))
     exchange(one, other)
-    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_SYNC)
     assert other.router.tables.message_count == 4

@@ -8,8 +8,9 @@ import pytest
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, switch
 from penstock.assured.core.pair.protocol import SwitchHere
 from penstock.assured.core.pair.transaction_stream import HeldTransactions
-from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkClosed, Rollback
+from penstock.assured.core.router.events import Data, LinkClosed, RequestReceived
 from penstock.assured.wire._layout import KIND_RECORDS, KIND_SPLICED, KIND_TOGETHER, OUTCOME_SYNC, PEER_FRAME_SIZE_MAX
+from penstock.assured.wire.control import Begin, Commit, Ended, Rollback
 from penstock.assured.wire.frames import Published, encode_publish
 from penstock.base.errors import RemoteProtocolError
 
@@ -26,7 +27,7 @@ def linked(**pair: Any) -> tuple[Router, Router]:
 
 
 def begin(one: Router, *contents: bytes) -> None:
-    one.tell(Begin(LINK, 3, 1, 1))
+    one.tell(RequestReceived(LINK, Begin(3, 1, 1)))
     messages = [Published(b"a.x", each) for each in contents]
     one.tell(Data(LINK, encode_publish(1, 1, messages, transaction=1)))
 
@@ -47,11 +48,11 @@ def test_a_commit_is_small_when_the_messages_are_there_already() -> None:
     assert kinds(one) == [KIND_TOGETHER]
     exchange(one, other)
     assert (held(other), other.router.tables.message_count) == (1, 0)
-    one.tell(Commit(LINK, 4, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(4, 1, 1)))
     assert kinds(one) == [KIND_SPLICED, KIND_TOGETHER]
     assert sum(map(len, one.frames)) < 2_000
     exchange(one, other)
-    assert one.answers[4] == Ended("committed", OUTCOME_SYNC)
+    assert one.answers[4] == Ended(0, "committed", OUTCOME_SYNC)
     assert (held(other), other.router.tables.message_count) == (0, 10)
     switch(one, other)
     other.clients(LINK)
@@ -64,14 +65,14 @@ def test_as_one_operation_at_commit_by_configuration() -> None:
     one, other = linked(transactions="at_commit")
     begin(one, CONTENT)
     assert kinds(one) == []
-    one.tell(Commit(LINK, 4, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(4, 1, 1)))
     assert kinds(one) == [KIND_RECORDS]
     exchange(one, other)
-    assert (one.answers[4], other.router.tables.message_count) == (Ended("committed", OUTCOME_SYNC), 1)
+    assert (one.answers[4], other.router.tables.message_count) == (Ended(0, "committed", OUTCOME_SYNC), 1)
 
 
 @pytest.mark.spec("REPL-10")
-@pytest.mark.parametrize("event", [Rollback(LINK, 4, 1, 1), LinkClosed(LINK)])
+@pytest.mark.parametrize("event", [RequestReceived(LINK, Rollback(4, 1, 1)), LinkClosed(LINK)])
 def test_what_is_rolled_back_is_forgotten_at_the_other_router(event: Rollback | LinkClosed) -> None:
     one, other = linked()
     begin(one, CONTENT)
@@ -90,9 +91,9 @@ def test_a_transaction_that_is_open_when_its_router_is_replaced_is_rolled_back_a
     other.tell(SwitchHere(is_forced=True))
     other.clients(LINK)
     assert other.payloads == []
-    other.tell(Commit(LINK, 5, 1, 1))
+    other.tell(RequestReceived(LINK, Commit(5, 1, 1)))
     connect(one, other)
-    assert other.answers[5] == Ended("rolled_back")
+    assert other.answers[5] == Ended(0, "rolled_back")
     assert (one.router.tables.message_count, other.router.tables.message_count) == (0, 0)
 
 
@@ -103,7 +104,7 @@ def test_what_came_before_a_new_link_goes_with_the_commit() -> None:
     disconnect(one, other)
     connect(one, other)
     one.tell(Data(LINK, encode_publish(1, 2, [Published(b"a.x", CONTENT)], transaction=1)))
-    one.tell(Commit(LINK, 4, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(4, 1, 1)))
     exchange(one, other)
     assert (held(other), other.router.tables.message_count) == (0, 2)
 
@@ -117,7 +118,7 @@ def test_what_is_not_replicated_is_not_sent_and_what_there_is_no_room_for_goes_w
     assert kinds(one) == []
     one.tell(Data(LINK, encode_publish(1, 12, [Published(b"a.x", CONTENT)], transaction=1)))
     assert kinds(one) == [KIND_TOGETHER]
-    one.tell(Commit(LINK, 4, 1, 1))
+    one.tell(RequestReceived(LINK, Commit(4, 1, 1)))
     exchange(one, other)
     assert (held(other), other.router.tables.message_count) == (0, 11)
 

@@ -112,7 +112,7 @@ def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_calle
     one.wait(WANTED_NS)
     assert "switch_called_off" in one.notes
     other.is_storing = True
-    other.tell(Stored(other.router.tables.next_sequence - 1))
+    other.tell(Stored(other.router.tables.log.next_sequence - 1))
     exchange(one, other)
     assert one.pair.is_active, "and the order does not surprise anybody later"
 
@@ -237,9 +237,9 @@ def test_repl_8_a_router_that_is_linked_while_its_disk_takes_nothing_at_all_catc
     other.tell(PeerClosed(1))
     other.tell(DiskTroubled("full"))
     one.tell(Data(10, encode_publish(1, 6, messages(1))))
-    size = other.router.tables.log_bytes
+    size = other.router.tables.log.pending_size
     connect(one, other, 60, link=2)
-    assert other.router.tables.log_bytes == size, "nothing gathers while lists come again and again"
+    assert other.router.tables.log.pending_size == size, "nothing gathers while lists come again and again"
     other.tell(DiskRecovered())
     one.frames.clear()
     one.wait(RELIST_NS)

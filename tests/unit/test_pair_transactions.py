@@ -11,7 +11,7 @@ from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair._receiving import apply_records
 from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere
 from penstock.assured.core.router._records import DESTINATION_SIZE, MESSAGE_HEAD_SIZE, RECORD_MESSAGE
-from penstock.assured.core.router.events import Begin, Commit, Data, Ended, LinkOpened, OpenFlow, OpenPublisher
+from penstock.assured.core.router.events import Data, LinkOpened, RequestReceived
 from penstock.assured.wire._layout import (
     KIND_RECORDS,
     MESSAGE_WANTS_ASYNC,
@@ -22,6 +22,7 @@ from penstock.assured.wire._layout import (
     SETTLE_ACKNOWLEDGED,
     SETTLE_REJECTED,
 )
+from penstock.assured.wire.control import Begin, Commit, Ended, OpenFlow, OpenPublisher
 from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_publish, encode_settle
 from penstock.base.errors import RemoteProtocolError
 
@@ -42,10 +43,10 @@ class Clients:
         self.router = router
         router.tell(LinkOpened(LINK, "client"))
         for request, publisher in ((1, PUBLISHER), (2, OTHER)):
-            router.tell(OpenPublisher(LINK, request, publisher))
+            router.tell(RequestReceived(LINK, OpenPublisher(request, publisher)))
         self.flows = {}
         for request, name in enumerate(("in", "out", "dead"), 3):
-            router.tell(OpenFlow(LINK, request, name, 1_000))
+            router.tell(RequestReceived(LINK, OpenFlow(request, name, 1_000)))
             self.flows[name] = router.answers[request].handle
 
     def publish(self, first: int, *flags: int, topic: bytes = b"in.x", transaction: int = 0) -> None:
@@ -62,12 +63,12 @@ class Clients:
 
     def transact(self, *flags: int, what: int = SETTLE_ACKNOWLEDGED) -> None:
         """Consumes everything, publishes such messages, and asks for the commit."""
-        self.router.tell(Begin(LINK, 20, 2, 1))
+        self.router.tell(RequestReceived(LINK, Begin(20, 2, 1)))
         for each in self.delivered("in"):
             self.router.tell(Data(LINK, encode_settle(self.flows["in"], [(each.id, each.id, what)], transaction=1)))
         if flags:
             self.publish(1, *flags, topic=b"out.x", transaction=1)
-        self.router.tell(Commit(LINK, 21, 2, 1))
+        self.router.tell(RequestReceived(LINK, Commit(21, 2, 1)))
 
     @property
     def ended(self) -> Ended | None:
@@ -170,7 +171,7 @@ def test_all_of_a_transaction_is_treated_alike(consumed: int, published: list[in
     assert (clients.ended is None) == is_awaited
     assert count_of(one, "in") == is_awaited
     exchange(one, other)
-    assert clients.ended == Ended("committed", outcome)
+    assert clients.ended == Ended(0, "committed", outcome)
     copies = len(published) if outcome != OUTCOME_STORED else 0
     assert (count_of(one, "in"), count_of(one, "out")) == (0, len(published))
     assert (count_of(other, "in"), count_of(other, "out")) == (0, copies)
@@ -249,17 +250,17 @@ def test_what_two_endpoints_reject_in_a_transaction_is_given_up_once(dead_to: st
         queue("in", "in.>", dead_to=dead_to), queue("also", "in.>", dead_to=dead_to), queue("out", "out.>")
     )
     clients = Clients(one)
-    one.tell(OpenFlow(LINK, 6, "also", 1_000))
+    one.tell(RequestReceived(LINK, OpenFlow(6, "also", 1_000)))
     clients.publish(1, MESSAGE_WANTS_SYNC)
     exchange(one, other)
-    one.tell(Begin(LINK, 20, 2, 1))
+    one.tell(RequestReceived(LINK, Begin(20, 2, 1)))
     message = clients.delivered("in")[0].id
     for flow in (clients.flows["in"], one.answers[6].handle):
         one.tell(Data(LINK, encode_settle(flow, [(message, message, SETTLE_REJECTED)], transaction=1)))
-    one.tell(Commit(LINK, 21, 2, 1))
+    one.tell(RequestReceived(LINK, Commit(21, 2, 1)))
     disconnect(one, other)
     connect(one, other)
-    assert clients.ended == Ended("committed", OUTCOME_SYNC)
+    assert clients.ended == Ended(0, "committed", OUTCOME_SYNC)
     for each in (one, other, other.restart()):
         assert [count_of(each, name) for name in ("in", "also", "dead")] == [0, 0, 1 if dead_to else 0]
 
@@ -318,17 +319,17 @@ def test_a_message_to_more_endpoints_than_a_record_counts_is_refused_before_it_i
     """Those that only this router has count, too: a start would find a record that is none."""
     router, _ = pair_of_routers(queue("also", "in.>"), replicate_by="endpoint")
     router.tell(LinkOpened(LINK, "client"))
-    router.tell(OpenPublisher(LINK, 1, PUBLISHER))
+    router.tell(RequestReceived(LINK, OpenPublisher(1, PUBLISHER)))
     tables = router.router.tables
     message, numbers = tables.next_id, numpy.zeros(1, numpy.uint32)
     router.tell(Data(LINK, encode_publish(1, 1, [Published(b"in.x", b"payload")])))
     assert count_of(router, "also") == 1
-    logged = tables.next_sequence
+    logged = tables.log.next_sequence
     with pytest.raises(RemoteProtocolError, match="65535 endpoints"):
         apply_records(tables, message_to_nobody(message, 65_535), numbers)
-    assert tables.next_sequence == logged
+    assert tables.log.next_sequence == logged
     apply_records(tables, message_to_nobody(message, 65_534), numbers)
-    assert (tables.next_sequence, count_of(router, "also")) == (logged + 1, 1)
+    assert (tables.log.next_sequence, count_of(router, "also")) == (logged + 1, 1)
 
 
 @pytest.mark.spec("REPL-10")

@@ -6,8 +6,9 @@ import pytest
 from paired_kit import QUEUE, Router, connect, disconnect, exchange, let_go, switch
 from penstock.assured.config import EndpointConfig, Want
 from penstock.assured.core.pair.protocol import PAIR, Degrade, Listed, PeerFrame, PeerOpened, Resync, SwitchHere, Whole
-from penstock.assured.core.router.events import Begin, Commit, Data, Ended
+from penstock.assured.core.router.events import Data, RequestReceived
 from penstock.assured.core.router.log import EPOCH_BITS
+from penstock.assured.wire.control import Begin, Commit, Ended
 from penstock.assured.wire.frames import Published, encode_publish
 
 SOLO = EndpointConfig(name="solo", wants=(Want(topics=("s.>",)),), replication="synchronous")
@@ -34,10 +35,10 @@ def pair_of(mirror: str) -> tuple[Router, Router]:
 
 def commit_apart(one: Router, other: Router, *topics: bytes) -> None:
     disconnect(one, other)
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     for number, topic in enumerate(topics, 1):
         one.tell(Data(10, encode_publish(1, number, [Published(topic, b"payload")], transaction=1)))
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     assert 6 not in one.answers
 
 
@@ -58,7 +59,7 @@ def test_repl_10_a_transaction_stays_whole_that_was_committed_without_a_link(
     one, other = pair_of(mirror)
     commit_apart(one, other, *topics)
     connect(one, other)
-    assert one.answers[6] == Ended("committed", treatment)
+    assert one.answers[6] == Ended(0, "committed", treatment)
     if is_restarted:  # what it knows of the transaction is on its disk
         disconnect(one, other)
         other = other.restart()
@@ -81,7 +82,7 @@ def test_repl_10_what_is_only_at_one_router_stays_if_the_other_never_heard_that_
     connect(one, other, 0)
     while 6 not in one.answers:
         exchange(one, other, 1)
-    assert one.answers[6] == Ended("committed", DEGRADED)
+    assert one.answers[6] == Ended(0, "committed", DEGRADED)
     disconnect(one, other)  # `whole` is lost
     if is_restarted:
         other = other.restart()
@@ -134,12 +135,12 @@ def test_repl_10_a_successor_that_never_heard_that_it_is_whole_knows_of_transact
     exchange_without_whole(one, other)
     assert other.pair.receiving is not None
     assert not other.pair.receiving.is_whole
-    one.tell(Begin(10, 5, 1, 1))
+    one.tell(RequestReceived(10, Begin(5, 1, 1)))
     for number, topic in enumerate((b"l.x", b"a.x", b"l.x"), 2):
         one.tell(Data(10, encode_publish(1, number, [Published(topic, b"payload")], transaction=1)))
-    one.tell(Commit(10, 6, 1, 1))
+    one.tell(RequestReceived(10, Commit(6, 1, 1)))
     exchange_without_whole(one, other)
-    assert one.answers[6] == Ended("committed", SYNC)
+    assert one.answers[6] == Ended(0, "committed", SYNC)
     disconnect(one, other)
     if is_restarted:
         other = other.restart()

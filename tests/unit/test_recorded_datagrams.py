@@ -23,7 +23,7 @@ from penstock.middleware import (
     StreamStarted,
     Unicast,
 )
-from penstock.middleware import receiver as receiving
+from penstock.middleware.core import receiver as receiving
 from penstock.wire import Authenticator, DatagramBatch, PacketFlag, decode, encode_gone
 from penstock.wire._authentication import strip_trailer
 from unit.authentication_kit import authentic, scope

@@ -15,7 +15,7 @@ from penstock.base.errors import ConfigurationError, JournalError
 from penstock.capture.cursors import KEPT, Cursors
 from penstock.capture.rows import MessageRows, PacketRows
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
-from penstock.journal.extent import measure
+from penstock.journal.live.extent import measure
 from penstock.journal.server import JournalServer
 from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.middleware.core.source_stream import DiscontinuityNote

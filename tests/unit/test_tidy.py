@@ -28,7 +28,7 @@ WEB_CORES = (
 DRIVERS = {
     "authentication_state.py", "authentication_watch.py",
     "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
-    "promises.py", "opening.py", "own_token.py",
+    "own_token.py",
     "server.py", "standby.py", "store.py", "token_watch.py",
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
@@ -95,14 +95,17 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def is_driver(path: Path) -> bool:
-    """True if a file may do I/O. In a package with a folder `core/` the folders decide: only `live/` and `client/` may.
-    The lists above name the drivers of packages without these folders."""
+    """True if a file may do I/O. Folders decide: `core/` does none; `live/` and `client/` may. The lists above name the
+    drivers of packages without these folders, and drivers outside them."""
     package, *folders, name = path.relative_to(SOURCE).parts
     if "core" in folders:
         return False
     if {"live", "client"}.intersection(folders):
         return True
-    return name in DRIVERS | DRIVERS_BESIDES.get(package, set())
+    besides = DRIVERS_BESIDES.get(package, set())
+    if (SOURCE / package / "core").is_dir():
+        return name in besides
+    return name in DRIVERS | besides
 
 
 def assert_deterministic(path: Path) -> None:

@@ -11,7 +11,7 @@ from penstock.base.counters import Counters
 from penstock.runtime.accounts import UNWRITTEN_MAX, Account, AccountRecorder, AccountsConfig
 from penstock.sim.tree.nodes import AgentNode
 from penstock.spark.pipeline.audit.trees import TreeSection
-from penstock.tree.core.accounts import Ledger
+from penstock.tree.core.accounts import Accounts
 from penstock.tree.core.control import OLDEST
 from penstock.tree.core.infostream import Diverged, Gone, Lagging, Revoked
 from penstock.tree.core.kernel.notices import LinkState
@@ -33,7 +33,7 @@ def test_what_came_and_what_went_is_accounted_for() -> None:
     leaf = stage.agent("leaf", "left", alternates=(stage.place_of("right"),))
     app = stage.subscriber("app", "leaf")
     stage.up()
-    leaf.agent.board.ledger.keep(UNWRITTEN_MAX)
+    leaf.agent.environment.accounts.keep(UNWRITTEN_MAX)
     stage.publish(20)
     late = stage.subscriber("late", "leaf", begin=OLDEST)
     late.start()
@@ -42,7 +42,7 @@ def test_what_came_and_what_went_is_accounted_for() -> None:
     (stream,) = of(rows_of(stage.root), "agent_intake")
     assert (stream["role"], stream["begun"], stream["last"], stream["taken"]) == ("root", 0, 20, 20)
     links = {str(each["party"]): each for each in of(rows_of(leaf), "agent_account")}
-    parent = leaf.agent.board.parent
+    parent = leaf.agent.membership.parent
     assert links[parent]["role"] == "parent"
     assert int(str(links[parent]["received"])) >= 20, "the messages, and its infostream"
     assert (links["app"]["role"], links["app"]["sent"], links["app"]["fetched"]) == ("subscriber", 20, 0)
@@ -64,19 +64,19 @@ def test_what_came_and_what_went_is_accounted_for() -> None:
 
 
 def test_who_does_not_keep_up_and_who_is_told_of_a_loss_is_accounted_for() -> None:
-    ledger = Ledger()
-    ledger.begin(1, "slow", "subscriber")
-    ledger.begin(2, "quick", "subscriber")
+    accounts = Accounts()
+    accounts.begin(1, "slow", "subscriber")
+    accounts.begin(2, "quick", "subscriber")
     for info in (Lagging(1, 1, 7, 1), Gone(1, 1, 3, 5), Diverged(1, 1, 8, 8), Revoked(("md.>",))):
-        ledger.said(info, [1, 99])
-    slow, quick = ledger.open[1], ledger.open[2]
+        accounts.informed(info, [1, 99])
+    slow, quick = accounts.open[1], accounts.open[2]
     assert (slow.lagging, slow.gone, slow.diverged, slow.revoked) == (1, 3, 1, 1)
     assert (quick.lagging, quick.gone, quick.diverged, quick.revoked) == (0, 0, 0, 0)
-    ledger.end(1, LinkState(*range(9)))
-    assert ledger.ended() == [], "nobody asks for accounts here"
-    ledger.keep(1)
-    ledger.end(2, LinkState(*range(9)))
-    assert [each.dealings for each in ledger.ended()] == [quick]
+    accounts.end(1, LinkState(*range(9)))
+    assert accounts.ended() == [], "nobody asks for accounts here"
+    accounts.keep(1)
+    accounts.end(2, LinkState(*range(9)))
+    assert [each.activity for each in accounts.ended()] == [quick]
 
 
 def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     leaf = stage.agent("leaf")
     app = stage.subscriber("app", "leaf")
     stage.up()
-    leaf.agent.board.ledger.keep(UNWRITTEN_MAX)
+    leaf.agent.environment.accounts.keep(UNWRITTEN_MAX)
 
     async def rows() -> list[Account]:
         return rows_of(leaf)

@@ -65,8 +65,8 @@ def test_what_one_want_covers_is_not_asked_for_twice() -> None:
     stage.up()
     stage.publish(5, "a", level=60)
     stage.wait(1_500)
-    feed = above.agent.board.streams[1].feed
-    assert [want.topics for want in feed.joined] == [("s1.>",)]
+    feed = above.agent.upstream.feed(1)
+    assert [want.topics for want in feed.coverage] == [("s1.>",)]
     stage.judge()
 
 
@@ -95,7 +95,7 @@ def test_an_agent_that_speaks_in_anothers_name_is_put_out() -> None:
     stage.up()
     stage.checkers.remove(stage.infostream)
     stage.infostream.require = lambda is_so, what: None  # type: ignore[method-assign]  # it would notice
-    child.agent.board.infostream = Infostream("somebody")
+    child.agent.outbox._infostream = Infostream("somebody")
     child.handle(Busy(40))
     stage.wait(20)
     assert stage.root.counters.by_cause("connections_closed") == {"message": 1}
@@ -305,7 +305,7 @@ def test_siblings_hear_of_a_load_that_has_changed_by_much() -> None:
     def told(percent: int) -> int:
         one.handle(Busy(percent))
         stage.wait(1_000)
-        return next(each.percent for each in two.agent.children.siblings if each.name == "one")
+        return next(each.percent for each in two.agent.downstream.siblings if each.name == "one")
 
     assert [told(percent) for percent in (5, 0, 9, 10, 5, 15, 1, 0)] == [0, 0, 0, 10, 10, 10, 10, 0]
 
@@ -339,7 +339,7 @@ def test_a_child_that_does_not_read_slows_nobody_and_catches_up() -> None:
         stage.publish(30, padding=500)
     assert len(stage.got(brisk)) == 300
     assert len(stage.got(stalled)) < 100
-    links = {child.party.name: child.link for child in leaf.agent.board.children.values()}
+    links = {child.party.name: child.link for child in leaf.agent.children}
     assert leaf.agent.fanout.link(links["stalled"]).waiting < 64_000
     end = session_of(stage, "stalled").end
     end.is_reading = True
@@ -412,16 +412,16 @@ def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
     root, standby, publisher = stage.root, stage.standby, stage.publishers[0]
     assert standby is not None
     told: list[bool] = []
-    board = root.agent.board
-    say = board.say
+    outbox = root.agent.outbox
+    send = outbox.send
 
     def listen(link: int, *messages: Any) -> None:
         told.extend(each.is_degraded for each in messages if isinstance(each, Published))
-        say(link, *messages)
+        send(link, *messages)
 
-    board.say = listen  # type: ignore[method-assign]
+    outbox.send = listen  # type: ignore[method-assign]
     stage.publish(3)
-    assert not root.agent.rooting.is_degraded
+    assert not root.agent.sequencer.is_degraded
     assert root.counters["messages_degraded"] == 0
     assert not any(told)
     told.clear()
@@ -431,7 +431,7 @@ def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
         standby.stall(2_000 * NS_PER_MS)
     stage.publish(3)
     stage.wait(1_500)
-    assert root.agent.rooting.is_degraded
+    assert root.agent.sequencer.is_degraded
     assert root.counters["messages_degraded"] == 3
     assert publisher.acknowledged == 6, "publishers do not wait for ever"
     assert all(told)
@@ -439,7 +439,7 @@ def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
     if trouble == "crash":
         standby.start()
     stage.wait(3_000)
-    assert not root.agent.rooting.is_degraded, "it is back, and has everything"
+    assert not root.agent.sequencer.is_degraded, "it is back, and has everything"
     stage.publish(2)
     assert root.counters["messages_degraded"] == 3
     assert publisher.acknowledged == 8
@@ -460,11 +460,11 @@ def test_publisher_ids_belong_to_their_clients_after_a_takeover(is_late: bool) -
         standby.start()
         stage.wait(1_000)
     stage.publish(3)
-    (party,) = [each.party for each in stage.root.agent.board.children.values() if each.party.role == "publisher"]
+    (party,) = [each.party for each in stage.root.agent.children.of_role("publisher")]
     stage.root.crash()
     stage.is_taken_over = True
     standby.handle(Promote())
-    marks = standby.agent.rooting.replica.publishers
+    marks = standby.agent.sequencer.replica.publishers
     assert marks.bearers == {party.publisher_id: party.subject}
     assert marks.is_of_another(party.publisher_id, "somebody else")
     assert not marks.is_of_another(party.publisher_id, party.subject)

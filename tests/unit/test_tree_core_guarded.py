@@ -10,6 +10,7 @@ from penstock.base.errors import JournalFailedError, PacketError
 from penstock.journal import JournalConfig
 from penstock.security.token import Grant
 from penstock.tree.config import StreamConfig
+from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import (
     OLDEST,
     Fetch,
@@ -23,12 +24,10 @@ from penstock.tree.core.control import (
     Want,
     Welcome,
 )
-from penstock.tree.core.conversation import Conversation
+from penstock.tree.core.coverage import Coverage, aggregated
 from penstock.tree.core.events import Append, Appended, Connected, LinkClosed, Noticed
 from penstock.tree.core.kernel._frame import BLOCK_HEADER_SIZE, BLOCK_LEG_AT, FRAME_LENGTH_SIZE, split_packets
-from penstock.tree.core.legs import aggregated
-from penstock.tree.core.root.publisher_positions import FORGOTTEN_AFTER_NS, PublisherMarks
-from penstock.tree.core.wants import Joined
+from penstock.tree.core.root.publisher_positions import FORGOTTEN_AFTER_NS, PublisherPositions
 from penstock.tree.live.journal_queue import parts_of
 from penstock.tree.live.stream_store import StreamStore
 from penstock.wire import decode
@@ -89,7 +88,7 @@ def test_a_position_beyond_the_end_is_the_end_and_harms_nobody() -> None:
     at_root = stage.subscriber("at_root", "root", begin=Position("sequence", 1_000_000))
     stage.up()
     stage.wait(300)
-    assert set(leaf.agent.board.streams[1].feed.joined.values()) == {0}
+    assert set(leaf.agent.upstream.feed(1).coverage.values()) == {0}
     other = stage.subscriber("other", "leaf")
     other.start()
     stage.wait(500)
@@ -118,14 +117,14 @@ def test_what_fails_on_one_link_is_seen_to_on_the_others(monkeypatch: pytest.Mon
     root = RootCore()
     root.arrive(1, "bad")
     root.arrive(2, "good")
-    control = Conversation.control
+    control = DistributionAgent._control
 
-    def failing(conversation: Conversation, link: int, payload: bytes) -> None:
+    def failing(agent: DistributionAgent, link: int, payload: bytes) -> None:
         if link == 1:
             raise PacketError("is odd", cause="length")
-        control(conversation, link, payload)
+        control(agent, link, payload)
 
-    monkeypatch.setattr(Conversation, "control", failing)
+    monkeypatch.setattr(DistributionAgent, "_control", failing)
     root.core.fanout.receive(1, b"\x01\x00\x00\x00\x80")
     root.receive(2, Subscribe(1, "s", WHOLE))
     root.handle(Noticed())
@@ -159,13 +158,13 @@ def test_publishers_that_are_long_away_make_room() -> None:
     root.now_ns += FORGOTTEN_AFTER_NS
     root.arrive(4, "p44", "publisher", publisher_id=44)
     root.publish(4, 44, 1)
-    assert list(root.core.rooting.replica.publishers.through) == [11, 44]
+    assert list(root.core.sequencer.replica.publishers.through) == [11, 44]
     root.publish(1, 11, 2)  # it published longest ago of all, and is still there
     assert root.appended == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def test_a_standby_remembers_no_more_publishers_than_its_root() -> None:
-    marks = PublisherMarks({1: 10, 2: 20})
+    marks = PublisherPositions({1: 10, 2: 20})
     marks.note_numbers(1, [11])
     marks.note_numbers(3, [1])
     marks.trim(2)
@@ -203,13 +202,13 @@ def test_wants_that_become_too_many_words_by_what_is_granted_are_refused() -> No
     root.receive(1, Subscribe(2, "s", different, OLDEST))
     assert root.closed == set()
     assert refusals(root, 1) == ["limit"]
-    assert [len(each.wants) for each in root.core.board.children[1].legs.values()] == [1]
+    assert [len(each.wants) for each in root.core.children[1].legs.values()] == [1]
 
 
 def test_a_link_to_which_too_much_would_have_to_be_said_ends() -> None:
     root = RootCore()
     root.arrive(1, "reader")
-    root.core.board.say(1, Held(1, 1, 0, 1, False, (Want(("s." + "x" * 2_000,) * 4_000),)))
+    root.core.outbox.send(1, Held(1, 1, 0, 1, False, (Want(("s." + "x" * 2_000,) * 4_000),)))
     root.handle(Noticed())
     assert root.closed == {1}
 
@@ -218,10 +217,10 @@ def test_a_link_to_which_too_much_would_have_to_be_said_ends() -> None:
 def test_what_is_too_much_to_ask_for_becomes_the_whole_stream() -> None:
     whole = Want(("s.>",))
     wants = [Want((f"s.a{each}.x",)) for each in range(40)]
-    assert set(aggregated(wants, Joined(dict.fromkeys(wants, 1)), whole, 64)) == set(wants)
-    assert aggregated(wants, Joined(dict.fromkeys(wants, 1)), whole, 32) == (whole,)
+    assert set(aggregated(wants, Coverage(dict.fromkeys(wants, 1)), whole, 64)) == set(wants)
+    assert aggregated(wants, Coverage(dict.fromkeys(wants, 1)), whole, 32) == (whole,)
     long = [Want(tuple(f"s.{'x' * 200}.{each}.{one}" for one in range(4_000))) for each in "ab"]
-    assert aggregated(long, Joined(dict.fromkeys(long, 1)), whole, 32) == (whole,)
+    assert aggregated(long, Coverage(dict.fromkeys(long, 1)), whole, 32) == (whole,)
 
 
 @pytest.mark.spec("TREE-2", "TREE-5")
@@ -238,8 +237,8 @@ def test_an_agent_that_is_asked_for_too_much_has_the_whole_stream_and_nobody_mis
         for each in topics:
             stage.publish(1, each)
         stage.wait(1_500)
-    feed = leaf.agent.board.streams[1].feed
-    assert [want.topics for want in feed.joined] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
+    feed = leaf.agent.upstream.feed(1)
+    assert [want.topics for want in feed.coverage] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
     assert [len(stage.got(each)) for each in readers] == [7, 6, 5, 4, 3, 2, 1]
     stage.judge()
 
@@ -258,7 +257,7 @@ def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(t
     root.arrive(5, "elsewhere", "publisher", publisher_id=5, subject="alice")
     (welcome,) = [each for each in root.said(5) if isinstance(each, Welcome)]
     assert welcome.published_through == 2
-    marks = root.core.rooting.replica.publishers
+    marks = root.core.sequencer.replica.publishers
     assert marks.bearers == {5: "alice"}
     config = (StreamConfig(name="s", topics=("s.>",)),)
     with_marks = StreamStore.open(tmp_path, "tree", config, JournalConfig(), Counters("journal"))
@@ -335,7 +334,9 @@ def test_a_standby_that_has_caught_up_is_fed_before_anything_more_is_distributed
     for number in range(1, published + 1):
         root.publish(1, 5, number)
     root.arrive(2, "standby", "standby")
-    root.receive(2, Subscribe(1, "s", (Want((">",)),), Position("sequence", 0, root.core.board.term)), Fetch(1, 65_536))
+    root.receive(
+        2, Subscribe(1, "s", (Want((">",)),), Position("sequence", 0, root.core.membership.term)), Fetch(1, 65_536)
+    )
     root.said(2)
     root.publish(1, 5, published + 1)
     frames = root.core.fanout.take(2, 1 << 20)

@@ -103,7 +103,7 @@ def test_words_keep_their_place(fanout: Fanout) -> None:
 
 
 def test_words_are_bounded() -> None:
-    fanout = opened(words_size_max=100)
+    fanout = opened(control_size_max=100)
     fanout.say(CHILD, bytes(60))
     with pytest.raises(LimitError):
         fanout.say(CHILD, bytes(41))

@@ -55,7 +55,7 @@ def send(root: RootCore, data: bytes, link: int = LINK) -> None:
 
 def last(root: RootCore) -> int:
     """What is distributed."""
-    return root.core.board.last(1)
+    return root.core.streams.last(1)
 
 
 def by_the_intake(instructions: list[Instruction]) -> list[bool]:
@@ -78,13 +78,13 @@ def test_messages_are_distributed_at_once_and_acknowledged_when_the_journal_has_
 
 
 def test_they_are_the_same_bytes_as_python_makes_of_them(root: RootCore) -> None:
-    numbering = Numbering(id_of(root.core.board.config.tree), root.core.board.term)
+    numbering = Numbering(id_of(root.core.environment.config.tree), root.core.membership.term)
     numbering.open_stream(1, 1)
     topics = InterestTable()
     topics.add("s.>", 1)
     given = b"".join(encode_published(PUBLISHER, number, 0, f"s.{number}", b"y" * number) for number in range(2, 40))
     send(root, encode_block(given, kind=KIND_PUBLISHED))
-    wall_ns = root.now_ns + root.core.rooting.wall_offset_ns
+    wall_ns = root.now_ns + root.core.sequencer.wall_offset_ns
     appended = [each for each in root.handle(Noticed()) if isinstance(each, Append)]
     assert appended[0].packets == numbering.number(given, PUBLISHER, 1, wall_ns, topics=topics).packets
     assert [decode(each).sequence for each in split_packets(appended[0].packets)] == list(range(2, 40))
@@ -103,7 +103,7 @@ def test_what_is_distributed_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_messages_of_several_streams_go_to_the_journals_of_each(root: RootCore) -> None:
-    root.core.rooting.define("t", ("t.>",))
+    root.core.sequencer.define("t", ("t.>",))
     for number in range(2, 8):
         send(root, block(number, topic="t.a" if number % 2 else "s.a"))
     appended = [each for each in root.handle(Noticed()) if isinstance(each, Append)]
@@ -258,7 +258,7 @@ def test_messages_that_must_be_synced_go_the_long_way(tail: TailMemory) -> None:
 
 def test_a_root_that_was_replaced_takes_nothing(root: RootCore) -> None:
     send(root, block(2))
-    root.core.rooting.fenced(root.core.board.term + 65_536, "elsewhere:1")
+    root.core._fence(root.core.membership.term + 65_536, "elsewhere:1")
     send(root, block(3))
     assert by_the_intake(root.handle(Noticed())) == [True], "what was distributed is kept"
     assert last(root) == 2

@@ -11,7 +11,7 @@ from penstock.tree.core.control import TREE, Fetch, Fetched, Position, Subscribe
 from penstock.tree.core.events import Append, Instruction, JournalRead, Noticed, ReadJournal
 from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
 from penstock.tree.core.kernel._number import encode_published
-from penstock.tree.core.portion_scheduler import LOOK_NS, PORTIONS_PER_TURN
+from penstock.tree.core.portion_scheduler import PORTIONS_PER_TURN, RECHECK_NS
 from unit.tree_core_kit import RootCore
 
 MIB = 1024 * 1024
@@ -44,7 +44,7 @@ def fetch(root: RootCore, link: int, legs: int) -> list[Instruction]:
 
 
 def words(root: RootCore, link: int) -> int:
-    return root.core.fanout.link(link).words
+    return root.core.fanout.link(link).control
 
 
 def reads(out: list[Instruction]) -> list[ReadJournal]:
@@ -61,7 +61,7 @@ def test_portions_of_one_link_wait_until_those_before_have_left() -> None:
         found = [each.number for each in root.said(2) if isinstance(each, Fetched)]
         assert found, "the next ones come when those before have left"
         fetched += found
-        root.now_ns += LOOK_NS
+        root.now_ns += RECHECK_NS
         root.handle(Tick())
     assert fetched == list(range(1, 61))
     assert root.closed == set(), "nobody is cut off for having asked"
@@ -108,7 +108,7 @@ def test_the_journal_is_read_for_a_few_at_a_time() -> None:
         for link in range(2, 22):
             root.said(link)
         if not asked:
-            root.now_ns += LOOK_NS
+            root.now_ns += RECHECK_NS
             asked += reads(root.handle(Tick()))
         assert len(asked) <= READS_MAX
     assert answered == 100, "each leg of each child got its portion"
@@ -119,7 +119,7 @@ def test_a_leg_that_ends_while_it_is_read_for_leaves_its_turn_to_the_next() -> N
     root, packets = filled(3, 2 * MIB)
     (request,) = reads(fetch(root, 2, 2))
     root.receive(2, Unsubscribe(1))
-    root.now_ns += LOOK_NS
+    root.now_ns += RECHECK_NS
     (other,) = reads(root.handle(Tick()))
     assert other.after == request.after == 0
     root.handle(JournalRead(request.request, packets[:0], 0, 0))

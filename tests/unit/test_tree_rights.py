@@ -49,7 +49,7 @@ def test_who_is_revoked_gets_nothing_under_another_name() -> None:
     leaf.handle(Arrived(NEWCOMER, Party("somebody", "subscriber", grants=grants, subject="alice")))
     leaf.handle(Arrived(NEWCOMER + 1, Party("other", "subscriber", grants=grants, subject="bob")))
     assert leaf.counters.by_cause("consumers_refused") == {"revoked": 1}
-    assert NEWCOMER + 1 in leaf.agent.board.children
+    assert NEWCOMER + 1 in leaf.agent.children
 
 
 @pytest.mark.spec("TREE-3")
@@ -74,7 +74,7 @@ def test_the_agents_above_are_told_of_a_newer_token() -> None:
     leaf.handle(GotToken("newer"))
     stage.wait(100)
     assert asked == ["newer"]
-    assert leaf.agent.board.token == "newer"
+    assert leaf.agent.parents.token == "newer"
 
 
 @pytest.mark.spec("TREE-8")
@@ -88,7 +88,7 @@ def test_peers_that_name_each_other_keep_one_link() -> None:
     came = [each.counters["consumers_attached"] for each in (one, two)]
     stage.wait(10_000)
     assert [each.counters["consumers_attached"] for each in (one, two)] == came
-    assert [len(each.agent._upstream.peers) for each in (one, two)] == [1, 1]
+    assert [len(each.agent.upstream.peers) for each in (one, two)] == [1, 1]
     stage.wires.cut("root", "one")
     stage.publish(5)
     assert [stage.got(each) for each in readers] == [list(range(1, 6))] * 2
@@ -97,5 +97,5 @@ def test_peers_that_name_each_other_keep_one_link() -> None:
     stage.wait(500)
     two.start()
     stage.wait(5_000)
-    assert [len(each.agent._upstream.peers) for each in (one, two)] == [1, 1]
+    assert [len(each.agent.upstream.peers) for each in (one, two)] == [1, 1]
     stage.judge()

@@ -13,9 +13,9 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalCorruptError, JournalError, JournalFullError, LocalProtocolError
 from penstock.journal import JournalConfig
-from penstock.journal.driver import JournalWriter
-from penstock.journal.files import Directory
-from penstock.journal.format import segment_name
+from penstock.journal.core.format import segment_name
+from penstock.journal.live.driver import JournalWriter
+from penstock.journal.live.files import Directory
 from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.core.control import OLDEST, StreamInfo
 from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal
@@ -272,5 +272,5 @@ def test_a_child_gets_its_past_though_the_disk_cannot_be_read_for_a_while(monkey
     stage.wait(2_000)
     assert failing < 0
     assert stage.got(reader) == list(range(1, 241))
-    assert STREAM in stage.root.agent.board.numbers
+    assert stage.root.agent.streams.named(STREAM) is not None
     stage.judge()

@@ -17,15 +17,15 @@ def test_agents_learn_of_changed_topics_and_pass_the_messages_on() -> None:
     stage.up()
     stage.root.handle(Define(STREAM, ("s1.>", *OTHER)))
     stage.wait(100)
-    assert [each.agent.board.streams[1].info.topics for each in agents] == [("s1.>", *OTHER)] * 2
+    assert [each.agent.streams[1].info.topics for each in agents] == [("s1.>", *OTHER)] * 2
     late = stage.agent("late", "leaf")
     late.start()
     stage.wait(500)
-    assert late.agent.board.streams[1].info.topics == ("s1.>", *OTHER)
+    assert late.agent.streams[1].info.topics == ("s1.>", *OTHER)
     stage.root.crash()
     stage.root.start()  # its configuration has the first topics
     stage.wait(2_000)
-    assert [each.agent.board.streams[1].info.topics for each in (*agents, late)] == [("s1.>",)] * 3
+    assert [each.agent.streams[1].info.topics for each in (*agents, late)] == [("s1.>",)] * 3
 
 
 @pytest.mark.spec("TREE-8")
@@ -34,13 +34,13 @@ def test_topics_are_the_parents_to_say() -> None:
     stage.agent("one")
     two = stage.agent("two", peers=(stage.place_of("one"),))
     stage.up()
-    upstream = two.agent._upstream
-    info = two.agent.board.streams[1].info
+    upstream = two.agent.upstream
+    info = two.agent.streams[1].info
     older = StreamInfo(info.number, info.name, OTHER, info.begins)
     upstream.learn(older, is_from_peer=True)
-    assert two.agent.board.streams[1].info == info
+    assert two.agent.streams[1].info == info
     upstream.learn(older)
-    assert two.agent.board.streams[1].info == older
+    assert two.agent.streams[1].info == older
 
 
 @pytest.mark.spec("TREE-11")

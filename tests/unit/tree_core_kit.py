@@ -33,7 +33,7 @@ class RootCore:
         """First and last sequence of each append."""
         self.is_disk_quick = True
         if tail is not None:
-            self.core.rooting.intaking.lend(tail)
+            self.core.sequencer.set_tail(tail)
         self.handle(Start(place="here:1"))
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -79,4 +79,4 @@ class RootCore:
 
     @property
     def role(self) -> str:
-        return self.core.board.role
+        return self.core.membership.role

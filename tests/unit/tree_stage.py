@@ -56,7 +56,7 @@ class Stage(TreePlant):
         return [] if story is None else [each.sequence for each in story.messages]
 
     def accepted(self, node: AgentNode) -> int:
-        return node.agent.fanout.stream(1).accepted if node.agent.board.streams else 0
+        return node.agent.fanout.stream(1).accepted if len(node.agent.streams) else 0
 
     def judge(self) -> None:
         """What the simulator's checkers say of it, when nothing moves any more."""

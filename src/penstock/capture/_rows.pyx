@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.base._prefetch cimport prefetch, prefetch_span
-from penstock.journal._log cimport RecordRow
+from penstock.journal.core._log cimport RecordRow
 from penstock.wire._codec cimport (
     ERROR_NONE,
     KIND_DATA,

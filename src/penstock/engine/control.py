@@ -339,7 +339,7 @@ NodeMessage: TypeAlias = (
 )
 ControlMessage: TypeAlias = ConsumerMessage | NodeMessage
 
-PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(3, 0), ControlMessage)
+PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(3, 1), ControlMessage)
 
 CONNECTION = ControlConfig(
     message_size_max=MESSAGE_SIZE_MAX, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000

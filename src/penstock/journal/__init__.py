@@ -1,18 +1,18 @@
-"""The journal: an append-only log in segment files; what was acknowledged is on the disk.
+"""The journal: an append-only log in segment files. An acknowledged record is on the disk.
 
-    driver.JournalWriter    appends, and waits for the disk
-    reader.JournalReader    reads by sequence number or time, and follows the writer
-    server, client          following over TCP
+    core/     group commit (journal.py), recovery, format of segments and messages; no I/O. Read core/events.py first.
+    live/     JournalWriter (driver.py), JournalReader (reader.py), files, verification, TCP server and client
+    client, server    the public modules for following over TCP
 
-Records are bytes; what is in them is the writer's business. Read events.py first, then core.py for the group commit
-and recovery.py for what happens after a crash. docs/protocol/journal.md has the bytes.
+Records are bytes; only the writer knows their contents. docs/protocol/journal.md has the layout.
 """
 
-from penstock.journal._inline_commit import InlineWriter
 from penstock.journal.config import FollowConfig, JournalConfig
-from penstock.journal.core import Journal
-from penstock.journal.driver import JournalWriter
-from penstock.journal.reader import JournalReader, Record, RecordBatch
+from penstock.journal.core.journal import Journal
+from penstock.journal.core.records import Record, RecordBatch
+from penstock.journal.live._inline_commit import InlineWriter
+from penstock.journal.live.driver import JournalWriter
+from penstock.journal.live.reader import JournalReader
 
 __all__ = [
     "FollowConfig",

@@ -12,7 +12,7 @@ from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
-from penstock.journal.files import boot_id
+from penstock.journal.live.files import boot_id
 from penstock.net.secret import read_private, replace_private
 from penstock.security.authentication import is_older, scope_of
 from penstock.security.brokering import Authentication

@@ -24,8 +24,8 @@ import msgspec
 from penstock.base.errors import ConfigurationError, JournalError
 from penstock.journal import FollowConfig, JournalReader, RecordBatch
 from penstock.journal.client import follow_remote_batches, measure_remote
-from penstock.journal.extent import measure
-from penstock.journal.messages import Extent
+from penstock.journal.core.messages import Extent
+from penstock.journal.live.extent import measure
 from penstock.net.secret import read_secret
 from penstock.security.journal_access import JournalLogin, admin_access
 

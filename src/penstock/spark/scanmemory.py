@@ -17,8 +17,8 @@ from penstock.base.errors import JournalError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.capture.cursors import CursorImage
-from penstock.journal.files import Directory
-from penstock.journal.format import segment_name
+from penstock.journal.core.format import segment_name
+from penstock.journal.live.files import Directory
 from penstock.spark.journals import JournalPlace
 
 VERSION = 2

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.capture.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Cursors
 from penstock.capture.rows import BadRecord, Loss, MessageRows, PacketRows
-from penstock.journal.messages import Extent
+from penstock.journal.core.messages import Extent
 from penstock.spark.journals import JournalPlace
 from penstock.spark.scanmemory import ScanMemory
 

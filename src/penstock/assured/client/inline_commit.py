@@ -8,7 +8,7 @@ for each is served by one thread on each side:
       InlineLink.exchange ──────►   InlineCommitKernel.serve: receive, check, match, accept
         │  PUBLISH                    │
         │                             ▼
-        │                           InlineWriter.store (journal/_inline_commit.pyx): pwrite, fdatasync
+        │                           InlineWriter.store (journal/live/_inline_commit.pyx): pwrite, fdatasync
         ◄── ACKNOWLEDGE ──────────────┘
 
 Each of the three parts handles only this case. Anything else ends it, and the ordinary path continues: the session's

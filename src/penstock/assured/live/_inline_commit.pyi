@@ -2,7 +2,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.assured.core.router._tables import Tables
-from penstock.journal._inline_commit import InlineWriter
+from penstock.journal.live._inline_commit import InlineWriter
 from penstock.net._tcp import Receiver
 from penstock.topics._table import TableKernel
 

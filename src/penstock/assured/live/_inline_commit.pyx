@@ -19,15 +19,15 @@ from penstock.assured.wire._layout cimport (
     KIND_PUBLISH,
     LENGTH_SIZE,
     OUTCOME_DEGRADED,
-    OUTCOME_REFUSED,
     PUBLISH_HEAD_SIZE,
     PUBLISHED_HEAD_SIZE,
     PublishedHead,
     PublishHead,
 )
 from penstock.assured.core.router._records cimport message_record_size
-from penstock.assured.core.router._tables cimport Publisher, Tables, acknowledge_frame
-from penstock.journal._inline_commit cimport InlineWriter
+from penstock.assured.core.router._publishers cimport Publisher
+from penstock.assured.core.router._tables cimport Tables
+from penstock.journal.live._inline_commit cimport InlineWriter
 from penstock.net._tcp cimport RECEIVED_MAX, Receiver, has_something
 from penstock.topics._match cimport Batch, Output, match_batch
 from penstock.topics._table cimport TableKernel
@@ -84,7 +84,7 @@ cdef class InlineCommitKernel:
         cdef ssize_t size
         self.unsent = b""
         self.is_next_ready = False
-        if self.tables.log_rows or self.tables.next_sequence != journal.next_sequence:
+        if self.tables.log.rows or self.tables.log.next_sequence != journal.next_sequence:
             return b""
         while True:
             with nogil:
@@ -109,12 +109,14 @@ cdef class InlineCommitKernel:
         cdef PublishHead head
         cdef PublishedHead each
         cdef Wanted wanted
+        cdef const uint8_t *record
+        cdef uint32_t record_size
         if size <= LENGTH_SIZE or load_u32(data) != size - LENGTH_SIZE or frame[0] != KIND_PUBLISH:
             return False
         if check_publish(frame, size - LENGTH_SIZE) != FRAME_GOOD:
             return False
         memcpy(&head, frame, PUBLISH_HEAD_SIZE)
-        if head.count != 1 or head.transaction or tables.publisher_of(head.publisher, link) is NULL:
+        if head.count != 1 or head.transaction or tables.publishers.on_link(head.publisher, link) is NULL:
             return False
         memcpy(&each, topic - PUBLISHED_HEAD_SIZE, PUBLISHED_HEAD_SIZE)
         self.match(topic, each.topic_size)
@@ -123,9 +125,10 @@ cdef class InlineCommitKernel:
         tables.wall_ns = now() + wall_offset_ns
         wanted = Wanted(self.found.subscribers, self.found.count, &endpoints[0], True, 0)
         accept_one(tables, head.publisher, head.first_number, topic, &wanted)
-        if tables.log_rows == 1:
-            journal.store(tables.log.data, tables.log_sizes[0], tables.wall_ns)
-            tables.log.size = tables.log_rows = 0 # also if the disk has failed: then the journal has it
+        if tables.log.rows == 1:
+            record = tables.log.first_pending(&record_size)
+            journal.store(record, record_size, tables.wall_ns)
+            tables.log.clear() # also if the disk has failed: then the journal has it
             stored(tables, journal.next_sequence - 1 - (journal.failure != 0))
             replicated(tables, EVERY_ID, OUTCOME_DEGRADED)
         return True
@@ -153,22 +156,9 @@ cdef class InlineCommitKernel:
 
     cdef bint answer(self, int fd, uint64_t link) except -1:
         """Acknowledge what was served. False: there is more to say than that; nothing was said."""
-        cdef Tables tables = self.tables
-        cdef uint32_t handle
-        cdef Publisher *publisher
-        cdef bytes frame
-        if tables.dirty_publishers.count != 1:
+        cdef bytes frame = self.tables.publishers.take_only(link)
+        if frame is None:
             return False
-        handle = tables.dirty_publishers.items[0]
-        publisher = tables.publishers[handle]
-        if publisher is NULL or publisher.link != link or publisher.run_count != 1:
-            return False
-        if publisher.runs[0].outcome >= OUTCOME_REFUSED:
-            return False
-        frame = acknowledge_frame(handle, publisher.runs, 1)
-        publisher.is_dirty = False
-        publisher.run_count = 0
-        tables.dirty_publishers.count = 0
         self.unsent = frame[send_now(fd, frame):]
         return not self.unsent
 

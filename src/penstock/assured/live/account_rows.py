@@ -39,7 +39,7 @@ def account_rows(core: MessageRouter, clients: int) -> Iterator[Account]:
 
 def _run(core: MessageRouter, clients: int) -> dict[str, Any]:
     tables = core.tables
-    told = tables.outcome_counts()
+    told = tables.publishers.outcome_counts()
     return {
         "role": role_of(core),
         "router_epoch": core.epoch,

@@ -31,7 +31,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import JournalError, JournalFullError, PenstockError
 from penstock.base.log import logger
 from penstock.journal import InlineWriter, JournalConfig, JournalReader, JournalWriter
-from penstock.journal.reader import NOTHING, RecordBatch
+from penstock.journal.core.records import NOTHING, RecordBatch
 
 RETRY_SECONDS = 0.1
 LONE_BYTES_MAX = 16_384

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from penstock.assured.core.lease.protocol import Keep, Tell
 from penstock.assured.core.pair.protocol import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.core.router import events
@@ -30,7 +32,6 @@ from penstock.assured.live.pair import LivePair
 from penstock.assured.live.peer_settings import peer_settings_of
 from penstock.assured.live.reserve import reserve_of
 from penstock.assured.live.status import Happening, RouterStatus, detail_of, gauges_of, rows_of
-from penstock.assured.live.translating import event_of, message_of, news_of
 from penstock.assured.wire.control import (
     Degrade,
     EndpointInfo,
@@ -40,13 +41,14 @@ from penstock.assured.wire.control import (
     Message,
     Refused,
     RenewToken,
+    RouterRequest,
     SteppedDown,
     Switch,
     Welcome,
 )
 from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.endpoint import Health
-from penstock.base.errors import ConfigurationError, PenstockError, TokenError
+from penstock.base.errors import ConfigurationError, PenstockError, RemoteProtocolError, TokenError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.model import MessageModel
@@ -214,8 +216,10 @@ class LiveRouter:
                     self._links.say(link, Refused("not_active", "this router runs alone", number))
                 else:
                     self._pair.order(link, message)
+            case _ if isinstance(message, RouterRequest):
+                self._tell(events.RequestReceived(link, message))
             case _:
-                self._tell(event_of(link, message))
+                raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
 
     def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
         """Those that it may consume from."""
@@ -242,14 +246,14 @@ class LiveRouter:
                 self._links.send(link, data)
             case events.Append():
                 self._stored.append(instruction)
-            case events.Answer(link, request, answer):
-                self._links.say(link, message_of(request, answer, self._other_place))
+            case events.SendMessage(link, message):
+                if isinstance(message, Refused) and message.code == "not_active":
+                    message = msgspec.structs.replace(message, place=self._other_place)
+                self._links.say(link, message)
             case events.ReadRecords():
                 self._stored.read(instruction)
             case events.RemoveBefore(sequence):
                 self._stored.remove_before(sequence)
-            case events.EndFlow(link) | events.FlowActive(link) | events.NameEndpoint(link):
-                self._links.say(link, news_of(instruction))
             case PeerSend() | PeerEnd() | Tell() | Keep():
                 assert self._pair is not None
                 self._pair.carry_out(instruction)

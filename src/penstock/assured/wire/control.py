@@ -57,11 +57,12 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
 
 
 class OpenPublisher(msgspec.Struct, tag="open_publisher", frozen=True):
-    """Answered with PublisherOpened. One that is open on another link moves to this one."""
+    """Answered with PublisherOpened. A publisher that is open on another link moves to this one: its client has lost
+    the other link."""
 
     number: Number
     publisher: U64
-    """Its own choice, kept over reconnects."""
+    """The publisher's id: chosen by the client, kept over reconnects."""
 
 
 class ClosePublisher(msgspec.Struct, tag="close_publisher", frozen=True):
@@ -75,19 +76,20 @@ class OpenFlow(msgspec.Struct, tag="open_flow", frozen=True):
     number: Number
     endpoint: Name
     credit: U32 = 0
+    """Messages that may be delivered before the first CREDIT frame."""
 
 
 class CloseFlow(msgspec.Struct, tag="close_flow", frozen=True, omit_defaults=True):
-    """What is not settled goes back to the queue."""
+    """Messages that are not settled return to the queue."""
 
     number: Number
     handle: U32
     read: U64 | None = None
-    """Of what came, the application has seen the first so many: the others do not count as delivered. Not said: all."""
+    """The number of deliveries that the application has seen; later ones do not count as delivered. None: all."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
-    """A transaction of a publisher, which numbers its own upwards; one at a time."""
+    """Begin a transaction. A publisher has one at a time and numbers its transactions upwards."""
 
     number: Number
     handle: U32
@@ -95,7 +97,7 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
 
 
 class Commit(msgspec.Struct, tag="commit", frozen=True):
-    """Answered with Ended; asked again after a reconnect, the answer says what became of it."""
+    """Answered with Ended. Sent again after a reconnect, the request asks for the transaction's outcome."""
 
     number: Number
     handle: U32
@@ -109,29 +111,33 @@ class Rollback(msgspec.Struct, tag="rollback", frozen=True):
 
 
 class CreateEndpoint(msgspec.Struct, tag="create_endpoint", frozen=True):
-    """One that is there already and is the same is no error."""
+    """Creating an endpoint that exists with the same configuration is no error."""
 
     number: Number
     endpoint: EndpointConfig
     from_id: U64 = 0
     from_time_ns: U64 = 0
-    """Where it begins in what the log still holds; both 0: with the next message."""
+    """Where the endpoint starts in the retained log: at a message id or a time. Both 0: at the next message."""
 
 
 class AlterEndpoint(msgspec.Struct, tag="alter_endpoint", frozen=True):
+    """Change the configuration of an endpoint. Queued messages stay, also above a lower limit."""
+
     number: Number
     endpoint: EndpointConfig
 
 
 class DeleteEndpoint(msgspec.Struct, tag="delete_endpoint", frozen=True):
+    """Delete an endpoint with its queued messages. Refused while flows are open, unless forced."""
+
     number: Number
     name: Name
     is_forced: bool = False
-    """Also while consumers have flows of it."""
+    """Delete the endpoint also while flows are open."""
 
 
 class EmptyEndpoint(msgspec.Struct, tag="empty_endpoint", frozen=True):
-    """Delete what is queued and not on its way to a consumer."""
+    """Delete the queued messages that are not in flight."""
 
     number: Number
     name: Name
@@ -181,24 +187,27 @@ class PublisherOpened(msgspec.Struct, tag="publisher_opened", frozen=True):
     number: Number
     handle: U32
     highest: U64
-    """The highest of the publisher's numbers that the router has; 0: none."""
+    """The highest number that the router has of this publisher; 0: none. Numbers continue above it. Numbers up to
+    WINDOW_MAX below it may be sent again and are not stored twice."""
 
     transaction: U32 = 0
-    """The last transaction that was committed."""
+    """The last transaction that was committed; 0: none."""
 
 
 class FlowOpened(msgspec.Struct, tag="flow_opened", frozen=True):
     number: Number
     handle: U32
     is_active: bool
-    """False: the endpoint is exclusive, and another has it."""
+    """False: the endpoint is exclusive and another flow has it; this flow takes over when that one ends."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """The outcome of a transaction."""
+
     number: Number
     outcome: Literal["committed", "rolled_back"]
     treatment: U32 = 0
-    """The outcome of its messages, as in ACKNOWLEDGE."""
+    """The outcome of its messages, as in ACKNOWLEDGE; 0: it published nothing."""
 
     why: Text = ""
 
@@ -251,10 +260,14 @@ class Refused(AnyRefused, tag="refused", frozen=True):
 
 
 class FlowActive(msgspec.Struct, tag="flow_active", frozen=True):
+    """A standby flow of an exclusive endpoint is active now."""
+
     handle: U32
 
 
 class FlowEnded(msgspec.Struct, tag="flow_ended", frozen=True):
+    """The router ended a flow: its endpoint was deleted, or this router is no longer active."""
+
     handle: U32
     code: Text
     reason: Text
@@ -275,7 +288,7 @@ def tell_last(told: dict[int, T], endpoint: int, what: T) -> None:
         del told[next(iter(told))]
 
 
-Request: TypeAlias = (
+RouterRequest: TypeAlias = (
     OpenPublisher
     | ClosePublisher
     | OpenFlow
@@ -287,10 +300,10 @@ Request: TypeAlias = (
     | AlterEndpoint
     | DeleteEndpoint
     | EmptyEndpoint
-    | ListEndpoints
-    | Switch
-    | Degrade
 )
+"""Requests for the router's core."""
+
+Request: TypeAlias = RouterRequest | ListEndpoints | Switch | Degrade
 Answer: TypeAlias = PublisherOpened | FlowOpened | Ended | Done | Endpoints | Refused
 ClientMessage: TypeAlias = Login | RenewToken | Request
 RouterMessage: TypeAlias = Welcome | Answer | FlowActive | FlowEnded | EndpointNamed | SteppedDown

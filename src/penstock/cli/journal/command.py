@@ -20,9 +20,9 @@ from penstock.cli.common.times import parse_time
 from penstock.cli.journal.records import json_line, text_lines
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote
-from penstock.journal.files import Directory, boot_id
+from penstock.journal.live.files import Directory, boot_id
+from penstock.journal.live.verify import SegmentReport, inspect, missing_segments
 from penstock.journal.server import JournalServer
-from penstock.journal.verify import SegmentReport, inspect, missing_segments
 from penstock.net.live.agent import run_agent
 from penstock.net.secret import Secret, read_secret
 from penstock.security.journal_access import JournalAccess, JournalLogin, admin_access

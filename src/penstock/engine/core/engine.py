@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError
 from penstock.engine.config import EngineConfig
 from penstock.engine.core.class_selection import Chooser
@@ -54,7 +55,7 @@ from penstock.engine.core.kernel._metering import Metering
 from penstock.engine.core.kernel._pairs import Pairs
 from penstock.engine.core.metering_limits import MeteringLimits, interval_ns
 from penstock.engine.core.region_requests import RegionRequests
-from penstock.engine.core.session_events import decode_session, encode_session
+from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.engine.core.signals import Relief, SignalThresholds
 from penstock.engine.core.subscriptions import Subscription, SubscriptionBook, parse_interests
 from penstock.middleware.core.events import SessionEvent, SessionKind
@@ -187,6 +188,7 @@ class DistributionEngine:
                     event.version,
                     event.is_repair,
                     self._interests.now_ns,
+                    event.session_id,
                 )
             case Session():
                 self._change_session(event.event)
@@ -269,7 +271,11 @@ class DistributionEngine:
 
     def feed_number(self, name: str) -> int:
         """The number of a feed for distribute(). Feeds beyond the maximum share one number."""
-        return self._feeds.setdefault(name, min(len(self._feeds), FEEDS_MAX))
+        number = self._feeds.get(name)
+        if number is None:
+            number = self._feeds[name] = min(len(self._feeds), FEEDS_MAX)
+            self.kernel.name_feed(number, crc32c(name.encode()))
+        return number
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
         """Write what waits, at most about `budget_bytes`: after a session took bytes out of its buffer, at
@@ -423,15 +429,22 @@ class DistributionEngine:
         self._tell_session(event, is_first=known is None)
 
     def _hear_session(self, body: bytes) -> None:
-        """The node above says the same; it withdraws the records itself."""
+        """The node above says the same. It withdraws the records itself, but only those that it has: after a restart it
+        has none of an earlier session."""
         try:
             event = decode_session(body)
         except RemoteProtocolError:
             self.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return
-        is_first = (event.feed, event.stream_id) not in self._sessions
-        if self._note_session(event):
-            self._tell_session(event, is_first=is_first)
+        known = self._sessions.get((event.feed, event.stream_id))
+        is_new = self._note_session(event)
+        running = {session_id(each) for each in self._sessions.values() if each.kind != "end"}
+        over = event if event.kind == "end" else known
+        ended = {session_id(over)} - running if over is not None else set()
+        count = self.kernel.withdraw_sessions(ended, running, self._interests.now_ns)
+        self.counters.add("records_withdrawn", count)
+        if is_new:
+            self._tell_session(event, is_first=known is None)
 
     def _note_session(self, event: SessionEvent) -> bool:
         """True if consumers do not know this state of the session yet."""

@@ -148,6 +148,8 @@ class Image(msgspec.Struct, frozen=True):
     started_ns: int = 0
     is_repair: bool = False
     """Whether updates before it were lost."""
+    session_id: int = 0
+    """The session of the record (sessions.py); 0 if unknown."""
 
 
 class RecordWithdrawn(msgspec.Struct, frozen=True):
@@ -167,7 +169,8 @@ class Reconcile(msgspec.Struct, frozen=True):
 
 
 class SessionTold(msgspec.Struct, frozen=True):
-    """A session event from the upstream node; this node forwards it. Withdrawals arrive separately for each item."""
+    """A session event from the upstream node; this node forwards it. Withdrawals arrive separately for each item. This
+    node itself withdraws records of ended sessions that the upstream node does not know, because it restarted."""
 
     body: bytes
 

@@ -1,7 +1,7 @@
-"""Message models in the stream whose messages they describe: all of them at its head, then each again every interval.
+"""Message models in the stream whose messages they describe: all at the start, then each again every interval.
 
-After the head they come one at a time, so that they never hold up the data for long. They have no ORIGIN and no number
-of a source stream: active and backup each send them, and number their application messages alike all the same.
+After the start models are sent one at a time, so that they delay the data little. They have no ORIGIN and no number of
+a source stream: active and backup adapters each send them, and their application messages still have equal numbers.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from penstock.model import MessageModel
 
 
 class ModelsInBand:
-    """When which model is sent. `messages` are all of them, for who gives every subscriber a head of its own."""
+    """The schedule of the models. `messages` has all of them, for streams that each begin with the models."""
 
     def __init__(self, models: Sequence[MessageModel] = (), interval_ns: int = 0) -> None:
         self.messages = tuple(_message_of(model) for model in models)

@@ -1,4 +1,4 @@
-"""What the administration server means to a live adapter: who may be served, and with which keys a feed is sealed."""
+"""A live adapter and the administration server: registration, tokens, revocations, and the keys of the feed."""
 
 import asyncio
 import threading
@@ -36,13 +36,13 @@ log = logger("feed.administration")
 
 
 def open_to_all(text: str, now_ns: int) -> Token:
-    """The check of an open service: everybody may receive and send everything."""
+    """The token check of an open service: every client may receive and send everything."""
     return Token("stream", "anyone", "", (Grant(">", "receive"), Grant(">", "send")), now_ns, FOREVER_NS, 0)
 
 
 class Administration:
-    """One adapter's registration, and what follows from it. `revoke` is called in the loop's thread, `post` has things
-    done in the data thread."""
+    """Keeps one adapter registered, and applies the answers. `revoke` is called in the loop's thread; `post` makes a
+    call in the data thread."""
 
     def __init__(
         self,

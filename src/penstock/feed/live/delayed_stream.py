@@ -12,7 +12,7 @@ import numpy
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.feed.core.service.published import PublishedBatch, Unpacker
 from penstock.journal import JournalReader
-from penstock.journal.reader import NOTHING, RecordBatch
+from penstock.journal.core.records import NOTHING, RecordBatch
 
 LOOK_NS = 10 * NS_PER_MS
 """How long to wait before looking again for what the journal's writer adds."""

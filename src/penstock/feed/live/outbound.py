@@ -1,11 +1,11 @@
-"""The adapter's way out, in the data thread: application messages into numbered packets, sent, kept for repairs, and
-shown to those who take them from there (the stream service, the recorder).
+"""Publication in the data thread: application messages become numbered packets, which are sent, kept for repairs, and
+read by the stream service and the recorder through taps.
 
-Of a sealed feed two copies are made: the sealed one is sent, the open one is what those get who serve one subscriber
-each. Message models in band are sealed, so that nobody else can say what messages mean. Announcements of sessions and
-discontinuities are not sealed: receivers merge streams by them before they open messages, and the content (reason, lost
-source numbers, session, trading date) is no market data. By the transport `tcp` nothing is sent, and everything else is
-the same.
+A sealed feed has two copies of each packet: the sealed one is sent, the plain one is for the stream service and the
+recorder. Models in band are sealed, so that nobody else can define what messages mean. Announcements of sessions and
+discontinuities are not sealed, because receivers merge streams by them before they open messages, and their content
+(reason, lost source numbers, session, trading date) is no market data. With the transport `tcp` no packet is sent;
+everything else is the same.
 """
 
 from collections.abc import Iterator
@@ -77,18 +77,18 @@ class Outbound:
         self.messages_unsent = 0
 
     def tap(self) -> Tap:
-        """A way to take what is published from now on, in another thread."""
+        """A reader of the packets that are published from now on, for another thread."""
         tap = Tap(self.open_store)
         self.taps.append(tap)
         return tap
 
     @property
     def key_id(self) -> int:
-        """Of the key that is sealed with; 0 for none."""
+        """The id of the sealing key; 0: none."""
         return 0 if self._sealer is None else self._sealer.key_id
 
     def seal_with(self, sealer: Sealer) -> None:
-        """From the next message on. One key has one sealer as long as the process lives, because it counts."""
+        """Use a sealer from the next message on. A key keeps its first sealer, because the sealer counts its nonces."""
         if sealer.key_id != self.key_id:
             self._sealer = self._sealers.setdefault(sealer.key_id, sealer)
 
@@ -153,7 +153,7 @@ class Outbound:
 
     @property
     def _may_leave(self) -> bool:
-        """Whether there is a key if one is needed: a model waits for it, because nothing is lost by that."""
+        """True if a key is there or none is needed. Models wait for the key; no data is lost by that."""
         return not self.is_sealed or self._usable_sealer() is not None
 
     def _usable_sealer(self) -> Sealer | None:

@@ -1,4 +1,4 @@
-"""The channels between the adapters of a feed: one control connection for each pair, made again when it is lost.
+"""Connections between the adapters of a feed: one control connection for each pair, redialled when it is lost.
 
 The adapter with the higher index connects to the one with the lower. The node name `feed.index` identifies the adapter
 at the other end; the shared secret authenticates it. An adapter without peers does not listen.
@@ -21,13 +21,13 @@ from penstock.net.live.control_driver import ControlConnection, ControlServer, c
 from penstock.net.secret import Secret
 
 QUEUE_MESSAGES_MAX = 65_536
-"""Messages that wait for one peer; one that takes none for so long is cut off, and gets everything anew."""
+"""Maximum number of messages that wait for one peer; beyond it the connection is closed, and the peer starts over."""
 
 log = logger("feed.peering")
 
 
 class Peering:
-    """Tells `on_event` what happens on the channels; send() queues what is to be said."""
+    """Reports events of the connections to `on_event`; send() queues a message."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Peering:
 
     @property
     def connected(self) -> list[int]:
-        """Indexes of the adapters that there is a channel to."""
+        """Indexes of the connected adapters."""
         return sorted(self._outboxes)
 
     async def start(self) -> None:
@@ -85,7 +85,7 @@ class Peering:
         await self._server.close()
 
     def send(self, index: int, message: SyncMessage) -> None:
-        """To an adapter that there may be no channel to any more: then it is dropped, and the core is told anyway."""
+        """Queue a message. Without a connection it is dropped; the core gets PeerDisconnected in any case."""
         if (outbox := self._outboxes.get(index)) is not None:
             outbox.put(message)
 
@@ -122,7 +122,7 @@ class Peering:
             await connection.close("this is no adapter of the feed")
             return
         if (older := self._outboxes.get(index)) is not None:
-            older.cut()  # it was started again, and its old connection is not known to be dead yet
+            older.cut()  # the peer has restarted, and its old connection is not known to be dead yet
             await older.is_done.wait()
         outbox = self._outboxes[index] = _PeerOutbox()
         log.info("peer_connected", index=index, address=connection.address)
@@ -151,7 +151,7 @@ class Peering:
 
 
 class _PeerOutbox:
-    """What waits to be sent on one channel."""
+    """The queue of one connection."""
 
     def __init__(self) -> None:
         self._waiting: deque[SyncMessage] = deque()

@@ -1,8 +1,8 @@
-"""The adapter's own capture: what it publishes goes into a journal, in a thread that the data path never waits for.
+"""The adapter's own capture: a thread writes the published packets to a journal; the data thread never waits for it.
 
 A record is a packet, as docs/protocol/capture.md says, and its time is taken after the packet was published. When the
-disk is full or fails, the adapter goes on, the operator is told, and a GONE record says what is missing once the
-journal takes records again.
+disk is full or fails, the adapter continues, `trouble` has the reason, and a GONE record marks the missing packets once
+the journal accepts records again.
 """
 
 import select
@@ -27,7 +27,7 @@ log = logger("feed.recorder")
 
 
 class Recorder:
-    """Records from start() to stop(). `trouble` says what is wrong, and is empty while all is well."""
+    """Records from start() to stop(). `trouble` is the current error, empty if there is none."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Carries what the data thread has published to the stream service, in the loop's thread."""
+"""Passes published packets from the data thread to the stream service, in the loop's thread."""
 
 import asyncio
 
@@ -14,8 +14,8 @@ log = logger("feed.service")
 
 
 class ServicePump:
-    """From start() to stop(). While nobody is served live, it sleeps and what is published is left out: the data thread
-    is not asked to wake it at every message. The first one who is gets everything from that moment on."""
+    """From start() to stop(). Without a live subscriber the pump sleeps and skips published packets, so that the data
+    thread does not wake it for every message. The first live subscriber gets all packets from its opening on."""
 
     def __init__(self, tap: Tap, server: SubscriberServer, counters: Counters) -> None:
         self._tap = tap

@@ -28,8 +28,8 @@ ERROR_COUNTERS = ("source_messages_malformed", "source_messages_lost", "packets_
 
 
 class DatagramSource:
-    """A source stream that comes over lines. `inlet.batch.socket(n)` is the line of datagram n; the number after the
-    last line is that of the answers to requests."""
+    """A source stream that comes as datagrams over lines. `inlet.batch.socket(n)` is the line of datagram n; the number
+    after the last line is that of answers to requests."""
 
     def __init__(self, config: SourceStreamConfig, converter: Converter, counters: Counters) -> None:
         self.stream_id = config.id
@@ -114,7 +114,7 @@ class SourceStreams:
         return [ModelReference(id=each.id, version=each.version, name=each.name) for each in self.models]
 
     def errors(self) -> int:
-        """Everything that went wrong with what came in."""
+        """The number of errors in all source streams."""
         return sum(counters[name] for counters in self._counters for name in ERROR_COUNTERS)
 
     def close(self) -> None:

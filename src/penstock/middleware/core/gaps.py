@@ -1,4 +1,4 @@
-"""Which packets of a stream are missing, when to ask for them, and when to stop asking."""
+"""The missing packets of a stream, and when to request them."""
 
 from bisect import bisect_right
 

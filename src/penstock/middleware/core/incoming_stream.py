@@ -75,7 +75,7 @@ class IncomingStream(StreamCursor):
         return self.goodbye_sequence is not None and self.next_sequence > self.goodbye_sequence
 
     def update_fast_path(self) -> None:
-        """Whether the next packet may take the fast path; to be asked after everything that happens to the stream."""
+        """Decide whether the next packet may take the fast path; called after every change of the stream."""
         self.is_smooth = not (
             self.gaps or self._window or self._reassembler.is_waiting or self.goodbye_sequence is not None
         )

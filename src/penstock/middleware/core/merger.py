@@ -1,12 +1,12 @@
-"""The same source streams from several adapters, put together: each message once, in order, from whoever has it first.
+"""Merges the source streams of redundant adapters: each message once, in order, from the adapter that brings it first.
 
     receiver, merger = Receiver(...), Merger(MergerConfig())
     for instruction in receiver.handle(event, now_ns):
         for merged in merger.handle(instruction, now_ns): ...
 
-Which copy counts is decided by the ORIGIN of a message (sourcestream.py); messages without one pass, and make what
-their stream lost the application's business, except for models in band, which come again. When an adapter
-dies its copies stop coming and the others' go on: nothing has to be found out first, so nothing waits for a time-out.
+The ORIGIN of a message decides which copy counts (source_stream.py). Messages without ORIGIN pass, and losses of their
+stream are reported to the application; models in band are an exception, because they are repeated. When an adapter
+dies, the copies of the others continue: no failure has to be detected, so no timeout delays a message.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ IMAGE = int(OriginFlag.IMAGE)
 
 
 class Merger:
-    """The core of one merger, for the instructions of any number of receivers."""
+    """The core of one merger; its input are the instructions of any number of receivers."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Merger:
         self._budget: ReceiveBudget[SourceStream] = ReceiveBudget(self.config.held_bytes_total_max)
 
     def handle(self, event: MergerEvent, now_ns: int) -> list[MergerInstruction]:
-        """What the application is to be told; what is for the network passes."""
+        """Instructions for the application; those for the network pass unchanged."""
         out: list[MergerInstruction] = []
         match event:
             case Deliver():
@@ -92,11 +92,11 @@ class Merger:
         return min((each for each in deadlines if each is not None), default=None)
 
     def source_stream(self, stream_id: int) -> SourceStream | None:
-        """One that was met already."""
+        """A source stream that is known already."""
         return self._sources.get(stream_id)
 
     def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
-        """What is plain takes the fast path, the rest goes one by one; the order of all is kept."""
+        """Messages in order take the fast path, others are handled one by one; the order of all is kept."""
         duplicates_before = self._table.duplicate_count
         index, count = 0, len(batch)
         while index < count:
@@ -209,7 +209,7 @@ class Merger:
 
 
 def _append(out: list[MergerInstruction], message: PacketMessage) -> None:
-    """To the Merged at the end, or a new one."""
+    """Append to the last Merged, or to a new one."""
     if out and isinstance(out[-1], Merged):
         out[-1].messages.append(message)
     else:

@@ -521,7 +521,9 @@ class Receiver:
         self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
             self._positions.pop(next(iter(self._positions)))
-        if cause == Cause.EXPIRED and self._only_expected:  # should it go on, nobody need tell
+        newer = self._expected.get(stream.key)  # the publisher's next epoch may be expected already
+        if cause == Cause.EXPIRED and self._only_expected and (newer is None or newer.epoch <= stream.epoch):
+            # should the stream go on, the filter tells nothing more
             self._expected[stream.key] = Expect(
                 stream.key, stream.epoch, stream.next_sequence, stream.source, stream.repair_source
             )

@@ -1,8 +1,8 @@
-"""One source stream as several adapters send it: which copy of a message counts, and what must wait for another.
+"""One source stream that several adapters send: which copy of a message counts, and which messages wait for others.
 
-Its messages are numbered alike by every adapter that is synchronised with the same term. A *branch* is what one
-publisher's stream brings of it. A branch is continuous while its publisher's stream lost nothing: then there is nothing
-for us between two messages that follow each other in it, whatever their numbers are.
+All adapters that are synchronised with a term give its messages the same numbers. A *branch* is the source stream as
+one publisher sends it. A branch is continuous while its publisher's stream has no loss: then no message for this
+receiver is between two consecutive messages of the branch, whatever their numbers are.
 
     a message whose number follows the last one's, or whose branch is continuous from there      goes out
     one whose number has been out already                                                        is a duplicate
@@ -78,7 +78,7 @@ _note = msgspec.json.Decoder(DiscontinuityNote)
 
 
 def session_event_in(message: PacketMessage) -> SessionEvent | None:
-    """The session event in a message, for a receiver that does not merge; several adapters may announce the same event,
+    """The session event in a message, for receivers that do not merge; several adapters may announce the same event,
     also repeatedly."""
     origin = find_origin(message.extensions) if message.topic == DISCONTINUITY_TOPIC else None
     if origin is None or not origin.flags & SYNCHRONISED:
@@ -135,7 +135,7 @@ class SourceStream(SourceCursor):
         self._counters = counters
 
     def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
-        """The next message of a branch; what goes out because of it."""
+        """The next message of a branch; returns the messages and reports that it releases."""
         if origin.flags & SYNCHRONISED:
             after = branch.number if branch.is_continuous else None
             early = EarlyMessage(origin, message, branch.term, after, now_ns)
@@ -151,7 +151,7 @@ class SourceStream(SourceCursor):
             yield from self._settle(now_ns)
 
     def lose(self, key: StreamKey) -> None:
-        """The publisher's stream lost something."""
+        """The publisher's stream has a loss."""
         if (branch := self.branches.get(key)) is not None:
             branch.is_continuous = False
 
@@ -161,7 +161,7 @@ class SourceStream(SourceCursor):
             yield from self._settle(now_ns)
 
     def start_after(self, term: int, number: int, now_ns: int) -> Iterator[Outcome]:
-        """Go on with the message after this one, unless it has come further already or counts otherwise."""
+        """Continue after this message, unless the stream is further already or is of another lineage."""
         if not self.is_started:
             self._begin(term, number)
         elif self.is_same_lineage(term) and number > self.number:
@@ -175,17 +175,17 @@ class SourceStream(SourceCursor):
         return min(since_ns) + self._config.wait_ms * NS_PER_MS if since_ns else None
 
     def give_up(self, now_ns: int, cause: Cause = Cause.NO_ANSWER) -> Iterator[Outcome]:
-        """Wait no longer for what is missing now."""
+        """Give up the messages that are missing now."""
         yield from self._go_on_without(cause)
         yield from self._settle(now_ns)
 
     def count_held_bytes(self) -> int:
-        """Bytes of the messages that are held back now, with what each costs besides."""
+        """Bytes of the messages that are held back, with the overhead of each."""
         count = len(self._held) + self._waiting_count + (self._early_end is not None)
         return self._kept_bytes + PACKET_OVERHEAD * count
 
     def release(self, now_ns: int) -> Iterator[Outcome]:
-        """Hold nothing back: what is missing is given up."""
+        """Release all messages that are held back; missing messages are given up."""
         while not self.is_smooth:
             yield from self.give_up(now_ns, Cause.MEMORY)
 
@@ -250,11 +250,11 @@ class SourceStream(SourceCursor):
         return is_sequel or end.origin.message_sequence <= self.number
 
     def is_same_lineage(self, term: int) -> bool:
-        """Whether the numbers of a term are those of ours."""
+        """True if the term is of the current lineage."""
         return lineage(term) == lineage(self.term)
 
     def _is_sequel(self, early: EarlyMessage) -> bool:
-        """Whether its branch is continuous from a term whose numbers are those of ours."""
+        """True if its branch is continuous from a term of the current lineage."""
         return early.after is not None and self.is_same_lineage(early.after_term)
 
     def _is_next(self, early: EarlyMessage) -> bool:
@@ -281,7 +281,7 @@ class SourceStream(SourceCursor):
         yield early.message
 
     def _settle(self, now_ns: int) -> Iterator[Outcome]:
-        """Go on for as long as it is known what comes next."""
+        """Release messages while the next one is known."""
         begun_at = self.number
         while True:
             before = self._progress()
@@ -322,7 +322,7 @@ class SourceStream(SourceCursor):
                 self._drop(Cause.DUPLICATE)
 
     def _release_end(self) -> Iterator[Outcome]:
-        """The session's end, when nothing before it can come any more."""
+        """Announce the session's end when no message before it can arrive any more."""
         end = self._early_end
         if end is None or self._order:
             return
@@ -336,8 +336,8 @@ class SourceStream(SourceCursor):
         yield from self._end_session(end)
 
     def _can_be_filled(self, number: int) -> bool:
-        """Whether a branch may still bring what is missing before the message of this number: it is not there yet, or
-        has yet to come to this lineage."""
+        """True if a branch may still bring the messages that are missing before this number: it has not reached the
+        number, or not yet this lineage."""
         return any(
             branch.is_synchronised
             and (branch.number < number if self.is_same_lineage(branch.term) else branch.term < self.term)
@@ -345,7 +345,7 @@ class SourceStream(SourceCursor):
         )
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
-        """What waits, where it is known by now how its term follows ours."""
+        """Handle waiting messages of terms whose relation to the current term is known by now."""
         known = sorted(term for term in self._waiting if term <= self.term or self.is_same_lineage(term))
         for term in known:
             self._announced.pop(term, None)

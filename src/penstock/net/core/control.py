@@ -25,7 +25,8 @@ HANDSHAKE_SIZE_MAX = 1_024
 """Bytes of a message before the peer is known."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
-Text = Annotated[str, msgspec.Meta(max_length=256)]
+TEXT_SIZE_MAX = 256
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, msgspec.Meta(ge=0)]

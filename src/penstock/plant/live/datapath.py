@@ -114,6 +114,8 @@ class Updated(NamedTuple):
     version: int
     merged: int = 1
     """Updates that it stands for."""
+    session_id: int = 0
+    """The session of the record (engine/sessions.py); 0 if unknown."""
 
 
 FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLive | Reconcile | SessionTold | Lost
@@ -211,7 +213,7 @@ class DataPath:
             number, now_ns = self.engine.kernel.items.number, time.monotonic_ns()
             for event in events:
                 if isinstance(event, Updated):
-                    self.engine.kernel.publish(*event[:-1], now_ns, event.merged)
+                    self.engine.kernel.publish(*event[:-2], now_ns, event.merged, None, event.session_id)
                 else:
                     self.handle(event)
             self._carry_out(self.engine.take())

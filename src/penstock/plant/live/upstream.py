@@ -146,7 +146,7 @@ class Incoming:
                         continue  # a newer one came by the other way
                     if self._is_split:
                         self._numbers[event.item] = event.number
-                    yield Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
+                    yield self._image(item, event)
                 case EventKind.RECEIPT:
                     self._is_repairing = True
                     yield Lost()
@@ -203,8 +203,11 @@ class Incoming:
         is_first = event.item not in self._shown and (self._is_again or event.item in self._resumed)
         self._shown.add(event.item)
         if is_first:
-            return Image(*item, event.version, event.body, event.started_ns, self._is_repairing)
-        return Updated(*item, event.body, event.started_ns, event.version, event.merged)
+            return self._image(item, event)
+        return Updated(*item, event.body, event.started_ns, event.version, event.merged, event.session_id)
+
+    def _image(self, item: Defined, event: Event) -> Image:
+        return Image(*item, event.version, event.body, event.started_ns, self._is_repairing, event.session_id)
 
     def repair(self) -> None:
         """Something did not come: images that follow make up for it. Definitions may be among it, so that those that

@@ -4,25 +4,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.assured.core.router.events import (
-    Answer,
-    Begin,
-    Commit,
     Data,
-    Ended,
-    EndFlow,
     EndLink,
     Event,
-    FlowOpened,
     Instruction,
     LinkClosed,
     LinkOpened,
+    RequestReceived,
+    SendData,
+    SendMessage,
+)
+from penstock.assured.wire._layout import OUTCOME_REFUSED, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
+from penstock.assured.wire.control import (
+    Begin,
+    Commit,
+    Ended,
+    FlowEnded,
+    FlowOpened,
     OpenFlow,
     OpenPublisher,
     PublisherOpened,
     Rollback,
-    SendData,
 )
-from penstock.assured.wire._layout import OUTCOME_REFUSED, SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED
 from penstock.assured.wire.frames import (
     Acknowledge,
     Deliver,
@@ -97,7 +100,7 @@ class Client:
 
     def ask(self, make: type, *arguments: object) -> None:
         self._request += 1
-        self.send(make(self.link, self._request, *arguments))
+        self.send(RequestReceived(self.link, make(self._request, *arguments)))
 
     def send(self, event: Event) -> None:
         """In order, in a while; lost with the link."""
@@ -122,12 +125,14 @@ class Client:
 
     def _take(self, instruction: Instruction) -> None:
         match instruction:
-            case Answer(_, _, answer):
+            case SendMessage(_, FlowEnded()):
+                self.lost()
+            case SendMessage(_, answer):
                 self.on_answer(answer)
             case SendData(_, data):
                 for frame in decode_frames(data):
                     self.on_frame(frame)
-            case EndLink(_, "not_active", _) | EndFlow():
+            case EndLink(_, "not_active", _):
                 self.lost()
             case EndLink(_, code, what):
                 raise SimulationError(f"{self.name} was put out: {code}, {what}")
@@ -278,14 +283,14 @@ class SimTransactor(Client):
 
     def on_answer(self, answer: object) -> None:
         match answer:
-            case PublisherOpened(handle):
+            case PublisherOpened(_, handle):
                 self._handle = handle
                 if self._state == "doubtful":
                     self._state = "ending"
                     self.ask(Commit, self._handle, self._transaction)
-            case FlowOpened(handle):
+            case FlowOpened(_, handle):
                 self._flow = handle
-            case Ended(outcome):
+            case Ended(_, outcome):
                 self._end(outcome)
 
     def _end(self, outcome: str) -> None:

@@ -8,10 +8,11 @@ import numpy
 from penstock.assured.core.router.events import Append, DiskRecovered, DiskTroubled, ReadRecords, RecordsRead, Stored
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import JournalError, JournalFullError, LimitError
-from penstock.journal._log import RECORD_DTYPE
 from penstock.journal.config import FollowConfig
-from penstock.journal.events import Commit, JournalInstruction, Recovered, RemoveBefore
-from penstock.journal.reader import JournalReader, RecordBatch
+from penstock.journal.core._log import RECORD_DTYPE
+from penstock.journal.core.events import Commit, JournalInstruction, Recovered, RemoveBefore
+from penstock.journal.core.records import RecordBatch
+from penstock.journal.live.reader import JournalReader
 from penstock.sim.journal.node import JournalNode, JournalOwner
 
 READ_DELAY_NS_MAX = 5 * NS_PER_MS

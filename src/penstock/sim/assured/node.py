@@ -6,11 +6,9 @@ import msgspec
 
 from penstock.assured.config import EndpointConfig, RouterConfig, Want
 from penstock.assured.core.router.events import (
-    Answer,
     Append,
     DiskRecovered,
     DiskTroubled,
-    EndFlow,
     EndLink,
     Event,
     Instruction,
@@ -20,10 +18,12 @@ from penstock.assured.core.router.events import (
     RemoveBefore,
     Replay,
     SendData,
+    SendMessage,
     Start,
     Stored,
 )
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.wire.control import EndpointNamed, FlowActive
 from penstock.base.clock import NS_PER_MS
 from penstock.journal.config import JournalConfig
 from penstock.sim.assured.disk import AssuredDisk
@@ -203,7 +203,11 @@ class AssuredNode(Node):
             case RemoveBefore(sequence):
                 self.sections_removed += 1
                 self.disk.remove_before(sequence)
-            case Answer(link) | SendData(link) | EndFlow(link) | EndLink(link):
+            case SendMessage(_, EndpointNamed()):
+                self.log("NameEndpoint")
+            case SendMessage(_, FlowActive()):
+                self.log("FlowActive")
+            case SendMessage(link) | SendData(link) | EndLink(link):
                 self.plant.to_client(link, instruction)
             case Noted(what):
                 self.log(what)

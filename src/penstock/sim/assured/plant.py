@@ -176,10 +176,10 @@ class AssuredPlant:
         """What is dead does not pile up."""
         router = self.node.router()
         assert router is not None
-        definitions = router.endpoints.log_size + 1_000 * router.tables.publisher_count
+        definitions = router.endpoints.log_size + 1_000 * router.tables.publishers.count
         bound = 6 * self.options.router.section_bytes + 4 * definitions
-        if router.tables.log_size > bound:
-            raise SimulationError(f"the log of a router without messages has {router.tables.log_size} bytes")
+        if router.tables.log.size > bound:
+            raise SimulationError(f"the log of a router without messages has {router.tables.log.size} bytes")
 
     def summary(self) -> AssuredSummary:
         node, checker = self.node, self.checker

@@ -162,7 +162,7 @@ class EnginePlant:
         return self._ports
 
     def publish_below(self, engine: DistributionEngine, update: Updated, now_ns: int) -> None:
-        engine.kernel.publish(*update[:-1], now_ns, update.merged)
+        engine.kernel.publish(*update[:-2], now_ns, update.merged, None, update.session_id)
 
     def newest_at_plant(self, topic: str) -> int:
         """The plant forgets what it knew when it crashes."""

@@ -2,9 +2,8 @@
 late, overrun or crashed, and while nodes crash.
 
 SessionChecker    consumers receive sessions in order; in the end each consumer knows the running session.
-                  At the ticker plant no record of an ended session comes after the consumer received the end of the
-                  session, and none stands as current in the end. Records at multiplexers are not checked: a
-                  multiplexer does not know the sessions of its records
+                  No record of an ended session comes after the consumer received the end of the session, and none
+                  stands as current in the end, at the ticker plant and at multiplexers
 """
 
 from typing import TYPE_CHECKING
@@ -96,8 +95,7 @@ class SessionChecker(EngineChecker):
         elif message is not None:
             session = self._source.sessions[message.number]
             where = f"{connection}, {defined.topic}: {EventKind(event.kind).name} of session {session}"
-            is_fresh = session > told.over or connection.is_below
-            self.require(is_fresh, f"{where}, after it received the end of session {told.over}")
+            self.require(session > told.over, f"{where}, after it received the end of session {told.over}")
             told.current[defined.topic] = session
 
     def _tell(self, told: _Told, event: SessionEvent, where: str) -> None:
@@ -117,4 +115,4 @@ class SessionChecker(EngineChecker):
             self.require(told.running == self._source.number, f"{where} last received session {told.running}")
             for topic, session in told.current.items():
                 what = f"{where}, {topic}: a record of session {session} stands as current, {told.running} runs"
-                self.require(session > told.over or consumer.connection.is_below, what)
+                self.require(session > told.over, what)

@@ -27,7 +27,8 @@ from penstock.sim.filter.control import RETRY_NS_MAX, Change, Connection, Gone, 
 from penstock.sim.filter.wants import SentMessage, Wants
 from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
-from penstock.wire import Extension, PacketMessage, decode_interest_mask
+from penstock.sim.middleware.stranger import scope
+from penstock.wire import Authenticator, Extension, PacketMessage, decode_interest_mask
 from penstock.wire._codec import PACKET_GROUP_AT, PACKET_PUBLISHER_ID_AT
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class ApplicationNode(ListeningNode):
         self._pending: dict[int, Wants] = {}
         self._positions: dict[StreamKey, tuple[int, int]] = {}  # since it is registered with this filter
         self._is_resting = False
+        self._authenticator: Authenticator | None = None
 
     @property
     def number(self) -> int:
@@ -69,7 +71,11 @@ class ApplicationNode(ListeningNode):
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
-        self.run(Receiver(self.plant.options.receiver, randomness, self.counters))
+        options = self.plant.options
+        self._authenticator = Authenticator([scope(options.publishers)]) if options.is_authentic else None
+        self.run(
+            Receiver(options.receiver, randomness, self.counters, only_expected=True, authenticator=self._authenticator)
+        )
         self.wants = Wants(self.number)
         self._pending.clear()
         self._positions.clear()
@@ -152,6 +158,8 @@ class ApplicationNode(ListeningNode):
         match message:
             case Registered(attached, filter_address):
                 self._attached, self._filter = attached, filter_address
+                if self._authenticator is not None:  # as an application's receiver does
+                    self._authenticator.trust([filter_address])
                 self._positions.clear()
                 if self.delivery == "shared":
                     self.module.local.join(self.address(), parse_group(attached.address[0]))

@@ -7,6 +7,8 @@ FilteredCompleteness     when the network has healed, every application has ever
 FilteredBoundsChecker    buffers of modules and applications stay within their limits
 FilteredAccountsChecker  the accounts that modules give of packets and messages add up
 FilteredLosslessChecker  where the networks are mild and buffers large, everything is repaired
+FilteredSourceChecker    a stranger that sends recorded packets again does not stay the source of a stream
+FilteredRequestChecker   with keys, publishers answer every request once at most
 """
 
 from collections import defaultdict
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.counters import Cause
 from penstock.filter.core.ledger import Sent
 from penstock.middleware import Deliver, LossReceipt, ReceiverConfig, StreamKey
@@ -24,6 +27,7 @@ from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.sim.filter.wants import SentMessage, Wants
 from penstock.sim.listening import Viewer
 from penstock.sim.middleware.checkers import MESSAGE_CAUSES, Checker, ContentChecker, StoryChecker, _Seen, _Sent
+from penstock.sim.middleware.stranger import ADDRESS as STRANGER
 
 if TYPE_CHECKING:
     from penstock.sim.filter.plant import FilterPlant
@@ -246,6 +250,39 @@ class FilteredLosslessChecker(FilterChecker):
             is_acceptable = instruction.cause in (*MESSAGE_CAUSES, Cause.BEFORE_JOIN)
             is_acceptable = is_acceptable or not self._is_repairable(instruction.stream)
             self.require(is_acceptable, f"{viewer} gave up without need: {instruction}")
+
+
+class FilteredSourceChecker(FilterChecker):
+    """The stranger's address does not stay the source of a stream that a module carries: on a healthy network the next
+    packet of the publisher, a keep-alive at the latest, makes the publisher the source again."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
+
+    def step_filters(self, plant: "FilterPlant") -> None:
+        now_ns = plant.world.now_ns()
+        epochs = {publisher.publisher_id: publisher.epoch() for publisher in plant.publishers}
+        found = set()
+        for node in plant.filters if plant.is_healed else ():
+            module = node.module()
+            for stream in () if module is None else module.receiver.streams():
+                if stream.source == STRANGER and stream.epoch == epochs.get(stream.key.publisher_id):
+                    found.add((node.viewer(), stream.key))
+        self._since_ns = {each: self._since_ns.get(each, now_ns) for each in found}
+        limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + NS_PER_SECOND // 4
+        for (viewer, key), since_ns in self._since_ns.items():
+            self.require(now_ns - since_ns <= limit_ns, f"{viewer} takes the stranger for the source of {key}")
+
+
+class FilteredRequestChecker(FilterChecker):
+    """With keys, publishers answer no more requests than modules and applications sent: no forged and no recorded
+    ones, and no copies that the network made."""
+
+    def step_filters(self, plant: "FilterPlant") -> None:
+        if plant.stranger is not None:
+            answered = sum(publisher.counters["nacks_received"] for publisher in plant.publishers)
+            sent = sum(node.counters["nacks_sent"] for node in (*plant.filters, *plant.applications))
+            self.require(answered <= sent, f"{answered} requests were answered, but only {sent} were sent")
 
 
 def _number(message: _Sent) -> bytes:

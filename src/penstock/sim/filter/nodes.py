@@ -26,7 +26,9 @@ from penstock.sim.filter.wants import DIRECT, MARKED, MODEL, PATTERN, TAGGED, TO
 from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.middleware.nodes import PublisherNode
+from penstock.sim.middleware.stranger import scope
 from penstock.wire import (
+    Authenticator,
     Extension,
     MessageFlag,
     encode_destination,
@@ -103,8 +105,17 @@ class FilterNode(ListeningNode):
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
         options = self.plant.options
         groups = self.plant.groups
+        authenticator = Authenticator([scope(options.publishers)]) if options.is_authentic else None
         self.run(
-            FilterModule(options.filter, randomness, self.counters, groups=groups, models=[MODEL], keeps_books=True)
+            FilterModule(
+                options.filter,
+                randomness,
+                self.counters,
+                groups=groups,
+                models=[MODEL],
+                keeps_books=True,
+                authenticator=authenticator,
+            )
         )
         self.listen()
         self.local.attach(self.address(), self._arrive)

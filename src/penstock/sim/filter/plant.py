@@ -20,6 +20,8 @@ from penstock.sim.filter.checkers import (
     FilteredCompletenessChecker,
     FilteredContentChecker,
     FilteredLosslessChecker,
+    FilteredRequestChecker,
+    FilteredSourceChecker,
     FilteredStoryChecker,
 )
 from penstock.sim.filter.faults import FilterFaultSchedule
@@ -28,6 +30,8 @@ from penstock.sim.filter.wants import Wants
 from penstock.sim.judge import SeedRun, work
 from penstock.sim.listening import Viewer
 from penstock.sim.middleware.conduct import PaceChecker
+from penstock.sim.middleware.stranger import ADDRESS as STRANGER
+from penstock.sim.middleware.stranger import Stranger
 from penstock.sim.network import LinkFaults, Network
 from penstock.sim.node import Node
 from penstock.sim.randomness import SeededRandomness
@@ -65,7 +69,8 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     is_mild: bool = True
     """Whether everything can be repaired."""
     is_authentic: bool = False
-    """Whether publishers and filters have keys."""
+    """True if publishers, filters and applications have keys; a stranger without a key then forges packets and sends
+    recorded ones again."""
 
     @staticmethod
     def draw(randomness: SeededRandomness) -> "FilterPlantOptions":
@@ -116,6 +121,7 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
             disk=DiskFaults() if is_mild else DiskFaults(fsync_failure=pick.choose([0.0, 0.3])),
             fault_interval_ms=0 if is_mild else pick.choose([0, 60, 200]),
             is_mild=is_mild,
+            is_authentic=pick.chance(0.4),
         )
 
 
@@ -145,6 +151,8 @@ class FilterSummary(msgspec.Struct, kw_only=True):
     repairs_sent: int
     packets_reported_lost: int
     crashes: int
+    packets_forged: int
+    packets_resent: int
     repair: str
     is_mild: bool
 
@@ -166,7 +174,9 @@ class FilterPlant:
                 self.applications.append(ApplicationNode(self, len(self.applications) + 1, module, delivery))
         self.application_names = {each.name: each for each in self.applications}
         self.nodes: list[Node] = [*self.filters, *self.applications, *self.publishers]
+        self.stranger = Stranger(self) if options.is_authentic else None
         self.faults = FilterFaultSchedule(self)
+        self.is_healed = False  # faults have ended
         self.interest_changes = 0
         stories = FilteredStoryChecker()
         self.contents = FilteredContentChecker()
@@ -176,6 +186,8 @@ class FilterPlant:
             FilteredCompletenessChecker(stories, self.contents),
             FilteredBoundsChecker(),
             FilteredAccountsChecker(),
+            FilteredSourceChecker(),
+            FilteredRequestChecker(),
         ]
         self._pace = PaceChecker(options.receiver)
         if options.is_mild:
@@ -225,10 +237,25 @@ class FilterPlant:
             self.contents.removed(application.viewer(), key, packet.epoch, first, last, self.world.now_ns())
 
     def collided(self, name: str, collision: Collision) -> None:
-        raise SimulationError(f"{name} sees ghosts: {collision}")
+        if STRANGER not in (collision.owner, collision.intruder):
+            raise SimulationError(f"{name} sees ghosts: {collision}")
 
     def application_at(self, address: Address) -> ApplicationNode | None:
         return self.application_names.get(address[0])
+
+    # What the stranger finds
+
+    @property
+    def publisher_count(self) -> int:
+        return self.options.publishers
+
+    def listeners(self) -> list[Address]:
+        return [each.address() for each in (*self.filters, *self.applications)]
+
+    def is_claimable(self, source: Address) -> bool:
+        """A filter and its applications trust each other's addresses, which are of one host: a host drops datagrams
+        from the network that claim to be from itself."""
+        return any(each.name == source[0] for each in self.publishers)
 
     # The run
 
@@ -237,6 +264,8 @@ class FilterPlant:
         for node in self.nodes:
             node.start()
         self.faults.start()
+        if self.stranger is not None:
+            self.stranger.start()
 
     def run(self, duration_ns: int) -> None:
         work(self.world, duration_ns, STEP_NS, self._look)
@@ -249,6 +278,7 @@ class FilterPlant:
         """End the faults, work on, let the plant settle, end the publishers, and judge. Of several publishers one is
         killed; the others say goodbye, which some applications have to be told again."""
         self.faults.stop()
+        self.is_healed = True
         self.run(2 * EXPIRY_MS * NS_PER_MS)
         for local in self.locals:
             local.faults = LinkFaults(loss=0.05)
@@ -283,6 +313,8 @@ class FilterPlant:
             repairs_sent=total("repairs_sent"),
             packets_reported_lost=total("packets_lost"),
             crashes=self.faults.crashes,
+            packets_forged=self.stranger.forged if self.stranger is not None else 0,
+            packets_resent=self.stranger.resent if self.stranger is not None else 0,
             repair=self.options.filter.repair,
             is_mild=self.options.is_mild,
         )

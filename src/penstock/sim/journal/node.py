@@ -10,8 +10,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import JournalError, LimitError
 from penstock.journal.config import JournalConfig
-from penstock.journal.core import Journal
-from penstock.journal.events import (
+from penstock.journal.core.events import (
     Acknowledged,
     Append,
     Commit,
@@ -29,7 +28,7 @@ from penstock.journal.events import (
     Write,
     WriteDone,
 )
-from penstock.journal.format import (
+from penstock.journal.core.format import (
     MARK_NAME,
     NEW_SUFFIX,
     OLDEST_NAME,
@@ -45,7 +44,8 @@ from penstock.journal.format import (
     parse_segment_name,
     segment_name,
 )
-from penstock.journal.recovery import Recovery, Segment, recover
+from penstock.journal.core.journal import Journal
+from penstock.journal.core.recovery import Recovery, Segment, recover
 from penstock.sim.disk import Disk, DiskFaults
 from penstock.sim.node import Node
 from penstock.sim.world import World

@@ -12,7 +12,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import JournalGoneError, SimulationError
 from penstock.journal.config import FollowConfig, JournalConfig
-from penstock.journal.reader import JournalReader
+from penstock.journal.live.reader import JournalReader
 from penstock.sim.disk import DiskFaults
 from penstock.sim.journal.node import RESTART_DELAY_NS_MAX, JournalNode
 from penstock.sim.judge import SeedRun

@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import parse_group
-from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware import Address, OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
 from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.disk import DiskFaults
 from penstock.sim.judge import SeedRun, work
@@ -163,6 +163,18 @@ class MiddlewarePlant:
     def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
         for checker in self.checkers:
             checker.said(viewer, instruction, self.world.now_ns())
+
+    # What the stranger finds
+
+    @property
+    def publisher_count(self) -> int:
+        return self.options.publishers
+
+    def listeners(self) -> list[Address]:
+        return [each.address() for each in self.receivers]
+
+    def is_claimable(self, source: Address) -> bool:
+        return True
 
     # The run
 

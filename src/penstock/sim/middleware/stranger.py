@@ -2,8 +2,8 @@
 publishers and receivers."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -12,6 +12,8 @@ from penstock.base.errors import PacketError
 from penstock.base.limits import EPOCH_MAX
 from penstock.middleware import Address
 from penstock.sim.log import describe
+from penstock.sim.network import Network
+from penstock.sim.world import World
 from penstock.wire import (
     AuthenticationKey,
     AuthenticationScope,
@@ -25,9 +27,6 @@ from penstock.wire import (
     encode_nack,
 )
 from penstock.wire._authentication import strip_trailer
-
-if TYPE_CHECKING:
-    from penstock.sim.middleware.plant import MiddlewarePlant
 
 KEY = AuthenticationKey(1, b"of the simulator")
 EPOCHS = 100_000
@@ -49,6 +48,27 @@ class Recorded(msgspec.Struct, frozen=True):
     destination: Address | None = None
 
 
+class StrangersPlant(Protocol):
+    """A plant on whose network the stranger is."""
+
+    world: World
+    network: Network
+
+    @property
+    def groups(self) -> Sequence[int]: ...
+
+    @property
+    def publisher_count(self) -> int: ...
+
+    def listeners(self) -> Sequence[Address]:
+        """Who can be sent a datagram besides the publishers."""
+        ...
+
+    def is_claimable(self, source: Address) -> bool:
+        """False if hosts drop datagrams from the network that claim to be from this address."""
+        ...
+
+
 def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
     """What nodes of a plant with so many publishers know."""
     vouched = tuple(VouchedPublisher(number + 1, 1, EPOCHS) for number in range(publishers))
@@ -60,12 +80,10 @@ class Stranger:
     from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet. It also
     records authentic datagrams, requests included, and sends them again."""
 
-    def __init__(self, plant: "MiddlewarePlant") -> None:
+    def __init__(self, plant: StrangersPlant) -> None:
         self._plant = plant
         self._randomness = plant.world.randomness.fork("stranger")
-        self._authenticator = Authenticator(
-            [scope(plant.options.publishers, AuthenticationKey(1, b"0123456789abcdef"))]
-        )
+        self._authenticator = Authenticator([scope(plant.publisher_count, AuthenticationKey(1, b"0123456789abcdef"))])
         self._heard: tuple[bytes, Address] | None = None
         self._oldest: list[Recorded] = []
         self._newest: deque[Recorded] = deque(maxlen=RECORDED_MAX)
@@ -99,7 +117,8 @@ class Stranger:
     def _resend(self) -> None:
         """Send a recorded datagram again: to where it went, or to a receiver; from where it came, or from here."""
         recorded = self._randomness.choose([*self._oldest, *self._newest])
-        source = recorded.source if self._randomness.chance(0.3) else ADDRESS
+        is_claimed = self._randomness.chance(0.3) and self._plant.is_claimable(recorded.source)
+        source = recorded.source if is_claimed else ADDRESS
         network = self._plant.network
         self.resent += 1
         self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"resends {describe(recorded.data)}")
@@ -108,7 +127,7 @@ class Stranger:
         elif self._randomness.chance(0.5):
             network.multicast(source, recorded.group, recorded.data)
         else:
-            network.unicast(source, self._randomness.choose(self._plant.receivers).address(), recorded.data)
+            network.unicast(source, self._randomness.choose(self._plant.listeners()), recorded.data)
 
     def _wait(self) -> None:
         self._plant.world.after(1 + self._randomness.below(2 * PAUSE_NS), self._forge)
@@ -133,7 +152,8 @@ class Stranger:
                 self._nack,
             ]
             forged = self._with_trailer(self._randomness.choose(kinds)(packet), data)
-            source = publisher if self._randomness.chance(0.5) else ADDRESS
+            is_claimed = self._randomness.chance(0.5) and self._plant.is_claimable(publisher)
+            source = publisher if is_claimed else ADDRESS
             self.forged += 1
             self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"forges {describe(forged)}")
             if self._randomness.chance(0.3):

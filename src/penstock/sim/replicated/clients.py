@@ -3,20 +3,19 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.assured.core.router.events import (
-    Answer,
+from penstock.assured.core.router.events import Data, EndLink, RequestReceived, SendData, SendMessage
+from penstock.assured.wire._layout import MESSAGE_RESENT, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_REFUSED
+from penstock.assured.wire.control import (
     Begin,
     Commit,
-    Data,
     Ended,
-    EndLink,
+    FlowActive,
+    FlowEnded,
     OpenPublisher,
     PublisherOpened,
     Refused,
     Rollback,
-    SendData,
 )
-from penstock.assured.wire._layout import MESSAGE_RESENT, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC, OUTCOME_REFUSED
 from penstock.assured.wire.frames import (
     Acknowledge,
     Published,
@@ -93,12 +92,12 @@ class Client:
         if self._end is not None:
             self._end.close()
 
-    def say(self, event: type, *fields: Any) -> int:
+    def say(self, request: type, *fields: Any) -> int:
         """A request; its number."""
         self._request += 1
         if self._end is not None:
             number = self._request
-            self._end.send(lambda link: event(link, number, *fields))
+            self._end.send(lambda link: RequestReceived(link, request(number, *fields)))
         return self._request
 
     def send(self, data: bytes) -> None:
@@ -111,10 +110,12 @@ class Client:
         match what:
             case EndLink():
                 self.leave()
-            case Answer(_, _, Refused()):
-                self.refused(what)
-            case Answer(_, request, answer):
-                self.answered(request, answer)
+            case SendMessage(_, Refused() as refusal):
+                self.refused(refusal)
+            case SendMessage(_, FlowActive() | FlowEnded()):
+                pass
+            case SendMessage(_, answer):
+                self.answered(answer)
             case SendData(_, data):
                 for frame in decode_frames(data):
                     self.framed(frame)
@@ -134,13 +135,13 @@ class Client:
     def lost(self) -> None:
         raise NotImplementedError
 
-    def answered(self, request: int, answer: Any) -> None:
+    def answered(self, answer: Any) -> None:
         raise NotImplementedError
 
     def framed(self, frame: Any) -> None:
         raise NotImplementedError
 
-    def refused(self, answer: Answer) -> None:
+    def refused(self, refusal: Refused) -> None:
         self.leave()
 
 
@@ -177,16 +178,16 @@ class SimPublisher(Client):
     def is_committing(self) -> bool:
         return self._committing is not None or bool(self._together)
 
-    def answered(self, request: int, answer: Any) -> None:
+    def answered(self, answer: Any) -> None:
         match answer:
-            case PublisherOpened(handle):
+            case PublisherOpened(_, handle):
                 self._handle = handle
                 for number, message in self.waiting.items():
                     again = message._replace(flags=message.flags | MESSAGE_RESENT)
                     self.send(encode_publish(handle, number, [again]))
                 if self._committing is not None:
                     self._commit_request = self.say(Commit, handle, self._committing[0])
-            case Ended(outcome, treatment) if request == self._commit_request and self._committing is not None:
+            case Ended(number, outcome, treatment) if number == self._commit_request and self._committing is not None:
                 _, numbers = self._committing
                 self._committing = None
                 if outcome == "committed":

@@ -5,16 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.assured.core.router.events import (
-    Begin,
-    Commit,
-    Ended,
-    FlowOpened,
-    OpenFlow,
-    OpenPublisher,
-    PublisherOpened,
-)
 from penstock.assured.wire._layout import SETTLE_ACKNOWLEDGED, SETTLE_RETURNED
+from penstock.assured.wire.control import Begin, Commit, Ended, FlowOpened, OpenFlow, OpenPublisher, PublisherOpened
 from penstock.assured.wire.frames import Deliver, Delivered, Published, encode_credit, encode_publish, encode_settle
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.replicated.clients import WANTED_TOGETHER, Client
@@ -69,15 +61,15 @@ class SimConsumer(Client):
     def is_committing(self) -> bool:
         return self._consuming is not None
 
-    def answered(self, request: int, answer: Any) -> None:
+    def answered(self, answer: Any) -> None:
         match answer:
-            case PublisherOpened(handle):
+            case PublisherOpened(_, handle):
                 self._handle = handle
                 if self._consuming is not None:
                     self._commit_request = self.say(Commit, handle, self._consuming.transaction)
-            case FlowOpened(handle):
+            case FlowOpened(_, handle):
                 self._flow = handle
-            case Ended(outcome, treatment) if request == self._commit_request and self._consuming is not None:
+            case Ended(number, outcome, treatment) if number == self._commit_request and self._consuming is not None:
                 consuming, self._consuming = self._consuming, None
                 checker = self.plant.checker
                 if outcome == "committed":

@@ -10,7 +10,7 @@ import numpy
 
 from penstock.assured.core.router.events import Append, ReadRecords, RecordsRead, Replay
 from penstock.base.clock import NS_PER_MS
-from penstock.journal._log import RECORD_DTYPE
+from penstock.journal.core._log import RECORD_DTYPE
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 

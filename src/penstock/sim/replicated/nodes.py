@@ -9,22 +9,21 @@ from penstock.assured.core.pair._receiving import are_synchronous, held_ids
 from penstock.assured.core.pair.pair import Pair
 from penstock.assured.core.pair.protocol import PairInstruction, PeerClosed, PeerEnd, PeerFrame, PeerOpened, PeerSend
 from penstock.assured.core.router.events import (
-    Answer,
     Append,
-    EndFlow,
     EndLink,
-    FlowActive,
     LinkClosed,
     LinkOpened,
     Noted,
     ReadRecords,
     RemoveBefore,
     SendData,
+    SendMessage,
     Start,
     Stored,
 )
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
+from penstock.assured.wire.control import EndpointNamed
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.core.events import Address
 from penstock.net.core.framing import FrameDecoder
@@ -217,7 +216,9 @@ class PairNode(Node):
                 self.journal.read(instruction, self.run_later(self.handle))
             case RemoveBefore(sequence):
                 self.journal.remove_before(sequence)
-            case SendData(link) | Answer(link) | EndFlow(link) | FlowActive(link) | EndLink(link):
+            case SendMessage(_, EndpointNamed()):
+                pass  # no client of this plant asks why an endpoint is full
+            case SendData(link) | SendMessage(link) | EndLink(link):
                 self._to_client(link, instruction)
             case PeerSend(link, data):
                 if self._peer is not None and self._peer[0] == link:

@@ -107,7 +107,7 @@ class EstimatedTree(TreePlant):
         """Of a message at a leaf, on average so far."""
         node = self.at_place(subscriber.places[0])
         assert node is not None
-        state = node.agent.fanout.link(next(iter(node.agent.board.children)))
+        state = node.agent.fanout.link(node.agent.children.links()[0])
         return state.bytes_out / max(1, state.packets_out)
 
     def begin_measuring(self) -> None:
@@ -120,7 +120,7 @@ class EstimatedTree(TreePlant):
         return {
             (node.name, link): node.agent.fanout.link(link).bytes_out
             for node in self.agents
-            for link in node.agent.board.children
+            for link in node.agent.children.links()
         }
 
     def estimate(self) -> TreeEstimate:

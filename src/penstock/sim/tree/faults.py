@@ -135,7 +135,7 @@ class TreeFaultSchedule(Schedule):
         """An operator asks a child, agent or subscriber, to go to another agent."""
         node = self._randomness.choose([each for each in self._plant.agents if each.is_up] or self._plant.agents)
         if node.is_up and node.core is not None:
-            children = [child.party for child in node.agent.board.children.values()]
+            children = [child.party for child in node.agent.children]
             movable = [each.name for each in children if each.role in ("agent", "subscriber")]
             if movable:
                 self.moves += 1
@@ -145,7 +145,7 @@ class TreeFaultSchedule(Schedule):
     def _send_back(self) -> None:
         for node in self._plant.agents:
             if node.is_up and node.core is not None:
-                for name in [each.party.name for each in node.agent.board.children.values() if each.party.home]:
+                for name in [each.party.name for each in node.agent.children if each.party.home]:
                     node.handle(SendBack(name, "an operator's wish"))
                     return
 
@@ -179,8 +179,8 @@ class TreeFaultSchedule(Schedule):
     def _move_agent(self, name: str) -> None:
         to = self._randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
         for node in self._plant.agents:
-            children = node.agent.board.children if node.core is not None else {}
-            if node.is_up and any(each.party.name == name for each in children.values()):
+            children = node.agent.children if node.core is not None else ()
+            if node.is_up and any(each.party.name == name for each in children):
                 self.moves += 1
                 node.handle(Move(name, to.place, "an operator's wish"))
                 return

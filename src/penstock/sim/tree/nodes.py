@@ -65,7 +65,7 @@ class AgentNode(Node):
         now_ns = self.world.now_ns()
         is_keeper = self.config.role != "agent"
         if is_keeper:
-            self.agent.rooting.intaking.lend(self.disk.tail)
+            self.agent.sequencer.set_tail(self.disk.tail)
         self.handle(self.disk.recovered(self.place, now_ns) if is_keeper else Start(place=self.place, wall_ns=now_ns))
         for revocation in self.plant.revocations():
             self.handle(revocation)

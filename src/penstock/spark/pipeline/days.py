@@ -11,7 +11,9 @@ read; the times of its rows before they are committed, for files without a date 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError
 from penstock.spark.pipeline.archive import Archive, Staging
 from penstock.spark.pipeline.commits import Catalogue, FileEntry, TradingDay
@@ -134,8 +137,20 @@ def refuse_other_days(path: Path, day: TradingDay, files: Iterable[FileEntry], s
                 f"has {sessions} sessions, and rows of {file.date} (UTC) that are not of {day}: "
                 "--replace replaces one day",
                 where=str(path),
-                hint="archive the capture without --replace, or replace each day with a file of that day",
+                hint=_how_to_split(path, day),
             )
+
+
+def _how_to_split(path: Path, day: TradingDay) -> str:
+    """The commands that copy the packets of the day from a network capture, and replace the day with them."""
+    if ".pcap" not in path.name:
+        return "archive the file without --replace, or replace each day with a file of that day"
+    part = shlex.quote(str(path.with_name(f"{path.name.partition('.')[0]}-{day.date}.pcap")))
+    begin, end = (datetime.fromtimestamp(ns // NS_PER_SECOND, UTC) for ns in (day.begin_ns, day.end_ns))
+    times = f'-A "{begin:%Y-%m-%d %H:%M:%S}" -B "{end:%Y-%m-%d %H:%M:%S}"'
+    split = f"TZ=UTC editcap {times} {shlex.quote(str(path))} {part}"
+    run = f"penstock pipeline run {part} --date {day.date} --replace"
+    return f"split the capture, and replace each day with its part: {split}, then {run}"
 
 
 def _is_compared(file: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool:
@@ -175,7 +190,8 @@ def _archived_rows(
         where=sources[file.source]["path"],
         hint="--date with --replace puts a file of one day in the place of what is archived of the day; "
         "--stream archives the file in addition, as a stream of its own with its own books; "
-        "a capture of several days goes into an archive of its own",
+        "a capture of several days is split by day first (TZ=UTC editcap -A BEGIN -B END), or goes into an archive of "
+        "its own",
     )
 
 

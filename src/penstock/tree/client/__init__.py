@@ -1,8 +1,8 @@
 """The subscriber's and the publisher's side of a distribution tree.
 
-open_stream() and open_publisher() are the ways in, without an administration server; penstock.client has the same with
-one. Read party.py first for how a link is kept, then subscriber.py and publisher.py (cores without I/O), running.py
-for how they are run.
+open_stream() and open_publisher() need no administration server; penstock.client has the same with one. Read
+core/tree_client.py first (how a link is kept), then core/subscriber.py and core/publisher.py (cores without I/O),
+core_runner.py and handle.py (how the cores are run), subscription.py and publication.py (what applications hold).
 """
 
 from penstock.tree.client.core.events import Receipt

@@ -1,4 +1,4 @@
-"""Runs the core of a subscriber or publisher on real links, in an asyncio loop."""
+"""TreeCoreRunner: runs the core of a subscriber or publisher on real links, in an asyncio loop."""
 
 import contextlib
 from collections.abc import Callable
@@ -47,8 +47,8 @@ class Core(Protocol):
     def next_deadline_ns(self) -> int | None: ...
 
 
-class Running:
-    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread."""
+class TreeCoreRunner:
+    """Runs from start() to close() in the loop's thread; `carry_out` gets the instructions that are not about links."""
 
     def __init__(
         self, core: Core, node: str, guard: Guard, counters: Counters, carry_out: Callable[[Any], None]
@@ -68,7 +68,7 @@ class Running:
         await self._dialling.close()
 
     def pause(self) -> None:
-        """Read nothing for a while: what comes waits at the agent. Who is new says its Welcome before."""
+        """Stop reading: messages wait at the agent. A new link is read until its Welcome."""
         self._is_paused = True
         for link in self._dialling.links.values():
             link.pause()
@@ -78,7 +78,7 @@ class Running:
         for link in self._dialling.links.values():
             link.resume()
 
-    # What the core wants
+    # Instructions
 
     def carry_out(self, instructions: list[Any]) -> None:
         for each in instructions:
@@ -97,7 +97,7 @@ class Running:
             case _:
                 self._carry_out_rest(instruction)
 
-    # What links tell
+    # Links
 
     def link_opened(self, attempt: int, link: Link, peer: Peer) -> None:
         self._decoders[link.number] = FrameDecoder(FRAME_SIZE_MAX)
@@ -144,7 +144,7 @@ class Running:
         self._tell(LinkClosed(number, why))
 
     def _tell(self, event: Any) -> None:
-        with contextlib.suppress(PenstockError):  # a core that has failed says so by `runner.failed`
+        with contextlib.suppress(PenstockError):  # `runner.failed` reports a core that has failed
             self.runner.handle(event)
 
 

@@ -14,7 +14,7 @@ from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
 from penstock.net.live.link import Link, connect_link
 from penstock.net.place import parse_place
-from penstock.tree.client.core.party import error_of
+from penstock.tree.client.core.tree_client import error_of
 from penstock.tree.client.core_runner import LINK
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Action, Login, Order, Ordered, Refused
 

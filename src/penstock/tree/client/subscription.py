@@ -4,18 +4,16 @@
         for message in messages:
             print(message.topic, message.seq, message.price)
 
-A message's `seq` is its sequence in its stream. Reading may take as long as it likes: what does not fit in here waits
-at the agent, or is fetched from the root later.
+A message's `seq` is its sequence in its stream. A reader may be slow: messages that do not fit into the inbox wait at
+the agent, or are fetched from the root later.
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -31,10 +29,10 @@ from penstock.model import MessageModel
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.topics import Interest
-from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
-from penstock.tree.client.core_runner import Running
+from penstock.tree.client.handle import StreamHandle, split_options
 from penstock.tree.core.control import LIVE, OLDEST, WHERE_SIZE_MAX, Position
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
@@ -88,7 +86,7 @@ def position(since: Since) -> tuple[Position, dict[str, Position]]:
     )
 
 
-class StreamSubscription:
+class StreamSubscription(StreamHandle):
     """Made by open_stream() and Client.subscribe(). One thread or task reads; any may cancel()."""
 
     def __init__(
@@ -103,18 +101,14 @@ class StreamSubscription:
         inbox_messages_max: int = INBOX_MESSAGES_MAX,
         losses_max: int = LOSSES_MAX,
     ) -> None:
+        super().__init__("subscription", Counters("tree.subscriber"), thread=thread, on_infostream=on_infostream)
         self.topics = config.topics
         self.on_session: Callable[[SessionEvent], None] | None = None
         """Called when the reader comes to the place where a session of a feed's source stream began or ended; in the
         thread that reads. Streams with messages of the root's feeds have these events; a subscription receives them
         without naming `penstock.session`, and reports an event that several streams have once."""
-        self.counters = Counters("tree.subscriber")
         self._models = models
-        self._on_infostream = on_infostream
         self._inbox_max = inbox_messages_max
-        self._own_thread = LoopThread("penstock-stream") if thread is None else None
-        self._thread = thread or self._own_thread
-        self._changed = threading.Condition()
         self._inbox: deque[PacketMessage] = deque()
         self._is_paused = False
         self._losses: deque[Receipt] = deque(maxlen=losses_max)
@@ -123,19 +117,8 @@ class StreamSubscription:
         self._session_streams: deque[str] = deque()
         """For each session event in the inbox: the stream that brought it."""
         self._loss_count = self._conflated = self._given = 0
-        self._error: PenstockError | None = None
-        self._is_closed = False
         self._core = Subscriber(config, SystemRandomness(), self.counters, token=token)
-        assert self._thread is not None
-        self._running = self._thread.start(self._start(config.name, guard or Guard())).result()
-
-    async def _start(self, name: str, guard: Guard) -> Running:
-        running = Running(self._core, name, guard, self.counters, self._carry_out)
-        running.runner.failed.add_done_callback(self._core_failed)
-        self._loop = asyncio.get_running_loop()
-        self._running = running
-        running.start()
-        return running
+        self._run(self._core, guard)
 
     # For the application
 
@@ -200,12 +183,6 @@ class StreamSubscription:
         return list(self._sessions)
 
     @property
-    def agent(self) -> str:
-        """The name of the agent that serves it; empty: none does at the moment."""
-        welcome = self._core.welcome
-        return "" if welcome is None else welcome.agent
-
-    @property
     def waiting(self) -> int:
         """Messages that have come and were not read."""
         return len(self._inbox)
@@ -226,41 +203,11 @@ class StreamSubscription:
             unreadable=sum(dropped.values()),
         )
 
-    def cancel(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        with self._changed:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._changed.notify_all()
-        assert self._thread is not None
-        self._thread.start(self._running.close()).result()
-        if self._own_thread is not None:
-            self._own_thread.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.cancel()
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_closed or self._error is not None
-
-    def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
-        self._loop.call_soon_threadsafe(lambda: self._running.carry_out(self._core.renew(token)))
-
     def fail(self, error: PenstockError) -> None:
-        """End it with this error, before the application sees anything more."""
+        """End it with this error; undelivered messages are dropped."""
         with self._changed:
-            if self._error is None:
-                self._error = error
+            super().fail(error)
             self._inbox.clear()
-            self._changed.notify_all()
 
     # The application's thread
 
@@ -334,11 +281,8 @@ class StreamSubscription:
                     self._loss_count += 1
                     self._losses.append(instruction)
                     log.warning("messages_lost", receipt=msgspec.to_builtins(instruction))
-            case Heard(agent, info):
-                if self._on_infostream is not None:
-                    self._on_infostream(agent, info)
-            case Over(error):
-                self.fail(error)
+            case _:
+                super()._carry_out(instruction)
 
     def _deliver(self, stream: str, messages: list[PacketMessage]) -> None:
         with self._changed:
@@ -349,18 +293,15 @@ class StreamSubscription:
             self._changed.notify_all()
         if len(self._inbox) > self._inbox_max and not self._is_paused:
             self._is_paused = True
-            self._running.pause()
-            self._running.carry_out(self._core.handle(Paused(), self._now_ns()))
+            self._runner.pause()
+            self._runner.carry_out(self._core.handle(Paused(), self._now_ns()))
 
     def _resume(self) -> None:
-        self._running.resume()
-        self._running.carry_out(self._core.handle(Resumed(), self._now_ns()))
+        self._runner.resume()
+        self._runner.carry_out(self._core.handle(Resumed(), self._now_ns()))
 
     def _now_ns(self) -> int:
         return time.monotonic_ns()
-
-    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
-        self.fail(LocalProtocolError(f"the subscription failed: {failed.result()!r}"))
 
 
 def no_models(model_id: int, version: int) -> MessageModel:
@@ -387,14 +328,14 @@ def subscriber_config(
     name: str,
     **options: Any,
 ) -> tuple[SubscriberConfig, dict[str, Any]]:
-    """The core's configuration, and what is left of the options."""
+    """The core's configuration, and the other options."""
     checked(topics, where)
     common, by_stream = position(since)
-    of_config = {key: options.pop(key) for key in list(options) if key in SubscriberConfig.__struct_fields__}
+    of_config, others = split_options(SubscriberConfig, options)
     config = SubscriberConfig(
         name=name, agents=agents, topics=topics, where=where or "", since=common, positions=by_stream, **of_config
     )
-    return config, options
+    return config, others
 
 
 def open_stream(

@@ -1,7 +1,7 @@
-"""What an agent did for each neighbour and each stream, for the accounts that it gives (recorder.py).
+"""Accounts: what an agent did for each neighbour and each stream, for its accounting records (live/account_rows.py).
 
-The fan-out counts what goes and comes live; here is what only the core knows: what was fetched, what was told as
-missing, and where a root began to number. Of links that have ended, the last account waits here until it is asked for.
+The fan-out counts live packets. Only the core knows the rest: messages fetched from the past, losses that were
+reported, and where a root began to number. The final account of a closed link waits here until it is collected.
 """
 
 from collections import deque
@@ -14,96 +14,97 @@ from penstock.tree.core.control import Class
 from penstock.tree.core.infostream import Diverged, Gone, Info, Lagging, ParentFound, ParentLost, Revoked
 from penstock.tree.core.kernel.notices import LinkState
 
-Way: TypeAlias = Literal["parent", "agent", "standby", "peer", "subscriber", "publisher", "operator"]
+NeighbourRole: TypeAlias = Literal["parent", "agent", "standby", "peer", "subscriber", "publisher", "operator"]
 """What a neighbour is to this agent."""
 
 
-class Dealings(msgspec.Struct):
-    """With one neighbour, on one link."""
+class LinkActivity(msgspec.Struct):
+    """Counts of one link."""
 
     link: int
     name: str
-    way: Way
+    role: NeighbourRole
     cls: Class = "lossless"
     published: int = 0
-    """Messages of a publisher that got their numbers."""
+    """Messages of a publisher that were sequenced."""
     fetched: int = 0
-    """Messages of the past that it was given."""
+    """Messages of the past that were sent."""
     portions: int = 0
     lagging: int = 0
-    """Times that a subscription of it left live."""
+    """Times that a leg left live."""
     gone: int = 0
-    """Messages at most that it was told are kept nowhere any more."""
+    """Upper limit of the messages reported as no longer kept."""
     diverged: int = 0
-    """Messages at most that it was told are no part of their stream."""
+    """Upper limit of the messages reported as not part of their stream."""
     revoked: int = 0
-    """Times that it was told that it has lost a right."""
+    """Revocations reported."""
 
 
 class LinkAccount(msgspec.Struct, frozen=True):
-    dealings: Dealings
+    activity: LinkActivity
     state: LinkState
     is_closed: bool = False
 
 
-class Ledger:
+class Accounts:
     def __init__(self) -> None:
         self.parents_found = 0
         self.parents_lost = 0
-        self.open: dict[int, Dealings] = {}
+        self.open: dict[int, LinkActivity] = {}
+        """By link."""
         self.begun: dict[int, tuple[int, int]] = {}
-        """By stream: its last sequence, and what the fan-out had accepted of it, when this agent began to have it, or
-        to number it."""
+        """By stream: its last sequence, and the count that the fan-out had accepted, when this agent began to receive
+        or to number the stream."""
         self._ended: deque[LinkAccount] = deque(maxlen=0)
 
     def keep(self, ended_max: int) -> None:
-        """From now on the last accounts of links wait to be asked for, at most so many."""
+        """Keep the final accounts of closed links until they are collected, at most `ended_max`."""
         self._ended = deque(self._ended, maxlen=ended_max)
 
-    def begin(self, link: int, name: str, way: Way, cls: Class = "lossless") -> None:
-        self.open[link] = Dealings(link, name, way, cls)
+    def begin(self, link: int, name: str, role: NeighbourRole, cls: Class = "lossless") -> None:
+        self.open[link] = LinkActivity(link, name, role, cls)
 
     def end(self, link: int, state: LinkState) -> None:
-        dealings = self.open.pop(link, None)
-        if dealings is not None:
-            self._ended.append(LinkAccount(dealings, state, is_closed=True))
+        activity = self.open.pop(link, None)
+        if activity is not None:
+            self._ended.append(LinkAccount(activity, state, is_closed=True))
 
     def ended(self) -> list[LinkAccount]:
-        """Since it was last asked for."""
+        """The final accounts since the last call."""
         found = list(self._ended)
         self._ended.clear()
         return found
 
-    def gave(self, link: int, messages: int) -> None:
-        dealings = self.open.get(link)
-        if dealings is not None:
-            dealings.fetched += messages
-            dealings.portions += 1
+    def fetched(self, link: int, messages: int) -> None:
+        activity = self.open.get(link)
+        if activity is not None:
+            activity.fetched += messages
+            activity.portions += 1
 
-    def took(self, link: int, messages: int) -> None:
-        dealings = self.open.get(link)
-        if dealings is not None:
-            dealings.published += messages
+    def published(self, link: int, messages: int) -> None:
+        activity = self.open.get(link)
+        if activity is not None:
+            activity.published += messages
 
-    def said(self, info: Info, links: Iterable[int]) -> None:
-        """On the infostream."""
+    def informed(self, info: Info, links: Iterable[int]) -> None:
+        """This message was sent on the infostream."""
         match info:
             case ParentFound():
                 self.parents_found += 1
             case ParentLost():
                 self.parents_lost += 1
             case Lagging() | Gone() | Diverged() | Revoked():
-                for dealings in filter(None, map(self.open.get, links)):
-                    self._note(dealings, info)
+                for activity in filter(None, map(self.open.get, links)):
+                    self._count(activity, info)
 
     @staticmethod
-    def _note(dealings: Dealings, info: Lagging | Gone | Diverged | Revoked) -> None:
+    def _count(activity: LinkActivity, info: Lagging | Gone | Diverged | Revoked) -> None:
         match info:
             case Lagging():
-                dealings.lagging += 1
+                activity.lagging += 1
             case Gone():
-                dealings.gone += max(info.last - info.first + 1, 0)
+                activity.gone += max(info.last - info.first + 1, 0)
             case Diverged():
-                dealings.diverged += max(info.last - info.first + 1, 0)
+                activity.diverged += max(info.last - info.first + 1, 0)
             case Revoked():
-                dealings.revoked += 1
+                activity.revoked += 1

@@ -1,41 +1,71 @@
 """DistributionAgent: one agent of a distribution tree, without I/O.
 
-It has a fan-out (_fanout.pyi), which takes in packets and passes them on by itself, and says in notices what it cannot
-decide. Everything else happens here and in the parts: who is let in and what is said to whom (children.py), what each
-may have (entitlements.py), how a leg gets to live (catch_up.py), what is asked of the parent (upstream.py), who that is
-(parents.py), and what a root and its standby do (sequencer.py). What comes on links is in conversation.py, and what a
-neighbour's words on the infostream lead to in hearing.py.
+The fan-out (kernel/_fanout.pyi) accepts packets and passes them on by itself; what it cannot decide, it reports in
+notices. The parts decide the rest. Each owns its state, and none knows this module:
+
+    Membership          role, term, path to the root
+    StreamTable         the streams and their terms
+    ChildTable          the children and their legs
+    Outbox              frames, infostream messages and instructions, in order
+    Upstream            the agent's own legs at its parent and peers
+    CatchUp             brings children's legs from the past to live
+    Downstream          admits children, serves them, checks their entitlements
+    LoadBalancer        moves children to other agents
+    ParentSelection     finds, keeps and replaces the parent
+    Peers               when peers are dialled
+    Sequencer           the root's sequencing and replication, and the standby's replica
+
+The agent hands each event, notice and message to the part that owns the matter, and carries the events that parts
+return (ParentEvent) to the other parts.
 """
 
 from collections.abc import Iterable
 
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, Randomness
+from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
-from penstock.base.errors import PenstockError
+from penstock.base.errors import PacketError, PenstockError, RemoteProtocolError
 from penstock.model import MessageModel
+from penstock.net.core.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import TreeConfig
-from penstock.tree.core.board import Board, Child
 from penstock.tree.core.catch_up import CatchUp
-from penstock.tree.core.children import Children
-from penstock.tree.core.control import Refused
-from penstock.tree.core.conversation import Conversation
-from penstock.tree.core.entitlements import Rights
+from penstock.tree.core.children import ChildTable
+from penstock.tree.core.control import (
+    TERMS_MAX,
+    TREE,
+    Bearers,
+    Fetch,
+    Fetched,
+    Held,
+    Published,
+    Refused,
+    RenewToken,
+    Stored,
+    StreamInfo,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
+from penstock.tree.core.downstream import Downstream
+from penstock.tree.core.environment import Environment
 from penstock.tree.core.events import (
     Appended,
     Arrived,
     Busy,
+    CheckToken,
     Connected,
     ConnectFailed,
     Define,
-    DefineStream,
     Event,
     GotToken,
+    Informed,
     Instruction,
     JournalRead,
     LinkClosed,
     Move,
     Noticed,
+    Party,
     Promote,
     Renewed,
     Restore,
@@ -44,7 +74,27 @@ from penstock.tree.core.events import (
     Start,
     Stop,
 )
-from penstock.tree.core.infostream import Load, Stopping, id_of
+from penstock.tree.core.infostream import (
+    Alternates,
+    Diverged,
+    Gone,
+    Info,
+    Lagging,
+    Load,
+    MoveTo,
+    Neighbour,
+    ParentFound,
+    ParentLost,
+    Path,
+    ReturnTo,
+    Root,
+    Siblings,
+    Stopping,
+    StreamDefined,
+    Through,
+    decode_info,
+    id_of,
+)
 from penstock.tree.core.kernel._fanout import Fanout
 from penstock.tree.core.kernel.notices import (
     ControlFrame,
@@ -56,26 +106,37 @@ from penstock.tree.core.kernel.notices import (
     Notice,
     PublishedBlock,
 )
-from penstock.tree.core.legs import Conditions
-from penstock.tree.core.load_balancer import Balancing
-from penstock.tree.core.parents import PROBE_HEARTBEATS, Parents
-from penstock.tree.core.root.sequencer import Rooting
-from penstock.tree.core.upstream import TIDY_INTERVAL_NS, Upstream
+from penstock.tree.core.load_balancer import LoadBalancer
+from penstock.tree.core.membership import Membership
+from penstock.tree.core.outbox import Outbox
+from penstock.tree.core.parent_selection import (
+    PROBE_HEARTBEATS,
+    HigherTermSeen,
+    ParentEvent,
+    ParentReady,
+    ParentSelection,
+    PeerConnected,
+    PeerUnreachable,
+)
+from penstock.tree.core.peers import Peers
+from penstock.tree.core.root.sequencer import Sequencer
+from penstock.tree.core.streams import StreamTable
+from penstock.tree.core.upstream import RelayEnded, StreamLearned, Upstream, UpstreamLeg
+from penstock.tree.core.want_compiler import WantCompiler
 
 NOTICES_PER_TURN = 1_024
-"""That are seen to before timers and other events come: many children may have much to say."""
-BALANCE_INTERVAL_NS = NS_PER_SECOND
-LINKS_BESIDES = 16
-"""Links to parents and peers, and such as are being refused."""
-LEGS_OF_A_CHILD = 16
-WANTS_OF_A_CHILD = 64
-"""What there is room for, on average."""
-SILENCES_OF_A_CHILD = 3
-"""A child may be silent so much longer than a parent."""
+"""Notices handled before timers and other events get their turn."""
+EXTRA_LINKS = 16
+"""Links to parents and peers, and links that are being refused."""
+LEGS_PER_CHILD = 16
+WANTS_PER_CHILD = 64
+"""Room in the fan-out, on average."""
+CHILD_SILENCES = 3
+"""A child may be silent this many times longer than a parent."""
 
 
 class DistributionAgent:
-    """`fanout` is the driver's to feed and to empty; nobody else opens links, legs or streams in it."""
+    """The driver feeds and empties `fanout`; nobody else opens links, legs or streams in it."""
 
     def __init__(
         self,
@@ -85,58 +146,61 @@ class DistributionAgent:
         *,
         models: Iterable[MessageModel] = (),
     ) -> None:
-        self.fanout = Fanout(
+        self.fanout = fanout = Fanout(
             id_of(config.tree),
             history_size=config.history_bytes,
             streams_max=config.streams_max,
-            links_max=config.children_max + LINKS_BESIDES,
-            legs_max=LEGS_OF_A_CHILD * config.children_max,
-            wants_max=WANTS_OF_A_CHILD * config.children_max,
+            links_max=config.children_max + EXTRA_LINKS,
+            legs_max=LEGS_PER_CHILD * config.children_max,
+            wants_max=WANTS_PER_CHILD * config.children_max,
             queue_packets_max=config.queue_packets,
         )
-        self.board = Board(config, self.fanout, Conditions(models), counters)
-        self._upstream = Upstream(self.board)
-        self._catch_up = CatchUp(self.board, self._upstream)
-        self._rights = Rights(self.board, self._catch_up)
-        self.children = Children(self.board, self._catch_up, self._rights)
-        self._balancing = Balancing(self.board, self.children)
-        self.parents = Parents(self.board, self._upstream, randomness)
-        self.rooting = Rooting(self.board, self.children)
-        self._conversation = Conversation(
-            self.board, self._upstream, self._catch_up, self.children, self.parents, self.rooting, self._forget
+        self.environment = environment = Environment(config, counters)
+        self.membership = membership = Membership(config.name, config.role)
+        self.streams = streams = StreamTable(environment, fanout)
+        self.children = children = ChildTable()
+        self.outbox = outbox = Outbox(environment, fanout, membership, children)
+        self.upstream = upstream = Upstream(environment, fanout, membership, streams, children, outbox)
+        self._catch_up = CatchUp(environment, fanout, membership, streams, children, outbox, upstream)
+        self.downstream = Downstream(
+            environment, fanout, membership, streams, children, outbox, self._catch_up, WantCompiler(models)
         )
-        self._upstream.on_live = self.parents.is_live
-        self._upstream.on_learned = self._learned
-        self.parents.on_adopted = self._adopted
-        self.parents.on_fenced = self.rooting.fenced
-        self.children.on_gone = self._child_gone
-        self._beat_ns: int | None = None
-        self._beats = 0
+        self.load_balancer = LoadBalancer(environment, fanout, children, outbox, self.downstream)
+        self.parents = ParentSelection(environment, fanout, membership, outbox, upstream, randomness)
+        self._peers = Peers(environment, children)
+        self.sequencer = Sequencer(environment, fanout, membership, streams, children, outbox)
+        self._heartbeat_ns: int | None = None
+        self._heartbeats = 0
+        self._has_new_notices = False
+        """True if something was done that may have made new notices."""
         self._is_more = False
-        self._balance_ns = 0
+        """True if notices are left for the next turn."""
 
-    # The machine
+    def reconfigure(self, config: TreeConfig) -> None:
+        """Use what may change while the agent runs: its tables and limits."""
+        self.environment.config = config
+
+    # Events
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        board = self.board
-        board.now_ns = now_ns
-        if not isinstance(event, Appended | Tick):  # these two come without end while there is much to append
-            self.rooting.note_taken()
+        self.environment.now_ns = now_ns
+        if not isinstance(event, Appended | Tick):  # these two never stop while there is much to append
+            self.sequencer.take_sequenced()
         match event:
             case Noticed():
                 self._take_turn()
             case Arrived():
-                self._arrived(event)
+                self._arrived(event.link, event.party)
             case LinkClosed():
-                self._closed(event.link)
+                self._link_closed(event.link)
             case Connected():
                 self.parents.connected(event.attempt, event.link, event.name)
             case ConnectFailed():
-                self.parents.failed(event.attempt, event.why)
+                self._pass_on(self.parents.failed(event.attempt, event.why))
             case JournalRead():
                 self._catch_up.journal_read(event)
             case Appended():
-                self.rooting.appended(event.stream, event.through)
+                self.sequencer.appended(event.stream, event.through)
             case Tick():
                 if self._is_more:
                     self._take_turn()
@@ -145,226 +209,501 @@ class DistributionAgent:
                 self._start(event)
             case _:
                 self._operate(event)
-        if self.rooting.settle() or board.refilled:
+        if self.sequencer.settle() or self._has_new_notices or self.sequencer.take_distributed():
             self._take_turn()
-            self._is_more |= self.rooting.settle()
+            self._is_more |= self.sequencer.settle()
         self._catch_up.take_turn()
-        self.rooting.note_standbys()
-        out, board.out = board.out, []
-        return out
+        self.sequencer.replicate()
+        return self.outbox.take()
 
     def _operate(
         self, event: Renewed | GotToken | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop
     ) -> None:
-        """What an operator, the administration server or the node wants."""
-        board = self.board
+        """Events from an operator, the administration server or the node."""
         match event:
             case Renewed():
                 self._renewed(event)
             case GotToken():
-                self.parents.renew(event.token)
+                self.parents.renew(event.token, self._peers.dialled_links())
             case Revoke():
                 self._revoke(event)
             case Restore():
-                self._rights.restore(event.name)
+                self.downstream.entitlements.restore(event.name)
             case Move():
-                self._balancing.move(event.name, event.place, event.reason)
+                self.load_balancer.move(event.name, event.place, event.reason)
             case SendBack():
-                self._balancing.send_back(event.name, event.reason)
+                self.load_balancer.send_back(event.name, event.reason)
             case Promote():
                 self._promote()
             case Define():
-                if board.role == "root":
-                    self.rooting.define(event.name, event.topics)
+                if self.membership.role == "root":
+                    self.sequencer.define(event.name, event.topics)
             case Busy():
-                self._busy(min(max(event.percent, 0), 100))
+                if self.load_balancer.set_load(event.percent):
+                    self.parents.inform_parent(Load(self._name, self.load_balancer.percent))
+                self.load_balancer.balance()
             case Stop():
-                board.inform(Stopping(board.config.name, event.reason[:256]))
+                self.outbox.inform(Stopping(self._name, event.reason[:256]))
             case _:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._beat_ns is None or self._is_more:
-            return self.board.now_ns if self._is_more else None
-        found = self._beat_ns
-        waits_ns = (self.parents.deadline_ns(), self.rooting.deadline_ns(), self._catch_up.deadline_ns())
-        for due_ns in (*waits_ns, self._promote_ns()):
-            if due_ns is not None and due_ns < found:
-                found = due_ns
-        return found
+        if self._is_more:
+            return self.environment.now_ns
+        if self._heartbeat_ns is None:
+            return None
+        found = [self._heartbeat_ns, *self.parents.deadlines_ns(), *self._peers.deadlines_ns()]
+        found += self.sequencer.deadlines_ns()
+        found += [each for each in (self._catch_up.deadline_ns(), self._promotion_ns()) if each is not None]
+        return min(found)
+
+    def _pass_on(self, events: Iterable[ParentEvent]) -> None:
+        """Carry the events of one part to the others."""
+        for event in events:
+            match event:
+                case ParentReady():
+                    self.sequencer.replica.set_link(self.upstream.link)
+                    self._catch_up.serve_all()
+                case RelayEnded(child):
+                    self._catch_up.relay_ended(child)
+                case StreamLearned(stream, is_term_new):
+                    if self.membership.role == "standby":
+                        self.sequencer.replica.stream_learned(stream, is_term_new=is_term_new)
+                case PeerConnected():
+                    self._peer_connected(event)
+                case PeerUnreachable(place):
+                    self._peers.failed(place)
+                case HigherTermSeen(term, place):
+                    self._fence(term, place)
+
+    @property
+    def _name(self) -> str:
+        return self.environment.config.name
 
     # Links
 
     def _start(self, event: Start) -> None:
-        board = self.board
-        board.place = event.place
-        self.rooting.wall_offset_ns = event.wall_ns - board.now_ns
-        if board.config.role != "agent":
-            self.rooting.start(event)
-        self._beat_ns = board.now_ns
+        self.membership.set_place(event.place)
+        self.sequencer.start(event)
+        self._heartbeat_ns = self.environment.now_ns
         self.parents.start()
-        if board.role == "root" and board.standby_place:
-            self.parents.probe(board.standby_place)
+        self._peers.start()
+        if self.membership.role == "root" and self.membership.standby_place:
+            self.parents.probe(self.membership.standby_place)
 
-    def _arrived(self, event: Arrived) -> None:
-        party = event.party
-        if party.term > self.board.term and self.board.role == "root" and self.children.is_agent_here(party):
-            self.rooting.fenced(party.term, self.board.standby_place)
-        marks = self.rooting.replica.publishers
+    def _arrived(self, link: int, party: Party) -> None:
+        membership = self.membership
+        is_agent = self.downstream.is_agent_of_tree(party)
+        if party.term > membership.term and membership.role == "root" and is_agent:
+            self._fence(party.term, membership.standby_place)
         is_publisher = party.role == "publisher"
-        through = self.rooting.confirmed(party.publisher_id) if is_publisher else 0
-        is_anothers = is_publisher and marks.is_of_another(party.publisher_id, party.subject)
-        child = self.children.arrived(event.link, party, published_through=through, is_anothers=is_anothers)
-        if child is None:
+        through = self.sequencer.persisted_through(party.publisher_id) if is_publisher else 0
+        is_id_taken = is_publisher and self.sequencer.is_id_of_another(party)
+        self.downstream.open_link(link, party)
+        refusal = self.downstream.refusal_of(party, is_id_taken=is_id_taken)
+        if refusal is not None:
+            self.downstream.refuse(link, refusal)
             return
-        if party.role == "publisher":
-            self.rooting.arrived(child, self._rights.revoked(child.party)[0])
-        elif party.role == "standby":
-            self.rooting.standby_came(child.link)
-        elif party.role == "peer":
-            self.parents.peering.came(child.link)
+        for child in self.downstream.replaced_by(party):
+            self._end_child(child.link, Refused("replaced", f"{party.name} came again"))
+        child = self.downstream.admit(link, party, through)
+        match party.role:
+            case "publisher":
+                self.sequencer.allow(child, self.downstream.entitlements.revoked(party)[0])
+            case "standby":
+                self.sequencer.add_standby(link)
+            case "peer":
+                self.upstream.add_peer(link)
 
-    def _closed(self, link: int) -> None:
-        self._lost(link)
-        if link in self.board.ledger.open:
-            self.board.ledger.end(link, self.fanout.link(link))
+    def _peer_connected(self, event: PeerConnected) -> None:
+        if self._peers.is_redundant(event.name):
+            self.outbox.close(event.link, "peered")
+            self._pass_on(self.upstream.drop_link(event.link))
+            self._peers.failed(event.place)
+            return
+        self.downstream.admit_dialled_peer(event.link, Party(event.name, "peer", event.welcome.tree, event.place))
+        for info in event.welcome.streams:
+            self._pass_on(self.upstream.learn(info, is_from_peer=True))
+        self.upstream.add_peer(event.link)
+
+    def _link_closed(self, link: int) -> None:
+        self._forget(link)
+        if link in self.environment.accounts.open:
+            self.environment.accounts.end(link, self.fanout.link(link))
         self.fanout.close_link(link)
 
-    def _forget(self, link: int, cause: str, reason: str = "") -> None:
-        """End a link, and go on as if it were closed."""
-        self.board.close(link, cause, reason)
-        self._lost(link)
+    def _close(self, link: int, cause: str, reason: str = "") -> None:
+        """Close a link, and go on as if it were closed."""
+        self.outbox.close(link, cause, reason)
+        self._forget(link)
 
-    def _lost(self, link: int) -> None:
-        self.children.gone(link)
-        self.parents.link_closed(link)
+    def _forget(self, link: int) -> None:
+        self._remove_child(link)
+        self._pass_on(self.parents.link_closed(link))
 
-    def _child_gone(self, child: Child) -> None:
-        self.rooting.note_bearer(child.party)
-        self.rooting.gone(child.link)
+    def _end_child(self, link: int, refusal: Refused) -> None:
+        """Tell a child why its link closes."""
+        self._remove_child(link)
+        self.downstream.refuse(link, refusal)
+
+    def _remove_child(self, link: int) -> None:
+        child = self.downstream.remove(link)
+        if child is None:
+            return
+        self.sequencer.child_removed(child)
         if child.party.role == "peer":
-            self.parents.peering.gone(child.link, child.party.place)
-
-    def _adopted(self) -> None:
-        """There is a parent, and what it brings is live, or a move is over."""
-        self.rooting.replica.link = self._upstream.link
-        self._catch_up.serve_waiting()
-
-    def _learned(self, stream: int, is_term_new: bool) -> None:
-        if self.board.role == "standby":
-            self.board.out.append(DefineStream(self.board.streams[stream].info))
-            if is_term_new:
-                self.rooting.replica.begin_term(stream)
+            self._pass_on(self.upstream.remove_peer(link))
+            self._peers.left(child.party.place)
 
     # Notices
 
     def _take_turn(self) -> None:
-        """See to a bounded number of notices; if there are more, timers and other events come first."""
-        self.board.refilled = False
+        """Handle a bounded number of notices; if there are more, timers and other events come first."""
+        self._has_new_notices = False
+        self.sequencer.take_distributed()
         left = NOTICES_PER_TURN
         while left > 0 and (notices := self.fanout.notices(left)):
             left -= len(notices)
             for notice in notices:
                 try:
-                    self._notice(notice)
-                except PenstockError as error:  # what is wrong with one link is no matter of the others
-                    self._ended(LinkEnded(notice.link, Cause.FAILED, str(error)))
+                    self._noticed(notice)
+                except PenstockError as error:  # a fault of one link does not concern the others
+                    self._link_ended(LinkEnded(notice.link, Cause.FAILED, str(error)))
         self._is_more = self.fanout.release_held()
 
-    def _notice(self, notice: Notice) -> None:
+    def _noticed(self, notice: Notice) -> None:
         match notice:
             case ControlFrame():
-                self._conversation.control(notice.link, notice.payload)
+                self._control(notice.link, notice.payload)
             case InfoPacket():
-                self._conversation.info(notice.link, notice.packet)
+                self._info(notice.link, notice.packet)
             case LegBlock():
                 try:
-                    self._conversation.block(notice)
+                    self._leg_block(notice)
                 finally:
                     self.fanout.resume(notice.link)
             case PublishedBlock():
-                child = self.board.children.get(notice.link)
-                if child is not None:
-                    self.rooting.published(child, notice.packets)
+                self._published(notice)
             case LeftLive():
-                self.children.left_live(notice.link, notice.leg, notice.through)
+                leg = self.children.leg(notice.link, notice.leg)
+                if leg is not None:
+                    self._catch_up.left_live(leg, notice.through)
             case NewerTerm():
-                self._conversation.newer_term(notice)
+                self._newer_term(notice)
             case LinkEnded():
-                self._ended(notice)
+                self._link_ended(notice)
 
-    def _ended(self, notice: LinkEnded) -> None:
-        """The other side has ended it; or it broke the rules or was too slow for its class, and is told so."""
-        self.board.counters.add("connections_closed", cause=notice.cause)
-        if notice.link in self.board.children and notice.cause != Cause.CLOSED:
-            self.board.say(notice.link, Refused(notice.cause, notice.reason[:256]))
-        self._forget(notice.link, notice.cause, notice.reason)
+    def _link_ended(self, notice: LinkEnded) -> None:
+        """The other side closed the link; or it broke the protocol or was too slow for its class, and is told."""
+        self.environment.counters.add("connections_closed", cause=notice.cause)
+        if notice.link in self.children and notice.cause != Cause.CLOSED:
+            self.outbox.send(notice.link, Refused(notice.cause, notice.reason[:256]))
+        self._close(notice.link, notice.cause, notice.reason)
 
-    # Operators and time
+    def _published(self, notice: PublishedBlock) -> None:
+        child = self.children.get(notice.link)
+        refusal = None if child is None else self.sequencer.published(child, notice.packets)
+        if refusal is not None:
+            self._end_child(notice.link, refusal)
+
+    def _leg_block(self, notice: LegBlock) -> None:
+        """Packets of the past, on one of this agent's legs."""
+        leg = self.upstream.leg(notice.link, notice.leg)
+        if leg is None:
+            return
+        if leg.child is not None:
+            self._catch_up.relay_block(leg, notice.packets)
+        elif self.membership.role != "standby":
+            self.upstream.absorb(leg, notice.packets)
+            self._has_new_notices = True
+        elif not self.sequencer.replica.append(leg.stream, notice.packets):
+            self._pass_on(self.upstream.lagging(leg))
+
+    def _newer_term(self, notice: NewerTerm) -> None:
+        """Packets of a term that was not announced: the term begins with them."""
+        stream = self.streams.get(notice.stream)
+        if stream is not None:
+            info = stream.info
+            if notice.term > stream.term:
+                after = max(notice.sequence, 1) - 1
+                self._stream_defined(StreamDefined(info.number, info.name, info.topics, notice.term, after))
+            self.fanout.set_stream(stream.number, term=notice.term, last=self.streams.last(stream.number))
+        self.fanout.resume(notice.link)
+        self._has_new_notices = True
+
+    # Control messages
+
+    def _control(self, link: int, payload: bytes) -> None:
+        try:
+            message = TREE.decode(payload)
+        except UnknownMessageError:
+            self.environment.counters.add("messages_skipped", cause=Cause.MESSAGE)
+            return
+        except RemoteProtocolError as error:
+            self._misbehaved(link, str(error))
+            return
+        match message:
+            case Ping():
+                now_ns = self.environment.now_ns
+                pong = encode_frame(encode_session(Pong(message.t1, now_ns, now_ns)))
+                self.outbox.send_frames(link, pong, is_behind=False)
+            case Pong():
+                pass
+            case Goodbye() | ErrorMessage():
+                self._close(link, Cause.GOODBYE)
+            case Welcome() | Held() | Fetched() | Published() | Refused():
+                self._message_from_above(link, message)
+            case Bearers(bearers):
+                if self.membership.role == "standby" and link == self.sequencer.replica.link:
+                    self.sequencer.replica.note_bearers(bearers)
+            case Subscribe() | Fetch() | Unsubscribe() | Stored() | RenewToken():
+                self._message_from_below(link, message)
+            case _:
+                self._misbehaved(link, f"a {type(message).__name__} out of turn")
+
+    def _misbehaved(self, link: int, why: str) -> None:
+        self.environment.counters.add("connections_closed", cause=Cause.MESSAGE)
+        self.outbox.send(link, Refused("message", why[:256]))
+        self._close(link, Cause.MESSAGE, why)
+
+    def _message_from_below(self, link: int, message: Subscribe | Fetch | Unsubscribe | Stored | RenewToken) -> None:
+        child = self.children.get(link)
+        if child is None:
+            return
+        match message:
+            case Subscribe():
+                self.downstream.subscribe(child, message)
+            case Fetch():
+                self.downstream.fetch(child, message)
+            case Unsubscribe():
+                self.downstream.unsubscribe(child, message)
+            case Stored():
+                self.sequencer.note_stored(link, message)
+            case RenewToken():
+                self.outbox.instruct(CheckToken(link, message.token))
+        if child.party.role == "standby":
+            self.sequencer.replicate()
+
+    def _message_from_above(self, link: int, message: Welcome | Held | Fetched | Published | Refused) -> None:
+        attempt = self.parents.attempt_on(link)
+        if isinstance(message, Welcome):
+            if attempt is not None:
+                self._pass_on(self.parents.welcome(attempt, message))
+        elif isinstance(message, Refused) and not message.number:
+            if attempt is not None:
+                self._pass_on(self.parents.refused(attempt, message))
+            else:
+                self._close(link, message.code, message.reason)
+        elif not isinstance(message, Published):
+            leg = self.upstream.leg(link, message.number)
+            if leg is not None:
+                self._answer_about_leg(leg, message)
+
+    def _answer_about_leg(self, leg: UpstreamLeg, message: Held | Fetched | Refused) -> None:
+        if isinstance(message, Refused):
+            self._catch_up.relay_refused(leg, message)
+            self.upstream.refused(leg)
+        elif leg.child is not None:
+            if isinstance(message, Held):
+                self._catch_up.relay_held(leg, message)
+            else:
+                self._catch_up.relay_fetched(leg, message)
+        elif self.upstream.held(leg, message) if isinstance(message, Held) else self.upstream.fetched(leg, message):
+            self._pass_on(self.parents.link_complete(leg.link))
+
+    # The infostream (TREE-3)
+
+    def _info(self, link: int, packet: bytes) -> None:
+        """Only agents send on the infostream, and each for itself."""
+        name = self._agent_on(link)
+        if name is None:
+            return
+        try:
+            heard = decode_info(packet)
+        except PacketError as error:
+            self.environment.counters.add("messages_skipped", cause=error.cause)
+            return
+        if heard.publisher_id != id_of(name):
+            self._misbehaved(link, f"{name} speaks on the infostream of another")
+            return
+        self.outbox.instruct(Informed("heard", link, name, heard.info))
+        self._informed(link, heard.info)
+
+    def _agent_on(self, link: int) -> str | None:
+        if link == self.upstream.link:
+            return self.membership.parent
+        child = self.children.get(link)
+        if child is not None:
+            return child.party.name
+        attempt = self.parents.attempt_on(link)
+        return None if attempt is None else attempt.name
+
+    def _informed(self, link: int, info: Info) -> None:
+        attempt = self.parents.attempt_on(link)
+        if link == self.upstream.link:
+            if not self._informed_about_stream(link, info):
+                self._informed_by_parent(info)
+        elif attempt is not None:
+            if not self._informed_about_stream(link, info) and isinstance(info, Path | ParentFound):
+                self._pass_on(
+                    self.parents.set_path_of_attempt(attempt, info.path, is_rooted=info.is_rooted, term=info.term)
+                )
+        elif link in self.upstream.peers:
+            if self.membership.role != "root":  # a root defines its streams itself
+                self._informed_about_stream(link, info)
+        elif isinstance(info, Load) and (child := self.children.get(link)) is not None:
+            self.downstream.set_load(child, info.percent)
+
+    def _informed_about_stream(self, link: int, info: Info) -> bool:
+        """What every link that brings streams may say. False for other kinds."""
+        match info:
+            case Through():
+                stream = self.streams.get(info.stream)
+                if stream is not None and info.term == stream.term:
+                    self.upstream.advance(link, stream, info.last)
+            case Lagging():
+                leg = self.upstream.leg(link, info.leg)
+                if leg is not None and leg.child is None:
+                    self._pass_on(self.upstream.lagging(leg))
+            case Gone():
+                leg = self.upstream.leg(link, info.leg)
+                if leg is not None and leg.child is not None:
+                    self._catch_up.relay_gone(leg, info)
+                elif leg is not None:
+                    self._gone(info)
+            case Diverged():
+                self._diverged(info)
+            case StreamDefined():
+                self._stream_defined(info, is_from_peer=link in self.upstream.peers)
+            case _:
+                return False
+        return True
+
+    def _gone(self, info: Gone) -> None:
+        """Messages that are missing here for good are missing for all children."""
+        if self.membership.role == "standby":
+            self.sequencer.replica.gone(info.stream, info.first, info.last)
+        links = self.children.links_with(info.stream)
+        self.outbox.inform(Gone(info.stream, 0, info.first, info.last), links)
+
+    def _diverged(self, info: Diverged) -> None:
+        """An agent that knows where the term ended has taken back the rest already, when it learned of the end."""
+        stream = self.streams.get(info.stream)
+        if stream is None or not info.first or self.streams.last(info.stream) < info.first:
+            return
+        end = stream.end_of(info.term)
+        if end is None or end >= info.first:
+            self.upstream.take_back(stream, info.term, info.first - 1)
+
+    def _stream_defined(self, info: StreamDefined, *, is_from_peer: bool = False) -> None:
+        known = self.streams.get(info.number)
+        begins = known.info.begins if known is not None else ()
+        if not info.topics or (begins and info.term < begins[-1][0]):
+            return
+        if not begins or info.term > begins[-1][0]:
+            begins = (*(each for each in begins if each[1] < info.after), (info.term, info.after))[-TERMS_MAX:]
+        stream = StreamInfo(info.number, info.name, info.topics, begins)
+        self._pass_on(self.upstream.learn(stream, is_from_peer=is_from_peer))
+
+    def _informed_by_parent(self, info: Info) -> None:
+        on = self.environment.config.on
+        match info:
+            case Path() | ParentFound():
+                self._pass_on(self.parents.set_path(info.path, is_rooted=info.is_rooted, term=info.term))
+            case ParentLost():
+                self.parents.parent_lost_its_own()
+            case Siblings():
+                self.downstream.set_siblings(info.agents)
+            case Alternates():
+                self.parents.set_alternates(info.agents)
+            case MoveTo():
+                if on.move == "obey":
+                    self.parents.move(info.place, Neighbour(self.membership.parent, self.parents.place))
+            case ReturnTo():
+                if on.send_back == "obey":
+                    self.parents.return_home()
+            case Stopping():
+                self.parents.parent_stops()
+            case Root():
+                if self.membership.learn_root(info.term, info.root, info.standby):
+                    self.outbox.inform(info)
+            case _:
+                pass
+
+    # Operators
 
     def _renewed(self, event: Renewed) -> None:
-        child = self.board.children.get(event.link)
+        child = self.children.get(event.link)
         if child is None:
             return
         if event.refusal:
-            self.children.end(event.link, Refused("token", event.refusal[:256]))
-        else:
-            self._rights.renewed(child, event.grants)
-            if child.party.role == "publisher":
-                self.rooting.arrived(child, self._rights.revoked(child.party)[0])
+            self._end_child(event.link, Refused("token", event.refusal[:256]))
+            return
+        self.downstream.renew(child, event.grants)
+        if child.party.role == "publisher":
+            self.sequencer.allow(child, self.downstream.entitlements.revoked(child.party)[0])
 
     def _revoke(self, event: Revoke) -> None:
-        self._rights.revoke(event.name, event.topics, event.reason, is_lasting=event.is_lasting)
-        for child in list(self.board.children.values()):
-            if child.party.role != "publisher" or not child.party.is_called(event.name):
+        if self.downstream.revoke(event.name, event.topics, event.reason, is_lasting=event.is_lasting):
+            self._has_new_notices = True
+        entitlements = self.downstream.entitlements
+        for child in self.children.of_role("publisher"):
+            if not child.party.is_called(event.name):
                 continue
-            if event.topics and self._rights.why_none(child.party) is None:
-                self.rooting.arrived(child, self._rights.revoked(child.party)[0])
+            if event.topics and entitlements.revocation_reason(child.party) is None:
+                self.sequencer.allow(child, entitlements.revoked(child.party)[0])
             else:
-                self.children.end(child.link, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
+                self._end_child(child.link, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
 
-    def _busy(self, percent: int) -> None:
-        board = self.board
-        if percent != board.percent:
-            board.percent = percent
-            self.parents.tell_parent(Load(board.config.name, percent))
-        if board.now_ns - self._balance_ns >= BALANCE_INTERVAL_NS and self._balancing.balance():
-            self._balance_ns = board.now_ns
+    # Takeover and fencing
 
     def _promote(self) -> None:
-        if self.board.role == "standby" and self.board.term:
-            self.parents.give_up()
-            self.rooting.promote()
+        """A standby that never heard of a term has nothing to go on with."""
+        if self.membership.role == "standby" and self.membership.term:
+            self._pass_on(self.parents.give_up())
+            self.sequencer.promote()
 
-    def _promote_ns(self) -> int | None:
+    def _promotion_ns(self) -> int | None:
         """When a standby that has lost its root takes over by itself."""
-        on = self.board.config.on
-        is_due = self.board.role == "standby" and on.root_lost == "promote" and self._upstream.link is None
-        if not is_due or not self.rooting.replica.was_linked:
+        on = self.environment.config.on
+        is_alone = self.membership.role == "standby" and self.upstream.link is None
+        if not is_alone or on.root_lost != "promote" or not self.sequencer.replica.was_linked:
             return None
         return self.parents.lost_ns + on.promote_after_ms * NS_PER_MS
 
+    def _fence(self, term: int, place: str) -> None:
+        """Another root has a higher term: this one serves nobody any more."""
+        if self.membership.role == "root":
+            refusal = self.sequencer.fence(term, place)
+            for link in self.children.links():
+                self._end_child(link, refusal)
+            self.outbox.report_membership()
+
+    # Time
+
     def _tick(self) -> None:
-        now_ns = self.board.now_ns
-        self.parents.tick()
-        self.rooting.tick()
-        promote_ns = self._promote_ns()
-        if promote_ns is not None and now_ns >= promote_ns:
+        now_ns = self.environment.now_ns
+        self._pass_on(self.parents.tick())
+        for place in self._peers.due():
+            self.parents.connect(place, "peer")
+        self._pass_on(self.parents.check_silence())
+        for link in self.sequencer.tick():
+            self._end_child(link, Refused("silent", "the standby did not answer in time"))
+        promotion_ns = self._promotion_ns()
+        if promotion_ns is not None and now_ns >= promotion_ns:
             self._promote()
-        if self._beat_ns is not None and now_ns >= self._beat_ns:
-            self._beat_ns = now_ns + self.board.config.heartbeat_ms * NS_PER_MS
-            self._beats += 1
+        if self._heartbeat_ns is not None and now_ns >= self._heartbeat_ns:
+            self._heartbeat_ns = now_ns + self.environment.config.heartbeat_ms * NS_PER_MS
+            self._heartbeats += 1
             self._heartbeat()
-        if now_ns - self._upstream.tidy_ns >= TIDY_INTERVAL_NS:
-            self._upstream.tidy_ns = now_ns
-            self._upstream.tidy()
+        self.upstream.tick()
 
     def _heartbeat(self) -> None:
-        board = self.board
-        self.children.heartbeat()
-        silence_ns = SILENCES_OF_A_CHILD * board.config.silence_ms * NS_PER_MS
-        for child in self.children.silent(silence_ns):
-            self.children.end(child.link, Refused("silent", "nothing was heard"))
-        has_standby = any(child.party.role == "standby" for child in board.children.values())
-        if board.role == "root" and board.standby_place and not has_standby and self._beats % PROBE_HEARTBEATS == 0:
-            self.parents.probe(board.standby_place)
+        self.downstream.heartbeat()
+        silence_ns = CHILD_SILENCES * self.environment.config.silence_ms * NS_PER_MS
+        for child in self.downstream.ping(silence_ns):
+            self._end_child(child.link, Refused("silent", "nothing was heard"))
+        standby_place = self.membership.standby_place
+        is_probe_due = self._heartbeats % PROBE_HEARTBEATS == 0 and not self.children.of_role("standby")
+        if self.membership.role == "root" and standby_place and is_probe_due:
+            self.parents.probe(standby_place)

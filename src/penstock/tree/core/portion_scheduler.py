@@ -1,72 +1,73 @@
-"""Whose turn it is to get a portion of the past, of all who want one (TREE-5, TREE-10).
+"""PortionScheduler: which leg gets the next portion of the past (TREE-5, TREE-10).
 
-A few are given in one turn of the core; and on each link only so many bytes are on their way, or wait to be sent. So
-those who are far behind cost neither memory nor the time of those who are live.
+A few portions are sent per turn of the core, round-robin over links. On each link only a limited number of bytes is
+requested or waits to be sent, so that children far behind cost neither memory nor the time of those that are live.
 """
 
 from collections import deque
 from collections.abc import Callable
 
 from penstock.base.clock import NS_PER_MS
-from penstock.tree.core.board import Board, ChildLeg
+from penstock.tree.core.children import ChildLeg
+from penstock.tree.core.environment import Environment
 
 PORTIONS_PER_TURN = 4
-LOOK_NS = 10 * NS_PER_MS
-"""How often it is looked whether a link that was busy is free."""
+RECHECK_NS = 10 * NS_PER_MS
+"""How often a busy link is checked again."""
 
 
-class Portions:
-    """`is_busy` says whether a leg has to wait for others, `give` gives it what it waits for, or has it brought."""
+class PortionScheduler:
+    """`is_busy(leg)` is True if the leg has to wait for other portions."""
 
-    def __init__(self, board: Board, is_busy: Callable[[ChildLeg], bool], give: Callable[[ChildLeg], None]) -> None:
-        self._board = board
+    def __init__(self, environment: Environment, is_busy: Callable[[ChildLeg], bool]) -> None:
+        self._environment = environment
         self._is_busy = is_busy
-        self._give = give
         self._legs: dict[int, dict[int, ChildLeg]] = {}
-        """By link, which is either due or busy, and number."""
+        """Waiting legs, by link and number. Each link is either in `_due` or in `_busy`."""
         self._due: deque[int] = deque()
         self._busy: dict[int, None] = {}
-        self._look_ns = 0
+        self._recheck_ns = 0
 
-    def ask(self, leg: ChildLeg) -> None:
+    def add(self, leg: ChildLeg) -> None:
         if leg.link not in self._legs:
             self._legs[leg.link] = {}
             self._due.append(leg.link)
         self._legs[leg.link][leg.number] = leg
 
-    def drop(self, leg: ChildLeg) -> None:
-        """It is over."""
+    def remove(self, leg: ChildLeg) -> None:
         self._legs.get(leg.link, {}).pop(leg.number, None)
 
-    def was_served(self, link: int) -> None:
-        """It may be free again, or leave something for whoever waits longest."""
+    def portion_ended(self, link: int) -> None:
+        """A portion of the link was sent, or is no longer wanted: the link may be free, and so may the one that has
+        been busy longest."""
         for each in (link, next(iter(self._busy), link)):
             if each in self._busy:
                 del self._busy[each]
                 self._due.append(each)
 
-    def take_turn(self) -> None:
-        now_ns = self._board.now_ns
-        if self._busy and now_ns >= self._look_ns:
+    def begin_turn(self) -> None:
+        if self._busy and self._environment.now_ns >= self._recheck_ns:
             self._due.extend(self._busy)
             self._busy.clear()
-        left = PORTIONS_PER_TURN
-        while left and self._due:
+
+    def next(self) -> ChildLeg | None:
+        """The leg whose turn it is; None if none is due. The caller sends, or requests, its portion."""
+        while self._due:
             link = self._due.popleft()
             legs = self._legs[link]
             leg = next(iter(legs.values()), None)
             if leg is None:
                 del self._legs[link]
             elif self._is_busy(leg):
-                self._look_ns = self._look_ns if self._busy else now_ns + LOOK_NS
+                self._recheck_ns = self._recheck_ns if self._busy else self._environment.now_ns + RECHECK_NS
                 self._busy[link] = None
             else:
-                left -= 1
                 del legs[leg.number]
                 self._due.append(link)
-                self._give(leg)
+                return leg
+        return None
 
     def deadline_ns(self) -> int | None:
         if self._due:
-            return self._board.now_ns
-        return self._look_ns if self._busy else None
+            return self._environment.now_ns
+        return self._recheck_ns if self._busy else None

@@ -1,267 +1,378 @@
-"""What an agent asks its parent for: of each stream, what its children want together (TREE-2).
+"""Upstream: the legs that an agent has at its parent and its peers: of each stream, what its children want (TREE-2).
 
-Of a stream that it has already, an agent asks a new parent for everything that its children want by one leg, after the
-last message that it has: the **main** leg. What comes of it is taken in order, as live packets are. A want that is new
-comes by a leg of its own, first on behalf of the child that has it (catch_up.py), and is in the common flow when it is
-live. From time to time all legs of a stream are replaced by one main leg for what is still wanted.
+An agent asks a new parent for everything that its children want of a stream with one leg, after the last message that
+it has: the **main** leg. Its packets are accepted in order, like live packets. A new want gets a leg of its own, first
+on behalf of the child that has it (a **relay**, catch_up.py); once that leg is live, its wants are part of the common
+flow. Now and then all legs of a stream are merged into one main leg for what is still wanted.
 """
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Cause
-from penstock.tree.core.board import Board, Stream
+from penstock.tree.core.children import ChildTable
 from penstock.tree.core.control import LIVE, Fetch, Fetched, Held, Position, StreamInfo, Subscribe, Unsubscribe, Want
+from penstock.tree.core.coverage import Coverage, aggregated
+from penstock.tree.core.environment import Environment
 from penstock.tree.core.infostream import Diverged, StreamDefined
-from penstock.tree.core.legs import UpstreamLeg, aggregated, since
-from penstock.tree.core.wants import Joined
+from penstock.tree.core.kernel._fanout import Fanout
+from penstock.tree.core.membership import Membership
+from penstock.tree.core.outbox import Outbox
+from penstock.tree.core.streams import WHOLE_STREAM, Stream, StreamTable
 
-TIDY_INTERVAL_NS = NS_PER_SECOND
-"""How often it is looked whether a stream's legs are still what is wanted."""
+MERGE_INTERVAL_NS = NS_PER_SECOND
+"""How often the legs of a stream are compared with what is wanted."""
+
+ChildKey = tuple[int, int]
+"""A child's leg: its link and number."""
+
+
+class StreamLearned(NamedTuple):
+    """Event: a stream is new, has a newer term, or has other topics."""
+
+    stream: int
+    is_term_new: bool
+
+
+class RelayEnded(NamedTuple):
+    """Event: a leg on behalf of this child's leg brings nothing more."""
+
+    child: ChildKey
+
+
+class UpstreamLeg(msgspec.Struct):
+    """A leg that this agent has at its parent, or at a peer."""
+
+    link: int
+    number: int
+    stream: int
+    wants: tuple[Want, ...]
+    child: ChildKey | None = None
+    """The child's leg on whose behalf it was opened, and which alone gets what it brings of the past."""
+    is_live: bool = False
+    is_fetching: bool = False
+    replaces: tuple[int, ...] = ()
+    """Legs that are closed when this one is live."""
+
+
+class Feed:
+    """The legs of one stream, and the wants for which its live flow is complete.
+
+    Several links can bring the stream (a peer's, or two parents' during a move). Each is complete by itself for
+    `coverage`, so that the first copy of a message counts.
+    """
+
+    def __init__(self) -> None:
+        self.coverage = Coverage()
+        self.legs: dict[tuple[int, int], UpstreamLeg] = {}
+        """By link and number."""
+
+    def own(self, link: int) -> list[UpstreamLeg]:
+        """The legs on the link that are not relays."""
+        return [leg for leg in self.legs.values() if leg.link == link and leg.child is None]
+
+    def on_link(self, link: int) -> list[UpstreamLeg]:
+        return [leg for leg in self.legs.values() if leg.link == link]
+
+    def is_live(self, link: int) -> bool:
+        """True if everything in `coverage` comes live on the link."""
+        return all(leg.is_live or leg.replaces for leg in self.own(link))
+
+    def relay(self, child: ChildKey) -> UpstreamLeg | None:
+        return next((leg for leg in self.legs.values() if leg.child == child), None)
 
 
 class Upstream:
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(
+        self,
+        environment: Environment,
+        fanout: Fanout,
+        membership: Membership,
+        streams: StreamTable,
+        children: ChildTable,
+        outbox: Outbox,
+    ) -> None:
+        self._environment = environment
+        self._fanout = fanout
+        self._membership = membership
+        self._streams = streams
+        self._children = children
+        self._outbox = outbox
+        self._feeds: dict[int, Feed] = {}
+        """By stream."""
+        self._leg_number = 0
+        self._merged_ns = 0
         self.link: int | None = None
-        """To the parent."""
+        """The link to the parent."""
         self.is_moving = False
-        """Whether another parent is about to take its place."""
+        """True while another parent is about to replace the present one."""
         self.peers: set[int] = set()
-        self._number = 0
-        self.tidy_ns = 0
-        self.on_learned: Callable[[int, bool], None] = lambda stream, is_term_new: None
-        self.on_live: Callable[[int], None] = lambda link: None
-        """Told when a link brings everything that is wanted."""
-        self.on_relay_gone: Callable[[UpstreamLeg], None] = lambda leg: None
-        """Told of legs on behalf of a child that bring nothing more."""
+        """Links to peers."""
+
+    def use_parent(self, link: int | None) -> None:
+        """From now on this is the link to the parent."""
+        self.link, self.is_moving = link, False
+
+    def begin_move(self) -> list[RelayEnded]:
+        """Another link is about to replace the parent's. Relays end; they are opened again at the new parent."""
+        self.is_moving = True
+        relays = [leg for stream in self._streams for leg in self.feed(stream.number).legs.values() if leg.child]
+        return self._close(relays)
+
+    def cancel_move(self) -> None:
+        self.is_moving = False
+
+    def feed(self, stream: int) -> Feed:
+        return self._feeds.setdefault(stream, Feed())
 
     # Streams
 
-    def learn(self, info: StreamInfo, *, is_from_peer: bool = False) -> None:
-        """A stream there is above. If a newer term began before what is here of it, that is no part of it. Which topics
-        it has in a term that is known is the parent's to say: two peers would go on telling each other."""
-        board = self._board
-        if board.role == "root" or not info.number:  # it says so itself; and 0 is the infostream
-            board.counters.add("messages_skipped", cause=Cause.UNEXPECTED)
-            return
-        known = board.streams.get(info.number)
+    def learn(self, info: StreamInfo, *, is_from_peer: bool = False) -> list[StreamLearned]:
+        """A stream exists upstream. If a newer term began before the last message here, the rest is taken back. Within
+        a known term only the parent changes the topics, because two peers could contradict each other for ever."""
+        counters = self._environment.counters
+        if self._membership.role == "root" or not info.number:  # a root defines streams itself; 0 is the infostream
+            counters.add("messages_skipped", cause=Cause.UNEXPECTED)
+            return []
+        known = self._streams.get(info.number)
         if known is None:
-            if len(board.streams) >= board.config.streams_max:
-                board.counters.add("requests_refused", cause="limit")
-                return
-            stream = Stream(info)
-            board.fanout.open_stream(info.number, term=stream.term_after(0), last=0)
-            board.streams[info.number] = stream
-            board.numbers[info.name] = info.number
-            board.ledger.begun[info.number] = (0, 0)
-            board.inform(_defined(info))
-            self.on_learned(info.number, True)
-            return
+            if self._streams.is_full:
+                counters.add("requests_refused", cause="limit")
+                return []
+            self._streams.open(info, last=0, term=Stream(info).term_after(0))
+            self._outbox.inform(_defined(info))
+            return [StreamLearned(info.number, True)]
         before = known.term
         term = info.begins[-1][0] if info.begins else 0
         if term > before:
-            known.info = info
+            self._streams.replace(info)
             self._begin_term(known, before)
         elif term == before and info.topics != known.info.topics and not is_from_peer:
-            known.info = msgspec.structs.replace(known.info, topics=info.topics)
+            self._streams.set_topics(known, info.topics)
         else:
-            return
-        board.inform(_defined(known.info))
-        self.on_learned(info.number, term > before)
+            return []
+        self._outbox.inform(_defined(known.info))
+        return [StreamLearned(info.number, term > before)]
 
     def _begin_term(self, stream: Stream, before: int) -> None:
-        """A newer term than `before` has begun: what came of the older one after its end is not part of the stream."""
-        board = self._board
+        """A newer term than `before` has begun: messages of the older one after its end are not part of the stream."""
         end = stream.end_of(before)
-        with board.fanout:
-            last = board.last(stream.number)
+        with self._fanout:
+            last = self._streams.last(stream.number)
             if end is not None and end < last:
                 self.take_back(stream, before, end)
             else:
-                board.fanout.set_stream(stream.number, term=stream.term_after(last), last=last)
+                self._fanout.set_stream(stream.number, term=stream.term_after(last), last=last)
 
     def take_back(self, stream: Stream, term: int, kept: int) -> None:
-        """What came of an older term after this sequence is no part of the stream: those below are told so."""
-        board = self._board
-        last = board.last(stream.number)
-        board.fanout.set_stream(stream.number, term=stream.term_after(kept), last=kept)
-        for want, after in stream.feed.joined.items():
-            stream.feed.joined[want] = min(after, kept)
-        links = []
-        for child in board.children.values():
-            legs = [leg for leg in child.legs.values() if leg.stream == stream.number]
-            for leg in legs:
-                leg.through = min(leg.through, kept)
-            links += [child.link] if legs else []
-        board.inform(Diverged(stream.number, term, kept + 1, last), links)
+        """Messages of an older term after `kept` are not part of the stream; the children are told."""
+        last = self._streams.last(stream.number)
+        self._fanout.set_stream(stream.number, term=stream.term_after(kept), last=kept)
+        coverage = self.feed(stream.number).coverage
+        for want, after in coverage.items():
+            coverage[want] = min(after, kept)
+        self._children.rewind(stream.number, kept)
+        self._outbox.inform(Diverged(stream.number, term, kept + 1, last), self._children.links_with(stream.number))
+
+    def advance(self, link: int, stream: Stream, last: int) -> None:
+        """The parent or a peer says that everything wanted up to `last` has been sent on the link."""
+        feed = self.feed(stream.number)
+        if feed.own(link) and feed.is_live(link) and self._membership.role != "standby":
+            self._fanout.advance(stream.number, last)
 
     # Legs
 
-    def open_leg(
+    def open_relay(self, stream: Stream, wants: tuple[Want, ...], after: Position, child: ChildKey) -> UpstreamLeg:
+        """A leg at the parent on behalf of a child; of the whole stream if there are many legs already."""
+        assert self.link is not None
+        is_many = len(self.feed(stream.number).legs) >= self._environment.config.legs_max
+        return self._open(stream, self.link, (WHOLE_STREAM,) if is_many else wants, after, child=child)
+
+    def close_relay(self, stream: int, child: ChildKey) -> bool:
+        """True if there was one."""
+        relay = self.feed(stream).relay(child)
+        return relay is not None and bool(self._close([relay]))
+
+    def join_relay(self, relay: UpstreamLeg, at: int) -> None:
+        """The relay is live: from `at` on its wants are part of the common flow. The stream's position does not move,
+        because the parent may still report that this agent was too slow for the other legs."""
+        stream = self._streams[relay.stream]
+        relay.is_live, relay.child = True, None
+        coverage = self.feed(relay.stream).coverage
+        for want in relay.wants:
+            coverage.setdefault(want, at)
+        self.ask_peers(stream)
+
+    def _open(
         self,
         stream: Stream,
         link: int,
         wants: tuple[Want, ...],
         after: Position,
         *,
-        child: tuple[int, int] | None = None,
+        child: ChildKey | None = None,
         replaces: tuple[int, ...] = (),
     ) -> UpstreamLeg:
-        self._number += 1
-        leg = UpstreamLeg(link, self._number, stream.number, wants, child, replaces=replaces)
-        stream.feed.legs[link, leg.number] = leg
-        self._board.say(link, Subscribe(leg.number, stream.info.name, wants, after))
+        self._leg_number += 1
+        leg = UpstreamLeg(link, self._leg_number, stream.number, wants, child, replaces=replaces)
+        self.feed(stream.number).legs[link, leg.number] = leg
+        self._outbox.send(link, Subscribe(leg.number, stream.info.name, wants, after))
         return leg
 
-    def close_leg(self, leg: UpstreamLeg) -> None:
-        stream = self._board.streams[leg.stream]
-        if stream.feed.legs.pop((leg.link, leg.number), None) is not None:
-            self._board.say(leg.link, Unsubscribe(leg.number))
-            self.on_relay_gone(leg)
+    def _close(self, legs: list[UpstreamLeg]) -> list[RelayEnded]:
+        for leg in legs:
+            del self.feed(leg.stream).legs[leg.link, leg.number]
+            self._outbox.send(leg.link, Unsubscribe(leg.number))
+        return _ended(legs)
 
     def leg(self, link: int, number: int) -> UpstreamLeg | None:
-        for stream in self._board.streams.values():
-            found = stream.feed.legs.get((link, number))
-            if found is not None:
-                return found
-        return None
+        return next((leg for feed in self._feeds.values() if (leg := feed.legs.get((link, number)))), None)
 
-    def ask_all(self, link: int) -> None:
-        """Ask a new parent, or a peer, for what there is to have."""
-        for stream in self._board.streams.values():
+    def ask_all(self, link: int) -> bool:
+        """Ask a new parent for everything that is wanted. True if all of it is live already."""
+        for stream in self._streams:
             self._ask(stream, link)
-        self.note_live(link)
+        return self._is_complete(link)
 
     def _ask(self, stream: Stream, link: int, *, replaces: tuple[int, ...] = ()) -> None:
-        """One leg for all that is wanted and in the common flow. What nobody wants is in it no longer. The whole stream
-        may be new in it: it is not complete before it comes live."""
-        feed = stream.feed
+        """One leg for everything that is wanted and in the common flow; unwanted parts leave the flow. The whole stream
+        may be new in the flow: it is not complete before the leg is live."""
+        feed = self.feed(stream.number)
         wants = self._wanted(stream)
         if wants:
-            if since(feed.joined, wants) is not None:
-                feed.joined = Joined({want: since(feed.joined, (want,)) or 0 for want in wants})
-            self.open_leg(stream, link, wants, self._position(stream), replaces=replaces)
+            if feed.coverage.since(wants) is not None:
+                feed.coverage = Coverage({want: feed.coverage.since((want,)) or 0 for want in wants})
+            self._open(stream, link, wants, self._position(stream), replaces=replaces)
             return
-        feed.joined.clear()
-        if self._is_whole and not feed.legs and link not in self.peers:
-            after = self._position(stream) if self._board.role == "standby" else LIVE
-            self.open_leg(stream, link, (stream.whole,), after)
+        feed.coverage.clear()
+        if self._takes_whole_streams and not feed.legs and link not in self.peers:
+            after = self._position(stream) if self._membership.role == "standby" else LIVE
+            self._open(stream, link, (WHOLE_STREAM,), after)
 
     def _position(self, stream: Stream) -> Position:
-        """Up to where everything that is joined is here."""
-        last = max(self._board.last(stream.number), min(stream.feed.joined.values(), default=0))
+        """The last message up to which everything in the common flow is here."""
+        coverage = self.feed(stream.number).coverage
+        last = max(self._streams.last(stream.number), min(coverage.values(), default=0))
         return Position("sequence", last, stream.term)
 
-    def ask_peers(self, stream: Stream) -> None:
-        """Peers bring whole streams, and only to those who have them whole: what comes first must be all there is."""
-        if stream.whole in stream.feed.joined:
-            for link in self.peers:
-                if not stream.feed.own(link):
-                    self.open_leg(stream, link, (stream.whole,), self._position(stream))
-
     @property
-    def _is_whole(self) -> bool:
-        """Whether whole streams are asked for, whatever the children want."""
-        return bool(self._board.config.peers) or self._board.role == "standby"
+    def _takes_whole_streams(self) -> bool:
+        """True if whole streams are asked for, whatever the children want."""
+        return bool(self._environment.config.peers) or self._membership.role == "standby"
 
     def _wanted(self, stream: Stream) -> tuple[Want, ...]:
-        """What is wanted, of that which is in the common flow already."""
-        joined = stream.feed.joined
-        children = self._board.children.values()
-        legs = [leg for child in children for leg in child.legs.values() if leg.stream == stream.number]
-        wants = {want for leg in legs for want in leg.wants} | ({stream.whole} if self._is_whole else set())
-        covered = [want for want in wants if since(joined, (want,)) is not None]
-        return aggregated(covered, joined, stream.whole, self._board.config.legs_max)
+        """The wants that are in the common flow already."""
+        coverage = self.feed(stream.number).coverage
+        legs = self._children.legs_of(stream.number)
+        wants = {want for leg in legs for want in leg.wants} | ({WHOLE_STREAM} if self._takes_whole_streams else set())
+        covered = [want for want in wants if coverage.since((want,)) is not None]
+        return aggregated(covered, coverage, WHOLE_STREAM, self._environment.config.legs_max)
 
-    def held(self, leg: UpstreamLeg, held: Held) -> None:
-        """Of a main leg."""
-        stream = self._board.streams[leg.stream]
-        if held.is_live:
-            self._live(stream, leg, held.after)
-        else:
-            self._fetch(leg)
+    # Answers about main legs
 
-    def fetched(self, leg: UpstreamLeg, fetched: Fetched) -> None:
+    def held(self, leg: UpstreamLeg, held: Held) -> bool:
+        """True if everything wanted now comes live on the link; so do the next two."""
+        return self._go_on(leg, held.after, is_live=held.is_live)
+
+    def fetched(self, leg: UpstreamLeg, fetched: Fetched) -> bool:
         leg.is_fetching = False
-        stream = self._board.streams[leg.stream]
-        if fetched.is_live:
-            self._live(stream, leg, fetched.through)
-        else:
-            self._fetch(leg)
+        return self._go_on(leg, fetched.through, is_live=fetched.is_live)
 
-    def block(self, leg: UpstreamLeg, packets: bytes) -> None:
-        """What was missed, in order: as if it had come live."""
-        self._board.fanout.absorb(packets, leg.link)
-        self._board.refilled = True
-
-    def _fetch(self, leg: UpstreamLeg) -> None:
+    def _go_on(self, leg: UpstreamLeg, at: int, *, is_live: bool) -> bool:
+        if is_live:
+            return self._set_live(self._streams[leg.stream], leg, at)
         leg.is_fetching = True
-        self._board.say(leg.link, Fetch(leg.number, self._board.config.fetch_bytes_max))
+        self._outbox.send(leg.link, Fetch(leg.number, self._environment.config.fetch_bytes_max))
+        return False
 
-    def _live(self, stream: Stream, leg: UpstreamLeg, at: int) -> None:
+    def _set_live(self, stream: Stream, leg: UpstreamLeg, at: int) -> bool:
+        feed = self.feed(stream.number)
         leg.is_live = True
-        for number in leg.replaces:
-            old = stream.feed.legs.get((leg.link, number))
-            if old is not None:
-                self.close_leg(old)
+        self._close([old for number in leg.replaces if (old := feed.legs.get((leg.link, number)))])
         leg.replaces = ()
-        if since(stream.feed.joined, leg.wants) is None:
-            stream.feed.joined = Joined(dict.fromkeys(leg.wants, at))
+        if feed.coverage.since(leg.wants) is None:
+            feed.coverage = Coverage(dict.fromkeys(leg.wants, at))
         self.ask_peers(stream)
-        self.note_live(leg.link)
+        return self._is_complete(leg.link)
 
-    def note_live(self, link: int) -> None:
-        if all(stream.feed.is_live(link) for stream in self._board.streams.values()):
-            self.on_live(link)
+    def _is_complete(self, link: int) -> bool:
+        return all(self.feed(stream.number).is_live(link) for stream in self._streams)
 
-    def lagging(self, leg: UpstreamLeg) -> None:
-        """The parent found this agent too slow: ask anew, by one leg, for what is missed and what comes."""
-        stream = self._board.streams[leg.stream]
-        for each in [each for each in stream.feed.legs.values() if each.link == leg.link]:
-            self.close_leg(each)
+    def absorb(self, leg: UpstreamLeg, packets: bytes) -> None:
+        """Missed messages, in order: accepted like live packets."""
+        self._fanout.absorb(packets, leg.link)
+
+    def lagging(self, leg: UpstreamLeg) -> list[RelayEnded]:
+        """The parent found this agent too slow: ask again, with one leg, for what was missed and what follows."""
+        stream = self._streams[leg.stream]
+        ended = self._close(self.feed(leg.stream).on_link(leg.link))
         if leg.link in self.peers:
             self.ask_peers(stream)
         else:
             self._ask(stream, leg.link)
+        return ended
 
     def refused(self, leg: UpstreamLeg) -> None:
-        stream = self._board.streams[leg.stream]
-        stream.feed.legs.pop((leg.link, leg.number), None)
+        self.feed(leg.stream).legs.pop((leg.link, leg.number), None)
 
-    def drop_link(self, link: int) -> None:
-        for stream in self._board.streams.values():
-            for leg in stream.feed.drop_link(link):
-                self.on_relay_gone(leg)
+    def drop_link(self, link: int) -> list[RelayEnded]:
+        """The link is closed."""
+        ended: list[RelayEnded] = []
+        for stream in self._streams:
+            feed = self.feed(stream.number)
+            legs = feed.on_link(link)
+            for leg in legs:
+                del feed.legs[leg.link, leg.number]
+            ended += _ended(legs)
+        return ended
 
-    def cancel_relays(self) -> None:
-        """What is on behalf of children stops; it goes on with another parent."""
-        for stream in self._board.streams.values():
-            for leg in [each for each in stream.feed.legs.values() if each.child is not None]:
-                self.close_leg(leg)
+    # Peers
 
-    def tidy(self) -> None:
-        """Give up what nobody wants any more, and make one leg of many."""
-        link = self.link
-        if link is None or self.is_moving:
+    def add_peer(self, link: int) -> None:
+        self.peers.add(link)
+        for stream in self._streams:
+            self.ask_peers(stream)
+
+    def remove_peer(self, link: int) -> list[RelayEnded]:
+        self.peers.discard(link)
+        return self.drop_link(link)
+
+    def ask_peers(self, stream: Stream) -> None:
+        """Peers bring whole streams, and only to agents that have them whole: the first copy must be all there is."""
+        feed = self.feed(stream.number)
+        if WHOLE_STREAM in feed.coverage:
+            for link in self.peers:
+                if not feed.own(link):
+                    self._open(stream, link, (WHOLE_STREAM,), self._position(stream))
+
+    # Time
+
+    def tick(self) -> None:
+        """Close what nobody wants any more, and merge the legs of each stream into one."""
+        if self._environment.now_ns - self._merged_ns < MERGE_INTERVAL_NS:
             return
-        for stream in self._board.streams.values():
-            self._tidy(stream, link)
+        self._merged_ns = self._environment.now_ns
+        if self.link is not None and not self.is_moving:
+            for stream in self._streams:
+                self._merge(stream, self.link)
 
-    def _tidy(self, stream: Stream, link: int) -> None:
-        feed = stream.feed
+    def _merge(self, stream: Stream, link: int) -> None:
+        feed = self.feed(stream.number)
         own = feed.own(link)
         if not own or not all(leg.is_live for leg in own):
             return
         wanted = self._wanted(stream)
         if not wanted:
-            for leg in own:
-                self.close_leg(leg)
-            feed.joined.clear()
+            self._close(own)
+            feed.coverage.clear()
         elif len(own) > 1 or set(wanted) != set(own[0].wants):
             self._ask(stream, link, replaces=tuple(leg.number for leg in own))
+
+
+def _ended(legs: list[UpstreamLeg]) -> list[RelayEnded]:
+    return [RelayEnded(leg.child) for leg in legs if leg.child is not None]
 
 
 def _defined(info: StreamInfo) -> StreamDefined:

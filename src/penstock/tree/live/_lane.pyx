@@ -24,8 +24,7 @@ from posix.unistd cimport close, usleep
 import os
 
 from penstock.net._udp cimport udp_monotonic_ns
-from penstock.tree.core.kernel._fanout cimport Fanout
-from penstock.tree.core.kernel._flow cimport mutex_acquire, mutex_give_way, mutex_release
+from penstock.tree.core.kernel._fanout cimport Fanout, mutex_acquire, mutex_give_way, mutex_release
 from penstock.tree.core.kernel._link cimport Link, is_stopped
 from penstock.tree.core.kernel._notes cimport FAULT_CLOSED, FAULT_CUT, FAULT_MEMORY
 from penstock.tree.core.kernel._queue cimport Pieces, iovec, queue_is_empty, queue_sent, queue_take
@@ -78,7 +77,7 @@ cdef class Lane:
     def __cinit__(self, Fanout fanout not None):
         cdef epoll_event event
         self._epoll = self._bell = -1
-        if fanout.bell >= 0:
+        if fanout.wakeup_fd >= 0:
             raise LocalProtocolError("the fan-out has a lane")
         self.fanout = fanout
         self._buffer = <uint8_t *>malloc(RECEIVE_SIZE)
@@ -92,11 +91,11 @@ cdef class Lane:
         event.data.u64 = BELL_KEY
         if epoll_ctl(self._epoll, EPOLL_CTL_ADD, self._bell, &event):
             raise OSError(errno, os.strerror(errno))
-        fanout.bell = self._bell
+        fanout.wakeup_fd = self._bell
 
     def __dealloc__(self):
-        if self.fanout is not None and self.fanout.bell == self._bell:
-            self.fanout.bell = -1
+        if self.fanout is not None and self.fanout.wakeup_fd == self._bell:
+            self.fanout.wakeup_fd = -1
             self.fanout.is_lane_asleep = False
         if self._epoll >= 0:
             close(self._epoll)
@@ -111,7 +110,7 @@ cdef class Lane:
         cdef epoll_event event
         with self.fanout:
             slot = self.fanout.slot_of(link)
-            opened = &self.fanout.linked[slot]
+            opened = &self.fanout.link_table[slot]
             if opened.fd >= 0:
                 raise LocalProtocolError(f"the lane has link {link} already")
             event.events = EPOLLIN
@@ -126,7 +125,7 @@ cdef class Lane:
             if begun is not None and begun.shape[0]:
                 self.fanout.now_ns = 0
                 with nogil:
-                    self.fanout.take_in(slot, &begun[0], begun.shape[0])
+                    self.fanout.accept_bytes(slot, &begun[0], begun.shape[0])
 
     def close(self, uint64_t link) -> None:
         """Nothing more is read from its socket or sent. Nothing happens if the lane does not have it."""
@@ -136,7 +135,7 @@ cdef class Lane:
             if link not in self.fanout._slots:
                 return
             slot = self.fanout.slot_of(link)
-            closed = &self.fanout.linked[slot]
+            closed = &self.fanout.link_table[slot]
             if closed.fd < 0:
                 return
             epoll_ctl(self._epoll, EPOLL_CTL_DEL, closed.fd, NULL)
@@ -233,7 +232,7 @@ cdef class Lane:
         if key == BELL_KEY:
             read_bell(self._bell, &rings, sizeof(rings))
             return 0
-        link = &self.fanout.linked[slot]
+        link = &self.fanout.link_table[slot]
         if slot >= self.fanout.links_max or link.fd < 0 or key_of(slot, link.number) != key:
             return 0
         if events & EPOLLOUT:
@@ -248,11 +247,11 @@ cdef class Lane:
         return 0
 
     cdef int read(self, uint32_t slot) except -1 nogil:
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         cdef ssize_t size = recv(link.fd, self._buffer, RECEIVE_SIZE, MSG_DONTWAIT)
         if size > 0:
             self.fanout.now_ns = udp_monotonic_ns()
-            self.fanout.take_in(slot, self._buffer, size)
+            self.fanout.accept_bytes(slot, self._buffer, size)
         elif size == 0:
             self.fanout.end(slot, FAULT_CUT if link.partial_size else FAULT_CLOSED)
         else:
@@ -274,20 +273,20 @@ cdef class Lane:
             self.fanout.lane_count -= count
             memmove(self.fanout.lane_slots, self.fanout.lane_slots + count, self.fanout.lane_count * sizeof(uint32_t))
             for index in range(count):
-                self.fanout.linked[slots[index]].is_ready = False
+                self.fanout.link_table[slots[index]].is_ready = False
             for index in range(count):
                 self.send_to(slots[index])
             mutex_give_way(&self.fanout.mutex)
 
     cdef void send_to(self, uint32_t slot) noexcept nogil:
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         if not link.is_blocked and self.send_left(slot) and self.send_frames(slot) and not queue_is_empty(&link.queue):
             self.fanout.mark_ready(slot)
         self.arm(slot)
 
     cdef bint send_left(self, uint32_t slot) noexcept nogil:
         """Whether nothing is left."""
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         cdef ssize_t sent
         if link.left_begin == link.left_end:
             return True
@@ -309,7 +308,7 @@ cdef class Lane:
 
     cdef bint send_frames(self, uint32_t slot) noexcept nogil:
         """Whether the socket took what it was given; what it did not take is left."""
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         cdef Pieces pieces
         cdef msghdr message
         cdef ssize_t sent
@@ -332,7 +331,7 @@ cdef class Lane:
 
     cdef void fail(self, uint32_t slot, int error) noexcept nogil:
         """Of a socket that only has no room, or nothing to read, that is noted; else the link is over."""
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         if error == EAGAIN or error == EINTR:
             return
         self.fanout.end(slot, FAULT_CUT)
@@ -340,7 +339,7 @@ cdef class Lane:
 
     cdef void arm(self, uint32_t slot) noexcept nogil:
         """Have the kernel tell what is worth telling."""
-        cdef Link *link = &self.fanout.linked[slot]
+        cdef Link *link = &self.fanout.link_table[slot]
         cdef uint32_t wanted = 0 if is_stopped(link) else EPOLLIN
         cdef epoll_event event
         if link.is_blocked:

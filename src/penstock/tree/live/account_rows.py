@@ -11,6 +11,7 @@ from penstock.model import shipped
 from penstock.runtime.accounts import Account
 from penstock.tree.core.accounts import LinkAccount
 from penstock.tree.core.agent import DistributionAgent
+from penstock.tree.core.streams import Stream
 
 RUN, INTAKE, ACCOUNT = shipped("agent_run"), shipped("agent_intake"), shipped("agent_account")
 
@@ -22,42 +23,41 @@ def account_rows(core: DistributionAgent, counted: Sequence[Counters]) -> Iterat
     """The accounts as they stand, read in the core's thread; a link that has ended is in them once. `counted` count
     refusals."""
     yield Account(RUN, "", _run(core, counted))
-    for number in list(core.board.streams):
-        yield Account(INTAKE, number, _intake(core, number))
-    for account in [*core.board.ledger.ended(), *_open(core)]:
-        yield Account(ACCOUNT, account.dealings.link, _fields(account), account.is_closed)
+    for stream in core.streams:
+        yield Account(INTAKE, stream.number, _intake(core, stream))
+    for account in [*core.environment.accounts.ended(), *_open(core)]:
+        yield Account(ACCOUNT, account.activity.link, _fields(account), account.is_closed)
 
 
 def _open(core: DistributionAgent) -> Iterator[LinkAccount]:
-    for link, dealings in list(core.board.ledger.open.items()):
+    for link, activity in list(core.environment.accounts.open.items()):
         try:
-            yield LinkAccount(msgspec.structs.replace(dealings), core.fanout.link(link))
+            yield LinkAccount(msgspec.structs.replace(activity), core.fanout.link(link))
         except PenstockError:  # its end is on its way
             continue
 
 
 def _run(core: DistributionAgent, counted: Sequence[Counters]) -> dict[str, Any]:
-    board = core.board
+    membership, accounts = core.membership, core.environment.accounts
     return {
-        "role": board.role,
-        "parent": board.parent,
-        "parents_found": board.ledger.parents_found,
-        "parents_lost": board.ledger.parents_lost,
+        "role": membership.role,
+        "parent": membership.parent,
+        "parents_found": accounts.parents_found,
+        "parents_lost": accounts.parents_lost,
         "refused": sum(each[name] for each in counted for name in REFUSALS),
-        "suppressed": board.counters["messages_suppressed"],
-        "root_term": board.term,
-        "depth": len(board.path),
-        "children": len(board.children),
+        "suppressed": core.environment.counters["messages_suppressed"],
+        "root_term": membership.term,
+        "depth": len(membership.path),
+        "children": len(core.children),
     }
 
 
-def _intake(core: DistributionAgent, number: int) -> dict[str, Any]:
-    board = core.board
-    state = core.fanout.stream(number)
-    begun, accepted = board.ledger.begun.get(number, (0, 0))
+def _intake(core: DistributionAgent, stream: Stream) -> dict[str, Any]:
+    state = core.fanout.stream(stream.number)
+    begun, accepted = core.environment.accounts.begun.get(stream.number, (0, 0))
     return {
-        "stream_name": board.streams[number].info.name,
-        "role": board.role,
+        "stream_name": stream.info.name,
+        "role": core.membership.role,
         "begun": begun,
         "last": state.last,
         "taken": state.accepted - accepted,
@@ -67,23 +67,23 @@ def _intake(core: DistributionAgent, number: int) -> dict[str, Any]:
 
 
 def _fields(account: LinkAccount) -> dict[str, Any]:
-    dealings, state = account.dealings, account.state
+    activity, state = account.activity, account.state
     return {
-        "party": dealings.name,
-        "role": dealings.way,
-        "class_name": dealings.cls,
-        "link": dealings.link,
-        "received": dealings.published if dealings.way == "publisher" else state.packets_in,
+        "party": activity.name,
+        "role": activity.role,
+        "class_name": activity.cls,
+        "link": activity.link,
+        "received": activity.published if activity.role == "publisher" else state.packets_in,
         "bytes_in": state.bytes_in,
         "sent": state.packets_out,
         "bytes_out": state.bytes_out,
-        "fetched": dealings.fetched,
-        "portions": dealings.portions,
-        "lagging": dealings.lagging,
+        "fetched": activity.fetched,
+        "portions": activity.portions,
+        "lagging": activity.lagging,
         "conflated": state.conflated,
-        "gone": dealings.gone,
-        "diverged": dealings.diverged,
+        "gone": activity.gone,
+        "diverged": activity.diverged,
         "duplicates": state.duplicates,
         "dropped": state.dropped,
-        "revoked": dealings.revoked,
+        "revoked": activity.revoked,
     }

@@ -134,7 +134,7 @@ class LiveAgent:
         topic = f"penstock.tree.{config.name}.{{}}"
         add_accounts(node, config.accounts, "tree.accounts", topic, self._accounts, agent=config.name, tree=config.tree)
         if config.accounts.path:
-            self._core.board.ledger.keep(UNWRITTEN_MAX)
+            self._core.environment.accounts.keep(UNWRITTEN_MAX)
         node.add("core", close=self._stop_core)
         node.add("links", start=self._links.start, close=self._links.close)
         node.add("place in the tree", start=self._begin, close=self._end)
@@ -197,7 +197,7 @@ class LiveAgent:
     def reload(self, config: AgentConfig) -> None:
         """Take over what may change while the agent runs: its table, and the streams at the root."""
         config = config.with_session_topics()
-        self._core.board.config = config
+        self._core.reconfigure(config)
         self._access.set_names(config.bearers, config.operators)
         for stream in config.streams:
             self._runner.handle(Define(stream.name, stream.topics))
@@ -216,7 +216,7 @@ class LiveAgent:
         self._storing = Storing(
             store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self.node.fail
         )
-        self._core.rooting.intaking.lend(store.tail)
+        self._core.sequencer.set_tail(store.tail)
         marks = store.publishers
         beyond = {publisher: sorted(numbers) for publisher, numbers in marks.beyond.items()}
         found = Start(store.recovered(), marks.through, beyond, store.term, store.is_root)
@@ -226,10 +226,10 @@ class LiveAgent:
 
     def _ordered(self, order: Order) -> Ordered | Refused:
         log.warning("ordered", action=order.action, party=order.party, place=order.place, reason=order.reason)
-        children = {each.party.name for each in self._core.board.children.values()}
+        children = {each.party.name for each in self._core.children}
         if order.action in ("move", "return") and order.party not in children:
             return Refused("party", f"{order.party} is not below {self.config.name}", order.number)
-        if order.action == "promote" and self._core.board.role != "standby":
+        if order.action == "promote" and self._core.membership.role != "standby":
             return Refused("role", f"{self.config.name} is no standby", order.number)
         self._tell(event_of(order))
         return Ordered(order.number)
@@ -327,10 +327,10 @@ class LiveAgent:
                 self._mark_publishers(self._storing)
 
     def _mark_publishers(self, storing: Storing) -> None:
-        for child in self._core.board.children.values():
-            self._core.rooting.note_bearer(child.party)
+        for child in self._core.children:
+            self._core.sequencer.note_bearer(child.party)
         if storing.is_storing:
-            storing.store.note_publishers(self._core.rooting.replica.publishers)
+            storing.store.note_publishers(self._core.sequencer.replica.publishers)
 
     # How it is
 
@@ -360,4 +360,4 @@ class LiveAgent:
         return Health(status.is_storing, detail)
 
     async def _accounts(self) -> Iterable[Account]:
-        return list(account_rows(self._core, [self._core.board.counters, self._links.counters]))
+        return list(account_rows(self._core, [self._core.environment.counters, self._links.counters]))

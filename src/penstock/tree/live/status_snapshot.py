@@ -5,34 +5,35 @@ from typing import Any, cast
 
 from penstock.base.errors import PenstockError
 from penstock.tree.core.agent import DistributionAgent
-from penstock.tree.core.board import ChildLeg, Stream
+from penstock.tree.core.children import ChildLeg
 from penstock.tree.core.events import Party
 from penstock.tree.core.kernel._fanout import Fanout
+from penstock.tree.core.streams import Stream
 from penstock.tree.live.status import AgentStatus, LinkStatus, State, StreamStatus
 
 
 def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStatus:
     """With at most so many links; `facts` are what only the driver knows."""
-    board, fanout = core.board, core.fanout
-    children = list(board.children.values())
-    upward = [link for link in fanout.links() if link not in board.children] if links_max else []
-    above = [_link(fanout, link, Party(board.parent, "agent"), "parent") for link in upward]
+    membership, fanout, config = core.membership, core.fanout, core.environment.config
+    children = list(core.children)
+    upward = [link for link in fanout.links() if link not in core.children] if links_max else []
+    above = [_link(fanout, link, Party(membership.parent, "agent"), "parent") for link in upward]
     below = [_link(fanout, each.link, each.party, each.party.role, each.legs) for each in children[:links_max]]
     return AgentStatus(
-        name=board.config.name,
+        name=config.name,
         kind="agent",
-        tree=board.config.tree,
-        state=cast("State", board.role),
-        is_rooted=board.is_rooted,
-        term=board.term,
-        parent=board.parent,
-        path=board.path,
-        load_percent=board.percent,
-        streams=[found for each in list(board.streams.values()) if (found := _stream(fanout, each)) is not None],
+        tree=config.tree,
+        state=cast("State", membership.role),
+        is_rooted=membership.is_rooted,
+        term=membership.term,
+        parent=membership.parent,
+        path=membership.path,
+        load_percent=core.load_balancer.percent,
+        streams=[found for each in list(core.streams) if (found := _stream(fanout, each)) is not None],
         links=[each for each in (*above, *below) if each is not None],
         child_count=len(children),
-        is_degraded=core.rooting.is_degraded,
-        why_alone="" if board.parent else board.why_alone,
+        is_degraded=core.sequencer.is_degraded,
+        why_alone="" if membership.parent else membership.last_rejection,
         **facts,
     )
 

@@ -32,13 +32,13 @@ from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.journal import JournalConfig, JournalReader, JournalWriter, RecordBatch
 from penstock.journal.config import FollowConfig
-from penstock.journal.cutting import cut
+from penstock.journal.live.truncation import cut
 from penstock.net.secret import replace_private
 from penstock.tree.config import StreamConfig
 from penstock.tree.core.control import StreamInfo
 from penstock.tree.core.events import Recovered
 from penstock.tree.core.kernel._tail import TailMemory
-from penstock.tree.core.root.publisher_positions import PublisherMarks
+from penstock.tree.core.root.publisher_positions import PublisherPositions
 from penstock.tree.live.register import Publishers, Register, read_document
 from penstock.tree.live.tail import Tail
 from penstock.wire import Packet
@@ -73,7 +73,7 @@ class StreamStore:
         self.term = 0
         self.is_root = False
         """Whether the tree was ruled from here."""
-        self.publishers = PublisherMarks()
+        self.publishers = PublisherPositions()
         """How far publishers were when the store was opened."""
         self._directory = directory
         self._tree = tree
@@ -256,7 +256,7 @@ class StreamStore:
 
     # Publishers
 
-    def note_publishers(self, marks: PublisherMarks) -> None:
+    def note_publishers(self, marks: PublisherPositions) -> None:
         """How far publishers are, all of whose messages have been appended; so that the next start need not read all
         streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
@@ -267,7 +267,7 @@ class StreamStore:
     def _find_publishers(self) -> None:
         path = self._directory / "publishers.json"
         known = read_document(path, Publishers) if path.exists() else Publishers({}, {})
-        found = PublisherMarks(known.numbers, known.bearers)
+        found = PublisherPositions(known.numbers, known.bearers)
         for publisher, numbers in known.beyond.items():
             found.note_numbers(publisher, numbers)
         self.commit()

@@ -27,7 +27,7 @@ from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
 from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
 from penstock.tree.client.core.subscriber import Subscriber
-from penstock.tree.client.core_runner import Running
+from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config
 from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
@@ -98,7 +98,9 @@ class TreeSource:
         held = Held(self._admin, brokered, request.topics, ())
         feed = _Feed(request.id, held, Subscriber(config, SystemRandomness(), Counters("gateway"), token=held.token))
         self._feeds[request.id] = feed
-        feed.running = Running(feed.core, name, self._places.guard, feed.counters, lambda each: self._told(feed, each))
+        feed.running = TreeCoreRunner(
+            feed.core, name, self._places.guard, feed.counters, lambda each: self._told(feed, each)
+        )
         feed.running.runner.failed.add_done_callback(lambda failed: self._failed(feed, failed))
         feed.running.start()
         try:
@@ -281,7 +283,7 @@ class TreeSource:
 class _Feed:
     """One subscription."""
 
-    running: Running
+    running: TreeCoreRunner
 
     def __init__(self, number: int, held: Held, core: Subscriber) -> None:
         self.number = number

@@ -48,6 +48,7 @@ from penstock.assured.core.router._records cimport (
 from penstock.assured.core.router._recovery cimport recover_record
 from penstock.assured.core.router._settling cimport log_dead, log_returned
 from penstock.assured.core.router._stream cimport forget_held, hold_back, is_mirrored, target_now
+from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     LIST_COUNT,
     MESSAGE_GROUPED,
@@ -62,7 +63,6 @@ from penstock.assured.core.router._tables cimport (
     Entry,
     List,
     Message,
-    Publisher,
     Tables,
     entry_at,
     message_at,
@@ -113,7 +113,7 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
     router has not got, and a transaction that it has not taken in itself may have published there."""
     cdef const uint8_t[::1] frame
     cdef RecordHead record
-    cdef uint64_t at, size, first_sequence = tables.next_sequence
+    cdef uint64_t at, size, first_sequence = tables.log.next_sequence
     cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head
@@ -127,16 +127,16 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
             memcpy(&record, &frame[at], sizeof(RecordHead))
             memcpy(&head, &frame[at], PUBLISHER_HEAD_SIZE)
             if is_lacking and head.transaction:
-                handle = map_get(&tables.publisher_ids, head.publisher)
-                is_known = handle != 0 and tables.publishers[handle].transaction == head.transaction
-                head.flags |= AT_ONE if not is_known or tables.publishers[handle].is_at_one else 0
-            logged = tables.log_room(record.size)
+                handle = tables.publishers.handle_of(head.publisher)
+                is_known = handle != 0 and tables.publishers.at(handle).transaction == head.transaction
+                head.flags |= AT_ONE if not is_known or tables.publishers.at(handle).is_at_one else 0
+            logged = tables.log.room(record.size, tables.wall_ns)
             memcpy(logged, &frame[at], record.size)
             memcpy(logged, &head, PUBLISHER_HEAD_SIZE)
-            recover_record(tables, logged, tables.log_sequence(), 0)
+            recover_record(tables, logged, tables.log.sequence(), 0)
             at += record.size
-    for handle in range(1, tables.publisher_end):
-        publisher = tables.publishers[handle]
+    for handle in range(1, tables.publishers.end):
+        publisher = tables.publishers.at(handle)
         if publisher is NULL or publisher.mark_sequence >= first_sequence:
             continue
         if publisher.highest + publisher.transaction + publisher.owner == 0:
@@ -146,8 +146,8 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
         publisher.first_id = publisher.last_id = 0
         publisher.is_at_one = False
         head = publisher_head(publisher, publisher.had)
-        put_publisher(&head, publisher.had, tables.log_room(head.size))
-        publisher.mark_sequence = tables.log_sequence()
+        put_publisher(&head, publisher.had, tables.log.room(head.size, tables.wall_ns))
+        publisher.mark_sequence = tables.log.sequence()
 
 
 def check_publishers(const uint8_t[::1] frame not None) -> None:
@@ -173,19 +173,19 @@ cdef uint64_t take_in(
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     if record[0] == RECORD_MESSAGE:
         logged = log_message(tables, record, size, numbers)
-        recover_record(tables, logged, tables.log_sequence(), 0)
+        recover_record(tables, logged, tables.log.sequence(), 0)
         return keep_content(tables, logged)
-    logged = tables.log_room(size)
+    logged = tables.log.room(size, tables.wall_ns)
     memcpy(logged, record, size)
     if logged[0] != RECORD_TRANSACTION:
         translate(logged, numbers)
-        recover_record(tables, logged, tables.log_sequence(), 0)
+        recover_record(tables, logged, tables.log.sequence(), 0)
         return 0
     while at < size:
         memcpy(&inner, logged + at, sizeof(RecordHead))
         translate(logged + at, numbers)
         at += inner.size
-    recover_record(tables, logged, tables.log_sequence(), 0)
+    recover_record(tables, logged, tables.log.sequence(), 0)
     at = TRANSACTION_HEAD_SIZE
     while at < size:
         memcpy(&inner, logged + at, sizeof(RecordHead))
@@ -214,7 +214,7 @@ cdef uint8_t *log_message(
         each = entry_at(tables, each).sibling
     if head.destination_count + kept > DESTINATIONS_MAX or size + kept * DESTINATION_SIZE > LOG_RECORD_SIZE_MAX:
         raise RemoteProtocolError(f"a message of {size} bytes goes to {head.destination_count} endpoints")
-    logged = tables.log_room(size + kept * DESTINATION_SIZE)
+    logged = tables.log.room(size + kept * DESTINATION_SIZE, tables.wall_ns)
     memcpy(logged, record, content)
     translate(logged, numbers)
     memcpy(logged + content + kept * DESTINATION_SIZE, record + content, size - content)
@@ -255,7 +255,7 @@ cdef uint64_t keep_content(Tables tables, const uint8_t *record) noexcept:
         return 0
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
     place = message_by_id(tables, head.id)
-    if place and head.size < tables.cache_size // 4:
+    if place and head.size < tables.cache.size // 4:
         cache_put(tables, message_at(tables, place), record, head.size)
     return head.id
 
@@ -330,8 +330,8 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
                 done.append(id)
             else:
                 log_dead(tables, endpoint, target_now(tables, endpoint, target), id, WHY_REJECTED, 0)
-                memcpy(&dead, tables.log.data + tables.log.size - DEAD_SIZE, DEAD_SIZE)
-                recover_record(tables, <const uint8_t *>&dead, tables.log_sequence(), 0)
+                memcpy(&dead, tables.log.last(DEAD_SIZE), DEAD_SIZE)
+                recover_record(tables, <const uint8_t *>&dead, tables.log.sequence(), 0)
         if done:
             drop(tables, endpoint, numpy.array(done, numpy.uint64))
 
@@ -347,7 +347,7 @@ def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
     memset(&head, 0, sizeof(SettledHead))
     head.kind, head.flags, head.count = RECORD_SETTLED, UNDONE, 1
     head.size = SETTLED_HEAD_SIZE + ID_RUN_SIZE
-    record = tables.log_room(head.size)
+    record = tables.log.room(head.size, tables.wall_ns)
     memcpy(record, &head, SETTLED_HEAD_SIZE)
     memcpy(record + SETTLED_HEAD_SIZE, &run, ID_RUN_SIZE)
     tables.undone.append((first_id, last_id))
@@ -409,9 +409,9 @@ def leave_queues(Tables tables not None) -> None:
     # nobody waits for acknowledgements any more: publishers go to the other router
     tables.waiting.first = tables.waiting.end
     tables.unreplicated.first = tables.unreplicated.end
-    for place in range(1, tables.publisher_end):
-        if tables.publishers[place] is not NULL:
-            memset(tables.publishers[place].pending, 0, sizeof(tables.publishers[place].pending))
+    for place in range(1, tables.publishers.end):
+        if tables.publishers.at(place) is not NULL:
+            memset(tables.publishers.at(place).pending, 0, sizeof(tables.publishers.at(place).pending))
     for place in range(1, tables.message_end):
         if message_at(tables, place).id:
             message_at(tables, place).flags |= MESSAGE_STORED # or will be, with nobody waiting for it

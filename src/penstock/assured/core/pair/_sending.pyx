@@ -75,6 +75,7 @@ from penstock.assured.core.router._stream cimport (
     is_mirrored,
     target_now,
 )
+from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_SENT,
@@ -86,7 +87,6 @@ from penstock.assured.core.router._tables cimport (
     Endpoint,
     Entry,
     Message,
-    Publisher,
     Tables,
     entry_at,
     message_at,
@@ -146,8 +146,8 @@ def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
     cdef uint32_t handle, word
     frames = []
     frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
-    for handle in range(1, tables.publisher_end):
-        publisher = tables.publishers[handle]
+    for handle in range(1, tables.publishers.end):
+        publisher = tables.publishers.at(handle)
         if publisher is NULL or publisher.highest + publisher.transaction + publisher.owner == 0:
             continue
         for word in range(WINDOW_WORDS):
@@ -304,13 +304,13 @@ cdef class Frame:
     cdef int put_number(self, Tables tables, const Item *item) except -1:
         """All that is left of a message that nobody wants any more."""
         cdef MessageHead head
-        if item.number == 0 or tables.publishers[item.party] is NULL:
+        if item.number == 0 or tables.publishers.at(item.party) is NULL:
             return 0
         memset(&head, 0, sizeof(MessageHead))
         head.kind = RECORD_MESSAGE
         head.size = MESSAGE_HEAD_SIZE
         head.id = item.id
-        head.publisher = tables.publishers[item.party].id
+        head.publisher = tables.publishers.at(item.party).id
         head.number = item.number
         memcpy(self.room(MESSAGE_HEAD_SIZE), &head, MESSAGE_HEAD_SIZE)
         self.settled_at = 0
@@ -517,7 +517,7 @@ cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
         place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
         if place:
             size += message_at(tables, place).record_size
-    return last.id if size > tables.cache_size // 4 else 0
+    return last.id if size > tables.cache.size // 4 else 0
 
 
 cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:
@@ -546,7 +546,7 @@ cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
     cdef uint32_t place
     cdef uint64_t size = 0
     ids, sequences = [], []
-    while at < tables.stream.size and len(ids) < count_max and size < tables.cache_size // 4:
+    while at < tables.stream.size and len(ids) < count_max and size < tables.cache.size // 4:
         item = <const Item *>(tables.stream.data + at)
         at += sizeof(Item)
         place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0

@@ -362,7 +362,7 @@ class Pair:
             if self.router.tables.has_met_absent:
                 self._look_how_it_keeps_up(now_ns)
         elif self.receiving is not None:
-            if self.router.tables.log_bytes:
+            if self.router.tables.log.pending_size:
                 self._route(Tick(), now_ns)
             self.receiving.look_what_lacks()
             self.receiving.stored(self.router.log.stored_through)
@@ -393,7 +393,7 @@ class Pair:
             self._mode_changed(before)
             if is_alone is not None and self.keeper is not None:
                 self._lease(lease_protocol.Alone(is_alone), now_ns)
-            if self.router.tables.log_bytes:
+            if self.router.tables.log.pending_size:
                 self._route(Tick(), now_ns)
 
     def _mode_changed(self, before: str) -> None:

@@ -243,7 +243,7 @@ class ReplicationReceiver:
             )
             for start in starts
         ]
-        self._answers.append((tables.next_sequence - 1, frames))
+        self._answers.append((tables.log.next_sequence - 1, frames))
 
     def _note_own(self) -> None:
         """The active one may get an endpoint that it has not, without what this one has in it; of others, what this one
@@ -318,7 +318,7 @@ class ReplicationReceiver:
             raise LimitError("the disk here is full: what is settled makes room, and nothing else is taken")
         position, id_highest = apply_records(self._router.tables, self._matched(data), self._numbers)
         self.id_highest = max(self.id_highest, id_highest)
-        self._answers.append((self._router.tables.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
+        self._answers.append((self._router.tables.log.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
 
     def _matched(self, data: bytes) -> bytes:
         """With the endpoints of every message (REPL-4)."""

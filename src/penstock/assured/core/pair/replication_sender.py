@@ -260,6 +260,6 @@ def left_behind(router: MessageRouter) -> dict[str, int]:
 def awaits_release(router: MessageRouter) -> bool:
     """Whether something may wait for the other router."""
     tables = router.tables
-    is_stored = router.log.stored_through + 1 == tables.next_sequence
+    is_stored = router.log.stored_through + 1 == tables.log.next_sequence
     is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
     return bool(is_waiting or router.transactions.is_waiting)

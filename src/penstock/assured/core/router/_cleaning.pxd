@@ -3,7 +3,8 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.assured.core.router._records cimport PublisherHead
-from penstock.assured.core.router._tables cimport Publisher, Tables
+from penstock.assured.core.router._publishers cimport Publisher
+from penstock.assured.core.router._tables cimport Tables
 
 # A message as it stands; `record` is any of its records.
 cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1

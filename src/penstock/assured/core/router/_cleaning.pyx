@@ -26,24 +26,24 @@ from penstock.assured.core.router._records cimport (
     message_record_size,
 )
 from penstock.assured.core.router._stream cimport ITEM_OWNER, stream_push
+from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
     STATE_REJECTED,
     Entry,
     Message,
-    Publisher,
     Tables,
     entry_at,
     message_at,
 )
-from penstock.journal._log cimport RecordRow
+from penstock.journal.core._log cimport RecordRow
 
 
 def move_oldest(Tables tables not None, uint32_t count_max, uint64_t size_max) -> tuple:
     """Log messages of the oldest section again whose content is at hand. Returns (ids, sequences) of some of the others,
     as arrays; there are no more when both are empty and the section has no live messages."""
-    cdef uint32_t place = tables.sections[0].first_message, following
+    cdef uint32_t place = tables.log.section(tables.log.section_first).first_message, following
     cdef const uint8_t *record
     cdef uint64_t size = 0, moved = 0
     ids = []
@@ -79,7 +79,7 @@ cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
     head.kind = RECORD_MOVED
     head.destination_count = <uint16_t>count
     head.size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
-    out = tables.log_room(head.size)
+    out = tables.log.room(head.size, tables.wall_ns)
     memcpy(out, &head, MESSAGE_HEAD_SIZE)
     at = out + MESSAGE_HEAD_SIZE
     each = message_at(tables, place).entries
@@ -94,7 +94,7 @@ cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
     memcpy(at, record + content, head.topic_size + head.payload_size)
     at += head.topic_size + head.payload_size
     memset(at, 0, out + head.size - at)
-    message_place(tables, place, tables.log_sequence(), 0, head.size)
+    message_place(tables, place, tables.log.sequence(), 0, head.size)
     tables.moved_total += 1
     return 0
 
@@ -143,7 +143,7 @@ def take_records(
         count += 1
         if not is_moving:
             cache_put(tables, message_at(tables, place), record, message_at(tables, place).record_size)
-        elif message_at(tables, place).section == tables.section_first:
+        elif message_at(tables, place).section == tables.log.section_first:
             move(tables, place, record)
     return count
 
@@ -153,23 +153,23 @@ def log_publishers(Tables tables not None, uint64_t before) -> None:
     cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head
-    for handle in range(1, tables.publisher_end):
-        publisher = tables.publishers[handle]
+    for handle in range(1, tables.publishers.end):
+        publisher = tables.publishers.at(handle)
         if publisher is NULL or publisher.mark_sequence >= before or publisher.highest + publisher.transaction == 0:
             continue
         head = publisher_head(publisher, publisher.had)
-        put_publisher(&head, publisher.had, tables.log_room(head.size))
-        publisher.mark_sequence = tables.log_sequence()
+        put_publisher(&head, publisher.had, tables.log.room(head.size, tables.wall_ns))
+        publisher.mark_sequence = tables.log.sequence()
 
 
 def own_publisher(Tables tables not None, uint32_t handle, uint64_t owner) -> None:
     """It is this client's from now on, also after a restart and at the other router."""
-    cdef Publisher *publisher = tables.publishers[handle]
+    cdef Publisher *publisher = tables.publishers.at(handle)
     cdef OwnerRecord record = OwnerRecord(RECORD_OWNER, 0, 0, OWNER_SIZE, publisher.id, owner)
     if publisher.owner == owner:
         return
     publisher.owner = owner
-    memcpy(tables.log_room(OWNER_SIZE), &record, OWNER_SIZE)
+    memcpy(tables.log.room(OWNER_SIZE, tables.wall_ns), &record, OWNER_SIZE)
     if tables.is_streaming:
         stream_push(tables, publisher.id, owner, 0, ITEM_OWNER)
 

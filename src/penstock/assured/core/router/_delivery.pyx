@@ -435,7 +435,7 @@ cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64
     cdef const Message *message
     ids = []
     sequences = []
-    size_max = min(size_max, tables.cache_size // 2)
+    size_max = min(size_max, tables.cache.size // 2)
     for priority in range(PRIORITIES - 1, -1, -1):
         place = endpoint.lists[priority].first
         while place and len(ids) < count_max and (size < size_max or not ids):

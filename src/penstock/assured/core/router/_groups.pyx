@@ -49,6 +49,7 @@ from penstock.assured.core.router._stream cimport (
     stream_push,
     target_now,
 )
+from penstock.assured.core.router._publishers cimport Publisher, set_bit
 from penstock.assured.core.router._tables cimport (
     MESSAGE_REPLICATED,
     MESSAGE_STORED,
@@ -57,11 +58,9 @@ from penstock.assured.core.router._tables cimport (
     Endpoint,
     Entry,
     Message,
-    Publisher,
     Tables,
     entry_at,
     message_at,
-    set_bit,
 )
 
 from penstock.base.errors import LocalProtocolError
@@ -80,14 +79,14 @@ cdef int begin_record(Tables tables, uint64_t publisher, uint32_t transaction) e
     head.kind = RECORD_TRANSACTION
     head.publisher = publisher
     head.transaction = transaction
-    memcpy(tables.log_room(TRANSACTION_HEAD_SIZE), &head, TRANSACTION_HEAD_SIZE)
-    tables.is_grouping = True
+    memcpy(tables.log.room(TRANSACTION_HEAD_SIZE, tables.wall_ns), &head, TRANSACTION_HEAD_SIZE)
+    tables.log.begin_group()
     return 0
 
 
 def group_size(Tables tables not None) -> int:
     """Bytes of the group so far."""
-    return tables.log.size - tables.record_begin()
+    return tables.log.group_size()
 
 
 def group_treatment(Tables tables not None) -> int:
@@ -101,36 +100,35 @@ def group_treatment(Tables tables not None) -> int:
 
 def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id) -> int:
     """What is in it counts, and is treated alike; its sequence number."""
-    cdef uint32_t begin = tables.record_begin()
     cdef TransactionHead head
     cdef Waiting *waiting
     cdef Publisher *publisher
     cdef uint64_t position
-    memcpy(&head, tables.log.data + begin, TRANSACTION_HEAD_SIZE)
+    memcpy(&head, tables.log.group(), TRANSACTION_HEAD_SIZE)
     close_group(tables, &head, treatment, transaction_id)
     if tables.is_streaming:
-        stream_push(tables, tables.log_sequence(), transaction_id, treatment, ITEM_END)
+        stream_push(tables, tables.log.sequence(), transaction_id, treatment, ITEM_END)
         tables.is_stream_awaited |= treatment == TREATMENT_SYNC
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
         waiting.treatment = treatment
         if waiting.message:
-            treat(tables, waiting.message, treatment, begin)
+            treat(tables, waiting.message, treatment)
             if treatment == TREATMENT_SYNC and tables.has_secondary:
                 hold_back(tables, waiting.message)
-        remember(tables.publishers[waiting.publisher], waiting.number)
-        set_bit(tables.publishers[waiting.publisher].pending, waiting.number)
-    publisher = tables.publishers[map_get(&tables.publisher_ids, head.publisher)]
+        remember(tables.publishers.at(waiting.publisher), waiting.number)
+        set_bit(tables.publishers.at(waiting.publisher).pending, waiting.number)
+    publisher = tables.publishers.at(tables.publishers.handle_of(head.publisher))
     publisher.transaction, publisher.treatment, publisher.is_at_one = head.transaction, treatment, False
     publisher.first_id, publisher.last_id = transaction_id - tables.group.count + 1, transaction_id
-    return tables.log_sequence()
+    return tables.log.sequence()
 
 
 def last_transaction(Tables tables not None, uint64_t publisher_id) -> tuple:
     """Of a publisher: ((first id, last id) of what its last transaction published, whether some of that may be at one router
     only). Where the log knows of the transaction, and no more what was in it, that is so while the other router lacks
     endpoints."""
-    cdef const Publisher *publisher = tables.publishers[map_get(&tables.publisher_ids, publisher_id)]
+    cdef const Publisher *publisher = tables.publishers.at(tables.publishers.handle_of(publisher_id))
     is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.absent_count > 0)
     return (max(1, publisher.first_id), publisher.last_id), bool(is_at_one)
 
@@ -147,25 +145,23 @@ def is_at_one(Tables tables not None, uint64_t first_id, uint64_t last_id) -> bo
 
 
 cdef int close_group(Tables tables, TransactionHead *head, uint8_t treatment, uint64_t id) except -1:
-    cdef uint32_t begin = tables.record_begin()
-    cdef uint32_t size = <uint32_t>tables.log.size - begin
+    cdef uint32_t size = tables.log.group_size()
     if size > LOG_RECORD_SIZE_MAX:
         raise LocalProtocolError(f"a transaction of {size} bytes")
     head.size, head.treatment, head.id = size, treatment, id
-    memcpy(tables.log.data + begin, head, TRANSACTION_HEAD_SIZE)
-    tables.log_sizes[tables.log_rows - 1] = size
-    tables.is_grouping = False
+    memcpy(tables.log.group(), head, TRANSACTION_HEAD_SIZE)
+    tables.log.end_group()
     return 0
 
 
-cdef void treat(Tables tables, uint32_t place, uint8_t treatment, uint32_t begin) noexcept:
+cdef void treat(Tables tables, uint32_t place, uint8_t treatment) noexcept:
     """A message gets what its transaction gets, in the log and in the cache, too."""
     cdef Message *message = message_at(tables, place)
     cdef const uint8_t *record = cached(tables, message)
     if message.treatment == treatment:
         return
     message.treatment = treatment
-    (<MessageHead *>(tables.log.data + begin + message.record_at)).treatment = treatment
+    (<MessageHead *>(tables.log.group() + message.record_at)).treatment = treatment
     if record is not NULL:
         (<MessageHead *>record).treatment = treatment
     if not message.flags & MESSAGE_REPLICATED:
@@ -174,8 +170,7 @@ cdef void treat(Tables tables, uint32_t place, uint8_t treatment, uint32_t begin
 
 def undo_group(Tables tables not None) -> None:
     """As if it had not begun. Only messages were put into it."""
-    cdef uint32_t begin = tables.record_begin()
-    cdef uint64_t index, size = tables.log.size - begin
+    cdef uint64_t index
     cdef uint32_t place, entry, following
     for index in range(tables.group.count):
         place = tables.group.items[tables.group.count - 1 - index]
@@ -194,12 +189,7 @@ def undo_group(Tables tables not None) -> None:
     tables.waiting.end -= tables.group.count
     tables.next_id -= tables.group.count
     tables.accepted_total -= tables.group.count
-    tables.is_grouping = False
-    tables.log.size = begin
-    tables.log_rows -= 1
-    tables.next_sequence -= 1
-    tables.sections[tables.section_count - 1].size -= size
-    tables.log_size -= size
+    tables.log.undo_group()
 
 
 # What a synchronous one has consumed, until the other router has it
@@ -315,5 +305,5 @@ def log_consumed(Tables tables not None) -> None:
             else:
                 log_dead(tables, endpoint, targets[index], ids[index], WHY_REJECTED, WHEN_COPIED)
         settlement.log(tables, endpoint, WHEN_COPIED)
-        memcpy(&head, tables.log.data + tables.record_begin(), TRANSACTION_HEAD_SIZE)
+        memcpy(&head, tables.log.group(), TRANSACTION_HEAD_SIZE)
         close_group(tables, &head, TREATMENT_SYNC, transaction_id)

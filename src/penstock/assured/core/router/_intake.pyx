@@ -69,19 +69,16 @@ from penstock.assured.core.router._stream cimport (
     release_held,
     stream_push,
 )
+from penstock.assured.core.router._publishers cimport Publisher, bit_of, clear_bit, set_bit
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_GROUPED,
     MESSAGE_STORED,
     Endpoint,
     Message,
-    Publisher,
     Tables,
-    bit_of,
-    clear_bit,
     entry_at,
     message_at,
-    set_bit,
 )
 from penstock.topics._match cimport DEPTH_MAX, topic_scan
 from penstock.wire._codec cimport load_u32
@@ -174,7 +171,7 @@ def accept(
         wanted.is_entitled = entitled is None or entitled[index] != 0
         wanted.by_topic = treatments[index] if treatments is not None else 0
         outcome = accept_one(tables, handle, number + index, &batch.view[0] + batch._topic_offsets[index], &wanted)
-        if outcome and tables.is_grouping:
+        if outcome and tables.log.is_grouping:
             return outcome
     return 0
 
@@ -182,7 +179,7 @@ def accept(
 cdef uint8_t accept_one(
     Tables tables, uint32_t handle, uint64_t number, const uint8_t *topic, const Wanted *wanted
 ) except 255:
-    cdef Publisher *publisher = tables.publishers[handle]
+    cdef Publisher *publisher = tables.publishers.at(handle)
     cdef PublishedHead head
     cdef uint8_t outcome
     memcpy(&head, topic - PUBLISHED_HEAD_SIZE, PUBLISHED_HEAD_SIZE)
@@ -191,11 +188,11 @@ cdef uint8_t accept_one(
         outcome = OUTCOME_NOT_ENTITLED
     if outcome == 0:
         outcome = choose(tables, &head, wanted)
-    if outcome == OUTCOME_UNMATCHED and tables.is_grouping:
+    if outcome == OUTCOME_UNMATCHED and tables.log.is_grouping:
         outcome = 0 # it is part of the transaction's record, and acknowledged with it
     if outcome == 0:
         take(tables, handle, number, &head, topic, wanted.by_topic)
-    elif tables.is_grouping:
+    elif tables.log.is_grouping:
         pass
     elif outcome != OUTCOME_KNOWN:
         tables.unmatched_total += outcome == OUTCOME_UNMATCHED
@@ -245,9 +242,9 @@ cdef bint is_at_both(Tables tables, const Wanted *wanted) noexcept:
 
 cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
     """A synchronous message is here, but perhaps not at the secondary: if that has all that there is by now, it is."""
-    cdef Waiting waiting = Waiting(tables.log_sequence(), tables.next_id - 1, number, 0, handle, TREATMENT_SYNC)
-    if number + WINDOW_MAX > tables.publishers[handle].highest:
-        set_bit(tables.publishers[handle].pending, number)
+    cdef Waiting waiting = Waiting(tables.log.sequence(), tables.next_id - 1, number, 0, handle, TREATMENT_SYNC)
+    if number + WINDOW_MAX > tables.publishers.at(handle).highest:
+        set_bit(tables.publishers.at(handle).pending, number)
     tables.accepted_total += 1 # to be acknowledged as one that has just come
     return queue_push(&tables.waiting, &waiting)
 
@@ -342,14 +339,14 @@ cdef int take(
     Tables tables, uint32_t handle, uint64_t number, const PublishedHead *published, const uint8_t *topic, uint8_t by_topic
 ) except -1:
     """Nothing stands in the way."""
-    cdef Publisher *publisher = tables.publishers[handle]
+    cdef Publisher *publisher = tables.publishers.at(handle)
     cdef MessageHead head
     cdef Waiting waiting
     memset(&head, 0, sizeof(MessageHead))
     head.kind = RECORD_MESSAGE
     head.priority = published.priority
     head.flags = published.flags & MESSAGE_RESENT # another router may have delivered it, before it could tell
-    if tables.is_grouping:
+    if tables.log.is_grouping:
         head.flags |= MESSAGE_TOGETHER
     head.treatment = treatment_of(tables, published.flags, by_topic)
     head.payload_size = published.payload_size
@@ -364,16 +361,16 @@ cdef int take(
     waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
     if waiting.message and not tables.is_overflowing:
         message_at(tables, waiting.message).flags |= MESSAGE_AS_MATCHED
-    if tables.is_streaming and waiting.message and (tables.is_grouping or head.treatment != TREATMENT_NONE):
+    if tables.is_streaming and waiting.message and (tables.log.is_grouping or head.treatment != TREATMENT_NONE):
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
         tables.is_stream_awaited |= head.treatment == TREATMENT_SYNC
     tables.next_id += 1
-    waiting.sequence = tables.log_sequence()
+    waiting.sequence = tables.log.sequence()
     waiting.id = head.id
     waiting.number = number
     waiting.treatment = head.treatment
     waiting.publisher = handle
-    if tables.is_grouping:
+    if tables.log.is_grouping:
         push(&tables.group, waiting.message)
         tables.accepted_total += 1
         return queue_push(&tables.waiting, &waiting)
@@ -392,7 +389,7 @@ cdef uint32_t keep_message(
 ) except? 0:
     cdef uint64_t index, count = tables.destinations.count // 2
     cdef uint32_t size = <uint32_t>message_record_size(count, head.topic_size, head.payload_size)
-    cdef uint8_t *record = tables.log_room(size)
+    cdef uint8_t *record = tables.log.room(size, tables.wall_ns)
     cdef uint8_t *at = record + MESSAGE_HEAD_SIZE
     cdef uint32_t place = 0, entry
     cdef Message *message = NULL
@@ -414,7 +411,7 @@ cdef uint32_t keep_message(
         if head.expires_ns:
             tables.expiring_count += 1
         message_place(
-            tables, place, tables.log_sequence(), <uint32_t>(record - tables.log.data) - tables.record_begin(), size
+            tables, place, tables.log.sequence(), tables.log.offset_in_record(record), size
         )
         if head.treatment != TREATMENT_NONE:
             append_by_id(tables, place)
@@ -466,7 +463,7 @@ cpdef int stored(Tables tables, uint64_t through) except -1:
         if waiting.treatment == TREATMENT_SYNC:
             queue_push(&tables.unreplicated, waiting)
         elif waiting.publisher and waiting.treatment == UNWANTED:
-            clear_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+            clear_bit(tables.publishers.at(waiting.publisher).pending, waiting.number)
             tables.acknowledge(waiting.publisher, waiting.number, OUTCOME_UNMATCHED)
         elif waiting.publisher:
             is_copied = tables.has_secondary and waiting.treatment == TREATMENT_ASYNC and not is_at_absent(tables, waiting.id)
@@ -497,6 +494,6 @@ cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except
 
 
 cdef int tell(Tables tables, const Waiting *waiting, uint8_t outcome) except -1:
-    clear_bit(tables.publishers[waiting.publisher].pending, waiting.number)
+    clear_bit(tables.publishers.at(waiting.publisher).pending, waiting.number)
     tables.acknowledged_total += 1
     return tables.acknowledge(waiting.publisher, waiting.number, outcome)

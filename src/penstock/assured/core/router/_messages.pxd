@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from penstock.assured.core.router._tables cimport Endpoint, Entry, List, Message, Publisher, Tables
+from penstock.assured.core.router._publishers cimport Publisher
+from penstock.assured.core.router._tables cimport Endpoint, Entry, List, Message, Tables
 
 # Messages and entries
 cdef uint32_t message_new(Tables tables, uint64_t id) except 0

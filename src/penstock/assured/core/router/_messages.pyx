@@ -10,17 +10,19 @@ from penstock.assured.core.router._containers cimport map_get, map_put, map_remo
 from penstock.assured.wire._layout cimport WINDOW_MAX
 from penstock.assured.core.router._records cimport ENTRY_REPLAYED
 from penstock.assured.core.router._stream cimport ITEM_REMOVED, copied_to, stream_push
+from penstock.assured.core.router._log_writer cimport Section
+from penstock.assured.core.router._publishers cimport Publisher, bit_of, clear_bit, set_bit
 from penstock.assured.core.router._tables cimport (
     BLOCK_BITS,
     BLOCK_PLACES,
     LIST_COUNT,
-    MESSAGE_REPLICATED,
     MESSAGE_AS_MATCHED,
+    MESSAGE_REPLICATED,
     MESSAGE_SENT,
     MESSAGE_STORED,
-    STATE_FREE,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
+    STATE_FREE,
     STATE_HELD,
     STATE_IN_FLIGHT,
     STATE_QUEUED,
@@ -33,15 +35,9 @@ from penstock.assured.core.router._tables cimport (
     Flow,
     List,
     Message,
-    Publisher,
-    Section,
     Tables,
-    bit_of,
-    clear_bit,
     entry_at,
     message_at,
-    section_at,
-    set_bit,
 )
 
 
@@ -94,22 +90,20 @@ cdef int message_place(
     when the record was made: what cannot be cached could never be delivered."""
     cdef Message *message = message_at(tables, place)
     cdef Section *section
-    if 2 * <uint64_t>record_size > tables.cache_size:
-        cache_grow(tables, 2 * <uint64_t>record_size)
+    if 2 * <uint64_t>record_size > tables.cache.size:
+        tables.cache.grow(2 * <uint64_t>record_size)
     leave_section(tables, place)
     message.sequence = sequence
     message.record_at = record_at
     message.record_size = record_size
-    message.section = tables.section_first + tables.section_count - 1
-    section = section_at(tables, message.section)
+    message.section = tables.log.newest_section()
+    section = tables.log.section(message.section)
     message.previous_in_section = 0
     message.next_in_section = section.first_message
     if section.first_message:
         message_at(tables, section.first_message).previous_in_section = place
     section.first_message = place
-    section.live_count += 1
-    section.live_size += record_size
-    tables.live_size += record_size
+    tables.log.add_live(message.section, record_size)
     return 0
 
 
@@ -118,16 +112,14 @@ cdef void leave_section(Tables tables, uint32_t place) noexcept:
     cdef Section *section
     if message.section == 0:
         return
-    section = section_at(tables, message.section)
+    section = tables.log.section(message.section)
     if message.previous_in_section:
         message_at(tables, message.previous_in_section).next_in_section = message.next_in_section
     else:
         section.first_message = message.next_in_section
     if message.next_in_section:
         message_at(tables, message.next_in_section).previous_in_section = message.previous_in_section
-    section.live_count -= 1
-    section.live_size -= message.record_size
-    tables.live_size -= message.record_size
+    tables.log.remove_live(message.section, message.record_size)
     message.section = 0
 
 
@@ -349,39 +341,18 @@ cdef void queue_remove(Tables tables, uint32_t place) noexcept:
     endpoint.queued -= 1
 
 
-# The cache: a ring of records, each in one piece
+# The cache
 
 
 cdef const uint8_t *cached(Tables tables, const Message *message) noexcept:
     """The message's record, or NULL if it is only in the journal."""
-    if message.cached_at > tables.cache_end or tables.cache_end - message.cached_at > tables.cache_size:
-        return NULL
-    return tables.cache + message.cached_at % tables.cache_size
-
-
-cdef int cache_grow(Tables tables, uint64_t size) except -1:
-    """What was in it is forgotten; `size` is a multiple of eight."""
-    cdef uint8_t *larger = <uint8_t *>malloc(size)
-    if larger is NULL:
-        raise MemoryError
-    free(tables.cache)
-    tables.cache = larger
-    tables.cache_size = size
-    tables.cache_end = (tables.cache_end // size + 2) * size
-    return 0
+    return tables.cache.get(message.cached_at)
 
 
 cdef void cache_put(Tables tables, Message *message, const uint8_t *record, uint32_t size) noexcept:
-    """The oldest make room. A record is a multiple of eight; one that is longer than the cache stays in the journal."""
-    cdef uint64_t at = tables.cache_end % tables.cache_size
-    if size > tables.cache_size:
-        return
-    if tables.cache_size - at < size:
-        tables.cache_end += tables.cache_size - at
-        at = 0
-    message.cached_at = tables.cache_end
-    memcpy(tables.cache + at, record, size)
-    tables.cache_end += size
+    """A record that is longer than the cache stays in the journal."""
+    if size <= tables.cache.size:
+        message.cached_at = tables.cache.put(record, size)
 
 
 # The numbers of publishers

@@ -68,6 +68,7 @@ from penstock.assured.core.router._records cimport (
     content_at,
 )
 from penstock.assured.core.router._stream cimport ITEM_MESSAGE, is_mirrored, stream_push
+from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     MESSAGE_GROUPED,
     MESSAGE_REPLICATED,
@@ -76,12 +77,11 @@ from penstock.assured.core.router._tables cimport (
     STATE_WAITING,
     Endpoint,
     Message,
-    Publisher,
     Tables,
     entry_at,
     message_at,
 )
-from penstock.journal._log cimport RecordRow
+from penstock.journal.core._log cimport RecordRow
 
 from penstock.base.errors import JournalCorruptError
 
@@ -120,12 +120,7 @@ cdef object damaged(uint64_t sequence):
 
 cdef int pass_row(Tables tables, const RecordRow *row) except -1:
     """The record is the newest of the log from now on."""
-    if tables.section_count == 0 or tables.sections[tables.section_count - 1].size >= tables.section_size_max:
-        tables.begin_section(row.sequence, row.timestamp_ns)
-    tables.sections[tables.section_count - 1].size += row.size
-    tables.log_size += row.size
-    tables.next_sequence = row.sequence + 1
-    return 0
+    return tables.log.recovered(row.sequence, row.size, row.timestamp_ns)
 
 
 cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence, uint32_t at) except -1:
@@ -151,10 +146,10 @@ cdef inline bint is_consumed(const uint8_t *record, uint32_t at) noexcept:
 
 
 cdef Publisher *known_publisher(Tables tables, uint64_t id) except NULL:
-    cdef uint32_t handle = map_get(&tables.publisher_ids, id)
+    cdef uint32_t handle = tables.publishers.handle_of(id)
     if handle == 0:
         handle = tables.make_publisher(id)
-    return tables.publishers[handle]
+    return tables.publishers.at(handle)
 
 
 cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence, uint32_t at) except -1:
@@ -496,7 +491,7 @@ def replay_into(
             stream_push(tables, head.id, 0, 0, ITEM_MESSAGE)
         hint = queue_return(tables, entry, hint)
         move(tables, place, &data[offset])
-        if head.size < tables.cache_size // 4:
+        if head.size < tables.cache.size // 4:
             cache_put(tables, message_at(tables, place), &data[offset], head.size)
         count += 1
     return count

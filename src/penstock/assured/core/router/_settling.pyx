@@ -50,8 +50,8 @@ from penstock.assured.core.router._records cimport (
 from penstock.assured.core.router._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, moved_to, stream_push
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
-    MESSAGE_SENT,
     MESSAGE_REPLICATED,
+    MESSAGE_SENT,
     STATE_HELD,
     STATE_IN_FLIGHT,
     STATE_QUEUED,
@@ -102,7 +102,7 @@ cdef class Settlement:
             head.count = min(self.count - done, <uint32_t>RUNS_MAX)
             head.size = SETTLED_HEAD_SIZE + head.count * ID_RUN_SIZE
             head.endpoint = endpoint
-            record = tables.log_room(head.size)
+            record = tables.log.room(head.size, tables.wall_ns)
             memcpy(record, &head, SETTLED_HEAD_SIZE)
             memcpy(record + SETTLED_HEAD_SIZE, self.runs.data + <uint64_t>done * ID_RUN_SIZE, head.count * ID_RUN_SIZE)
             done += head.count
@@ -230,7 +230,7 @@ def settle(
             give_up(tables, place, WHY_REJECTED)
     settlement.log(tables, endpoint, 0)
     tables.note_ready(owner) # there is room in its flows
-    if tables.stuck_count and not tables.is_grouping:
+    if tables.stuck_count and not tables.log.is_grouping:
         retry_stuck(tables, endpoint) # and perhaps for what others have given up
 
 
@@ -280,7 +280,7 @@ cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
 
 cdef int log_returned(Tables tables, uint32_t endpoint, uint32_t deliveries, uint64_t id) except -1:
     cdef ReturnedRecord record = ReturnedRecord(RECORD_RETURNED, 0, 0, RETURNED_SIZE, endpoint, deliveries, id)
-    memcpy(tables.log_room(RETURNED_SIZE), &record, RETURNED_SIZE)
+    memcpy(tables.log.room(RETURNED_SIZE, tables.wall_ns), &record, RETURNED_SIZE)
     return 0
 
 
@@ -372,7 +372,7 @@ cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, 
     record.source = source
     record.target = target
     record.id = id
-    memcpy(tables.log_room(DEAD_SIZE), &record, DEAD_SIZE)
+    memcpy(tables.log.room(DEAD_SIZE, tables.wall_ns), &record, DEAD_SIZE)
     return 0
 
 

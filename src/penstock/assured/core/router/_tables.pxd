@@ -1,4 +1,5 @@
-"""What a router has in memory: messages, where each is queued, endpoints, flows, publishers, and the end of its log.
+"""What a router has in memory: messages, where each is queued, endpoints and flows. Publishers, the end of the log and
+the cache of records have owners of their own: _publishers.pxd, _log_writer.pxd, _record_cache.pxd.
 
     Message   80 bytes    one for each message that some endpoint has, or that waits for the disk
     Entry     32 bytes    one for each endpoint that a message is queued to; in the endpoint's queue, or, delivered and
@@ -12,7 +13,9 @@ places in tables that grow and are used again; place 0 is nobody's.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.assured.core.router._containers cimport Bytes, Map, Numbers, Queue
-from penstock.assured.core.router._records cimport WINDOW_WORDS
+from penstock.assured.core.router._log_writer cimport LogWriter
+from penstock.assured.core.router._publishers cimport PublisherTable
+from penstock.assured.core.router._record_cache cimport RecordCache
 
 cdef enum:
     BLOCK_BITS = 14
@@ -30,8 +33,6 @@ cdef enum:
     STATE_CONSUMED = 6              # by a transaction that the other router is still to be told of; in no list
     STATE_CONSUMED_THERE = 7        # the same, and the other router has been told, or need not be
     STATE_REJECTED = 8              # the same, to a dead-message queue: the other router is to have it there at once
-
-    OUTCOME_COUNT = 64
 
     MESSAGE_STORED = 1
     MESSAGE_REPLICATED = 2          # in the list by id
@@ -138,44 +139,10 @@ cdef struct Flow:
     uint32_t frame_count
 
 
-cdef struct AckRun:
-    uint64_t first
-    uint64_t last
-    uint8_t outcome
-    uint8_t limit                   # as in an acknowledgement
-    uint32_t endpoint
-
-
-cdef struct Publisher:
-    uint64_t id                     # 0: the place is free
-    uint64_t link                   # 0: it is away
-    uint64_t owner                  # stands for the client's name; 0: not known
-    uint64_t highest
-    uint64_t had[WINDOW_WORDS]      # numbers up to the highest that the log has
-    uint64_t pending[WINDOW_WORDS]  # of these: those that are not acknowledged yet
-    uint64_t mark_sequence          # of the record that says all this; 0: none
-    int64_t away_since_ns
-    uint32_t transaction            # the last that was committed
-    uint8_t treatment               # of that one
-    bint is_at_one                  # of that one: some of it may be at the other router only
-    uint64_t first_id               # of what that one published
-    uint64_t last_id                # 0: it is not known; one below the first if it published nothing
-    bint is_dirty                   # has acknowledgements to send
-    AckRun *runs
-    uint32_t run_count
-    uint32_t run_capacity
-
-
-cdef struct Section:                # a portion of the log
-    uint64_t first_sequence
-    uint64_t size
-    uint64_t live_size              # of messages that some endpoint has
-    uint64_t live_count
-    int64_t begun_ns
-    uint32_t first_message
-
-
 cdef class Tables:
+    cdef readonly LogWriter log
+    cdef readonly RecordCache cache
+    cdef readonly PublisherTable publishers
     cdef Message **message_blocks
     cdef uint32_t message_end
     cdef uint32_t message_free
@@ -185,29 +152,12 @@ cdef class Tables:
     cdef uint32_t entry_free
     cdef uint32_t entry_block_count
     cdef Map ids
-    cdef Map publisher_ids
     cdef Endpoint **endpoints           # by number
     cdef uint32_t endpoint_end
     cdef Flow *flows
     cdef uint32_t flow_end
-    cdef Publisher **publishers
-    cdef uint32_t publisher_end
-    cdef uint32_t publisher_capacity
     cdef Queue waiting                  # for the disk
     cdef Queue unreplicated             # on the disk, waiting for the secondary
-    cdef Section *sections              # from the oldest that is kept
-    cdef uint32_t section_first         # the number of the oldest
-    cdef uint32_t section_count
-    cdef uint32_t section_capacity
-    cdef uint8_t *cache
-    cdef uint64_t cache_size
-    cdef uint64_t cache_end             # bytes that ever went into it
-    cdef Bytes log                      # records for the journal
-    cdef uint32_t *log_offsets
-    cdef uint32_t *log_sizes
-    cdef uint64_t log_rows
-    cdef uint64_t log_capacity
-    cdef bint is_grouping               # records go into one, of a transaction
     cdef Numbers group                  # the messages that it has so far
     cdef Numbers ready                  # endpoints
     cdef Numbers held                   # endpoints that hold messages back
@@ -215,7 +165,6 @@ cdef class Tables:
     cdef readonly int64_t delayed_due_ns    # of the wall clock: when the first of these is to be looked at; 0: never
     cdef Numbers dirty_flows
     cdef Numbers mentioned              # flow, endpoint: deliveries speak of it, and the consumer may not know its name
-    cdef Numbers dirty_publishers
     cdef Numbers destinations           # of the message that is being accepted: endpoint, and the one that is full or 0
     cdef bint is_overflowing            # one of those that want it is full: it goes elsewhere
     cdef readonly uint32_t full_endpoint    # that had no room for the message that was refused last
@@ -227,21 +176,15 @@ cdef class Tables:
     # what the core reads and sets
     cdef readonly uint64_t message_count
     cdef readonly uint64_t entry_count
-    cdef readonly uint64_t publisher_count
-    cdef readonly uint64_t live_size            # bytes of records of messages that are kept
-    cdef readonly uint64_t log_size             # bytes of all sections
     cdef readonly uint64_t expiring_count       # messages with a time to live
     cdef readonly uint64_t stuck_count
-    cdef public uint64_t next_sequence
     cdef public uint64_t next_id
     cdef readonly uint64_t stored_through       # of the log, on the disk
     cdef public int64_t wall_ns                 # the time of day of this event
-    cdef public uint64_t section_size_max
     cdef public uint64_t message_count_max
     cdef public uint64_t payload_size_max
     cdef public uint64_t unsettled_max
     cdef public uint64_t unsettled_bytes_max
-    cdef public uint64_t publishers_max
     cdef public bint is_recovering              # the log is being read
     cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
     cdef public bint is_refusing                # the disk takes nothing
@@ -277,24 +220,13 @@ cdef class Tables:
     cdef readonly uint64_t given_up_total
     cdef readonly uint64_t discarded_total
     cdef readonly uint64_t moved_total
-    cdef uint64_t outcomes[OUTCOME_COUNT]       # what publishers were told of their messages
 
     cdef int note_ready(self, Endpoint *endpoint) except -1
     cdef Endpoint *endpoint_of(self, uint32_t number) noexcept
     cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL
     cdef Flow *flow_of(self, uint32_t handle, uint64_t link) noexcept
-    cdef Publisher *publisher_of(self, uint32_t handle, uint64_t link) noexcept
     cdef uint32_t make_publisher(self, uint64_t id) except 0
-    cdef uint32_t forget_publisher(self) except 0
-    cdef int begin_section(self, uint64_t first_sequence, int64_t begun_ns) except -1
-    cdef uint8_t *log_room(self, uint32_t size) except NULL
-    cdef uint64_t log_sequence(self) noexcept
-    cdef uint32_t record_begin(self) noexcept
     cdef int acknowledge(self, uint32_t publisher, uint64_t number, uint8_t outcome) except -1
-
-
-# What a publisher is told, as a frame.
-cdef bytes acknowledge_frame(uint32_t publisher, const AckRun *runs, uint32_t count)
 
 
 cdef inline Message *message_at(Tables tables, uint32_t place) noexcept:
@@ -303,19 +235,3 @@ cdef inline Message *message_at(Tables tables, uint32_t place) noexcept:
 
 cdef inline Entry *entry_at(Tables tables, uint32_t place) noexcept:
     return tables.entry_blocks[place >> BLOCK_BITS] + (place & (BLOCK_PLACES - 1))
-
-
-cdef inline Section *section_at(Tables tables, uint32_t number) noexcept:
-    return tables.sections + (number - tables.section_first)
-
-
-cdef inline bint bit_of(const uint64_t *words, uint64_t number) noexcept:
-    return words[(number >> 6) & (WINDOW_WORDS - 1)] >> (number & 63) & 1
-
-
-cdef inline void set_bit(uint64_t *words, uint64_t number) noexcept:
-    words[(number >> 6) & (WINDOW_WORDS - 1)] |= <uint64_t>1 << (number & 63)
-
-
-cdef inline void clear_bit(uint64_t *words, uint64_t number) noexcept:
-    words[(number >> 6) & (WINDOW_WORDS - 1)] &= ~(<uint64_t>1 << (number & 63))

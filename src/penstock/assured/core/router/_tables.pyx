@@ -1,33 +1,16 @@
 """The tables of a router, and the few things that all who use them do; _tables.pxd says what is in them."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 
-import numpy
+from penstock.assured.core.router._containers cimport Queue, map_free, push, queue_at
+from penstock.assured.core.router._log_writer cimport LogWriter
+from penstock.assured.core.router._publishers cimport PublisherTable
+from penstock.assured.core.router._record_cache cimport RecordCache
+from penstock.assured.wire._layout cimport OUTCOME_FULL
 
-from penstock.assured.core.router._containers cimport (
-    bytes_reserve,
-    map_free,
-    map_get,
-    map_put,
-    map_remove,
-    push,
-)
-from penstock.assured.wire._layout cimport (
-    ACKNOWLEDGE_HEAD_SIZE,
-    FRAME_RUNS_MAX,
-    KIND_ACKNOWLEDGE,
-    LENGTH_SIZE,
-    OUTCOME_FULL,
-    RUN_SIZE,
-    AcknowledgeHead,
-    Run,
-)
-from penstock.wire._codec cimport store_u32
-
-from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.base.errors import LocalProtocolError
 
 
 cdef class Tables:
@@ -35,14 +18,10 @@ cdef class Tables:
 
     def __cinit__(self, uint64_t seed, uint64_t cache_size):
         self.ids.seed = seed
-        self.publisher_ids.seed = seed + 1
-        self.cache_size = cache_size // 8 * 8
-        self.cache = <uint8_t *>malloc(self.cache_size) # the system gives the memory as it is used
-        if self.cache is NULL:
-            raise MemoryError
-        self.message_end = self.entry_end = self.endpoint_end = self.flow_end = self.publisher_end = 1
-        self.section_first = 1
-        self.next_sequence = 1
+        self.publishers = PublisherTable(seed + 1)
+        self.cache = RecordCache(cache_size)
+        self.log = LogWriter()
+        self.message_end = self.entry_end = self.endpoint_end = self.flow_end = 1
         self.next_id = 1
         self.is_recovering = True
         self.consumed = []
@@ -60,19 +39,11 @@ cdef class Tables:
                 free(self.endpoints[place])
         for place in range(1, self.flow_end):
             free(self.flows[place].output.data)
-        for place in range(1, self.publisher_end):
-            if self.publishers[place] is not NULL:
-                free(self.publishers[place].runs)
-                free(self.publishers[place])
         map_free(&self.ids)
-        map_free(&self.publisher_ids)
         for each in (<uint64_t>self.message_blocks, <uint64_t>self.entry_blocks, <uint64_t>self.endpoints,
-                     <uint64_t>self.flows, <uint64_t>self.publishers, <uint64_t>self.waiting.items,
-                     <uint64_t>self.unreplicated.items, <uint64_t>self.sections, <uint64_t>self.cache,
-                     <uint64_t>self.log.data, <uint64_t>self.log_offsets, <uint64_t>self.log_sizes,
+                     <uint64_t>self.flows, <uint64_t>self.waiting.items, <uint64_t>self.unreplicated.items,
                      <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
-                     <uint64_t>self.dirty_publishers.items, <uint64_t>self.destinations.items,
-                     <uint64_t>self.stream.data, <uint64_t>self.held.items,
+                     <uint64_t>self.destinations.items, <uint64_t>self.stream.data, <uint64_t>self.held.items,
                      <uint64_t>self.delayed.items, <uint64_t>self.mentioned.items):
             free(<void *><uint64_t>each)
 
@@ -188,151 +159,28 @@ cdef class Tables:
 
     def open_publisher(self, uint64_t publisher, uint64_t link):
         """The handle of a publisher, which is on this link from now on."""
-        cdef uint32_t handle = map_get(&self.publisher_ids, publisher)
+        cdef uint32_t handle = self.publishers.handle_of(publisher)
         if handle == 0:
             handle = self.make_publisher(publisher)
-        self.publishers[handle].link = link
+        self.publishers.at(handle).link = link
         return handle
-
-    def close_publisher(self, uint32_t handle):
-        cdef Publisher *publisher = self.publishers[handle]
-        publisher.link = 0
-        publisher.away_since_ns = self.wall_ns
-        publisher.run_count = 0
-
-    def publisher_state(self, uint32_t handle, uint64_t link):
-        """(id, highest number, last transaction, its treatment) of the publisher with this handle on this link, or
-        None."""
-        cdef Publisher *publisher = self.publisher_of(handle, link)
-        if publisher is NULL:
-            return None
-        return publisher.id, publisher.highest, publisher.transaction, publisher.treatment
-
-    def publisher_owner(self, uint64_t publisher):
-        """What stands for the name of the client that has it; 0: not known."""
-        cdef uint32_t handle = map_get(&self.publisher_ids, publisher)
-        return self.publishers[handle].owner if handle else 0
-
-    def publisher_link(self, uint64_t publisher):
-        """(handle, link) of a publisher that is known; link 0: it is away."""
-        cdef uint32_t handle = map_get(&self.publisher_ids, publisher)
-        return handle, (self.publishers[handle].link if handle else 0)
-
-    cdef Publisher *publisher_of(self, uint32_t handle, uint64_t link) noexcept:
-        if handle == 0 or handle >= self.publisher_end or self.publishers[handle] is NULL:
-            return NULL
-        return self.publishers[handle] if self.publishers[handle].link == link else NULL
 
     cdef uint32_t make_publisher(self, uint64_t id) except 0:
-        cdef uint32_t handle = 1
-        cdef Publisher **larger
-        cdef Publisher *publisher
-        cdef uint32_t capacity
+        """The publisher that has been away longest makes room, if there is none; nothing of it waits any more."""
+        cdef uint32_t handle = 0
         if id == 0:
             raise LocalProtocolError("0 is no publisher's id")
-        if self.publisher_count >= self.publishers_max:
-            handle = self.forget_publisher()
-        else:
-            handle = self.publisher_end
-        if handle == self.publisher_end:
-            if self.publisher_end >= self.publisher_capacity:
-                capacity = max(<uint32_t>64, 2 * self.publisher_capacity)
-                larger = <Publisher **>realloc(self.publishers, capacity * sizeof(Publisher *))
-                if larger is NULL:
-                    raise MemoryError
-                self.publishers = larger
-                self.publisher_capacity = capacity
-            self.publishers[handle] = NULL
-            self.publisher_end += 1
-        publisher = <Publisher *>calloc(1, sizeof(Publisher))
-        if publisher is NULL:
-            raise MemoryError
-        publisher.id = id
-        publisher.away_since_ns = self.wall_ns
-        map_put(&self.publisher_ids, id, handle)
-        self.publishers[handle] = publisher
-        self.publisher_count += 1
-        return handle
-
-    cdef uint32_t forget_publisher(self) except 0:
-        """Make room: the one that was away longest is forgotten, with nothing of it waiting."""
-        cdef uint32_t place, oldest = 0
-        cdef uint64_t position
-        for place in range(1, self.publisher_end):
-            if self.publishers[place] is not NULL and self.publishers[place].link == 0 and (
-                oldest == 0 or self.publishers[place].away_since_ns < self.publishers[oldest].away_since_ns
-            ):
-                oldest = place
-        if oldest == 0:
-            raise LimitError(f"{self.publisher_count} publishers are here already", hint="raise publishers_max")
-        for position in range(self.waiting.first, self.waiting.end):
-            if self.waiting.items[position & (self.waiting.capacity - 1)].publisher == oldest:
-                self.waiting.items[position & (self.waiting.capacity - 1)].publisher = 0
-        for position in range(self.unreplicated.first, self.unreplicated.end):
-            if self.unreplicated.items[position & (self.unreplicated.capacity - 1)].publisher == oldest:
-                self.unreplicated.items[position & (self.unreplicated.capacity - 1)].publisher = 0
-        map_remove(&self.publisher_ids, self.publishers[oldest].id)
-        free(self.publishers[oldest].runs)
-        free(self.publishers[oldest])
-        self.publishers[oldest] = NULL
-        self.publisher_count -= 1
-        return oldest
+        if self.publishers.count >= self.publishers.count_max:
+            handle = self.publishers.forget_oldest()
+            forget_publisher(&self.waiting, handle)
+            forget_publisher(&self.unreplicated, handle)
+        return self.publishers.add(id, handle, self.wall_ns)
 
     cdef int acknowledge(self, uint32_t handle, uint64_t number, uint8_t outcome) except -1:
-        """Tell the publisher, if it is here, when acknowledgements are taken."""
-        cdef Publisher *publisher = self.publishers[handle]
-        cdef AckRun *run
-        cdef uint32_t capacity
-        cdef uint32_t endpoint = self.full_endpoint if outcome == OUTCOME_FULL else 0
-        cdef uint8_t limit = self.full_limit if outcome == OUTCOME_FULL else 0
-        self.outcomes[outcome % OUTCOME_COUNT] += 1
-        if publisher.link == 0:
-            return 0
-        if publisher.run_count:
-            run = publisher.runs + publisher.run_count - 1
-            if run.last + 1 == number and run.outcome == outcome and run.endpoint == endpoint and run.limit == limit:
-                run.last = number
-                return 0
-        if publisher.run_count == publisher.run_capacity:
-            capacity = max(<uint32_t>16, 2 * publisher.run_capacity)
-            run = <AckRun *>realloc(publisher.runs, capacity * sizeof(AckRun))
-            if run is NULL:
-                raise MemoryError
-            publisher.runs = run
-            publisher.run_capacity = capacity
-        publisher.runs[publisher.run_count] = AckRun(number, number, outcome, limit, endpoint)
-        publisher.run_count += 1
-        if not publisher.is_dirty:
-            publisher.is_dirty = True
-            push(&self.dirty_publishers, handle)
-        return 0
-
-    def outcome_counts(self):
-        """{outcome: messages} of what publishers were told."""
-        return {outcome: self.outcomes[outcome] for outcome in range(OUTCOME_COUNT) if self.outcomes[outcome]}
-
-    def take_acknowledgements(self):
-        """[(link, frames, endpoints that are full by them)] of what publishers are to be told."""
-        cdef uint64_t index
-        cdef uint32_t handle, done
-        cdef Publisher *publisher
-        found = []
-        for index in range(self.dirty_publishers.count):
-            handle = self.dirty_publishers.items[index]
-            publisher = self.publishers[handle]
-            if publisher is NULL:
-                continue
-            publisher.is_dirty = False
-            done = 0
-            while done < publisher.run_count:
-                count = min(publisher.run_count - done, <uint32_t>FRAME_RUNS_MAX)
-                frame = acknowledge_frame(handle, publisher.runs + done, count)
-                full = full_endpoints(publisher.runs + done, count) if self.full_endpoint else ()
-                found.append((publisher.link, frame, full))
-                done += count
-            publisher.run_count = 0
-        self.dirty_publishers.count = 0
-        return found
+        cdef bint is_full = outcome == OUTCOME_FULL
+        return self.publishers.acknowledge(
+            handle, number, outcome, self.full_endpoint if is_full else 0, self.full_limit if is_full else 0
+        )
 
     def take_mentions(self):
         """[(link, endpoint)] of those that deliveries speak of."""
@@ -344,133 +192,14 @@ cdef class Tables:
         self.mentioned.count = 0
         return found
 
-    # The log
-
-    cdef uint8_t *log_room(self, uint32_t size) except NULL:
-        """Room for a record of this size at the end of the log; its sections know of it."""
-        cdef uint32_t *larger
-        cdef uint64_t capacity
-        bytes_reserve(&self.log, size)
-        if not self.is_grouping:
-            if self.log_rows == self.log_capacity:
-                capacity = max(<uint64_t>256, 2 * self.log_capacity)
-                larger = <uint32_t *>realloc(self.log_offsets, capacity * sizeof(uint32_t))
-                if larger is NULL:
-                    raise MemoryError
-                self.log_offsets = larger
-                larger = <uint32_t *>realloc(self.log_sizes, capacity * sizeof(uint32_t))
-                if larger is NULL:
-                    raise MemoryError
-                self.log_sizes = larger
-                self.log_capacity = capacity
-            if self.section_count == 0 or (
-                self.sections[self.section_count - 1].size >= self.section_size_max
-            ):
-                self.begin_section(self.next_sequence, self.wall_ns)
-            self.log_offsets[self.log_rows] = <uint32_t>self.log.size
-            self.log_sizes[self.log_rows] = size
-            self.log_rows += 1
-            self.next_sequence += 1
-        self.sections[self.section_count - 1].size += size
-        self.log_size += size
-        self.log.size += size
-        return self.log.data + self.log.size - size
-
-    cdef uint64_t log_sequence(self) noexcept:
-        """Of the record that log_room() gave last, or of the one it is in."""
-        return self.next_sequence - 1
-
-    cdef uint32_t record_begin(self) noexcept:
-        """Where the newest of the journal's records begins among those that were not taken."""
-        return self.log_offsets[self.log_rows - 1]
-
-    cdef int begin_section(self, uint64_t first_sequence, int64_t begun_ns) except -1:
-        cdef uint32_t capacity
-        cdef Section *larger
-        if self.section_count == self.section_capacity:
-            capacity = max(<uint32_t>16, 2 * self.section_capacity)
-            larger = <Section *>realloc(self.sections, capacity * sizeof(Section))
-            if larger is NULL:
-                raise MemoryError
-            self.sections = larger
-            self.section_capacity = capacity
-        memset(self.sections + self.section_count, 0, sizeof(Section))
-        self.sections[self.section_count].first_sequence = first_sequence
-        self.sections[self.section_count].begun_ns = begun_ns
-        self.section_count += 1
-        return 0
-
-    def append_record(self, bytes record not None):
-        """Log a record that was made in Python; returns its sequence number."""
-        memcpy(self.log_room(<uint32_t>len(record)), <const uint8_t *>record, len(record))
-        return self.log_sequence()
-
-    def take_log(self):
-        """(data, offsets, sizes, number of the first) of the records since the last time, or None."""
-        cdef uint32_t[::1] view
-        if self.log_rows == 0:
-            return None
-        data = PyBytes_FromStringAndSize(<const char *>self.log.data, self.log.size)
-        offsets = numpy.empty(self.log_rows, numpy.uint32)
-        sizes = numpy.empty(self.log_rows, numpy.uint32)
-        view = offsets
-        memcpy(&view[0], self.log_offsets, self.log_rows * sizeof(uint32_t))
-        view = sizes
-        memcpy(&view[0], self.log_sizes, self.log_rows * sizeof(uint32_t))
-        first = self.next_sequence - self.log_rows
-        self.log.size = 0
-        self.log_rows = 0
-        return data, offsets, sizes, first
-
-    @property
-    def log_bytes(self):
-        """Bytes of records that were not taken yet."""
-        return self.log.size
-
-    @property
-    def oldest_section(self):
-        """(first sequence, first of the next, messages that live, when the next began, bytes that live), or None if there
-        is one only."""
-        if self.section_count < 2:
-            return None
-        return (self.sections[0].first_sequence, self.sections[1].first_sequence, self.sections[0].live_count,
-                self.sections[1].begun_ns, self.sections[0].live_size)
-
-    def drop_section(self):
-        """The oldest, in which nothing lives."""
-        if self.section_count < 2 or self.sections[0].live_count:
-            raise LocalProtocolError("the oldest section of the log is in use")
-        self.log_size -= self.sections[0].size
-        self.section_count -= 1
-        self.section_first += 1
-        for place in range(self.section_count):
-            self.sections[place] = self.sections[place + 1]
-
     cdef Flow *flow_of(self, uint32_t handle, uint64_t link) noexcept:
         if handle == 0 or handle >= self.flow_end or not self.flows[handle].is_used:
             return NULL
         return self.flows + handle if self.flows[handle].link == link else NULL
 
 
-cdef bytes acknowledge_frame(uint32_t publisher, const AckRun *runs, uint32_t count):
-    cdef uint32_t size = ACKNOWLEDGE_HEAD_SIZE + count * RUN_SIZE
-    cdef AcknowledgeHead head = AcknowledgeHead(KIND_ACKNOWLEDGE, 0, <uint16_t>count, publisher)
-    cdef bytes frame = PyBytes_FromStringAndSize(NULL, LENGTH_SIZE + size)
-    cdef uint8_t *out = <uint8_t *><char *>frame
-    cdef Run run
-    cdef uint32_t index
-    store_u32(out, size)
-    memcpy(out + LENGTH_SIZE, &head, ACKNOWLEDGE_HEAD_SIZE)
-    out += LENGTH_SIZE + ACKNOWLEDGE_HEAD_SIZE
-    memset(&run, 0, sizeof(Run))
-    for index in range(count):
-        run.first, run.last, run.what = runs[index].first, runs[index].last, runs[index].outcome
-        run.limit, run.endpoint = runs[index].limit, runs[index].endpoint
-        memcpy(out, &run, RUN_SIZE)
-        out += RUN_SIZE
-    return frame
-
-
-cdef set full_endpoints(const AckRun *runs, uint32_t count):
-    cdef uint32_t index
-    return {runs[index].endpoint for index in range(count) if runs[index].endpoint}
+cdef void forget_publisher(Queue *queue, uint32_t handle) noexcept:
+    cdef uint64_t position
+    for position in range(queue.first, queue.end):
+        if queue_at(queue, position).publisher == handle:
+            queue_at(queue, position).publisher = 0

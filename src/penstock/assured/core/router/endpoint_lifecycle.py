@@ -10,18 +10,10 @@ from penstock.assured.core.router._messages import empty_endpoint, endpoint_ids
 from penstock.assured.core.router._settling import log_settled
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoints import Definition, Endpoint, Endpoints, ReplayState
-from penstock.assured.core.router.events import (
-    AlterEndpoint,
-    Beginning,
-    CreateEndpoint,
-    DeleteEndpoint,
-    EmptyEndpoint,
-    EndFlow,
-    Instruction,
-    Noted,
-)
+from penstock.assured.core.router.events import Instruction, Noted, SendMessage
 from penstock.assured.core.router.links import Link, Links, RefusedRequest
 from penstock.assured.core.router.transactions import Transactions
+from penstock.assured.wire.control import AlterEndpoint, CreateEndpoint, DeleteEndpoint, EmptyEndpoint, FlowEnded
 from penstock.base.errors import LimitError
 
 Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
@@ -72,23 +64,23 @@ class EndpointLifecycle:
         if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
             raise RefusedRequest("not_active", "this router stands by")
 
-    def change(self, link: Link, event: Change, trouble: str) -> list[Instruction]:
+    def change(self, link: Link, request: Change, trouble: str) -> list[Instruction]:
         """`trouble` is what the disk has."""
         if not link.may_define:
             raise RefusedRequest("not_entitled", "endpoints are operators' to define")
         if trouble:
             raise RefusedRequest("disk", trouble)
-        match event:
-            case CreateEndpoint(_, _, config, beginning):
+        match request:
+            case CreateEndpoint(_, config, from_id, from_time_ns):
                 self._refuse_impossible(config)
-                return self._create(config, beginning)
-            case AlterEndpoint(_, _, config):
+                return self._create(config, from_id, from_time_ns)
+            case AlterEndpoint(_, config):
                 self.endpoint(config.name)
                 self._refuse_impossible(config)
                 return self._define(config)
-            case DeleteEndpoint(_, _, name, is_forced):
+            case DeleteEndpoint(_, name, is_forced):
                 return self._delete(self.endpoint(name), is_forced)
-            case EmptyEndpoint(_, _, name):
+            case EmptyEndpoint(_, name):
                 return self._empty(self.endpoint(name))
 
     def _impossible(self, config: EndpointConfig) -> str:
@@ -102,13 +94,12 @@ class EndpointLifecycle:
                 "malformed", f"no model that this router knows has the fields of {where!r}", hint=MODELS
             )
 
-    def _create(self, config: EndpointConfig, beginning: Beginning | None) -> list[Instruction]:
+    def _create(self, config: EndpointConfig, from_id: int, from_time_ns: int) -> list[Instruction]:
         known = self._endpoints.get(config.name)
         if known is None:
-            if beginning is None:
+            if not (from_id or from_time_ns):
                 return self._define(config)
-            replay = ReplayState(beginning.message_id, beginning.time_ns, live_from=self._tables.next_id)
-            return self._define(config, replay)
+            return self._define(config, ReplayState(from_id, from_time_ns, live_from=self._tables.next_id))
         if known.config != config:
             raise RefusedRequest("endpoint_exists", f"{config.name} is there, and is another", hint="alter it")
         return []
@@ -138,7 +129,7 @@ class EndpointLifecycle:
             if owner is not None:
                 self._transactions.flow_closed(owner, handle)
                 self._links.close_flow(owner, handle)
-                found.append(EndFlow(number, handle, "unknown_endpoint", f"{name} was deleted"))
+                found.append(SendMessage(number, FlowEnded(handle, "unknown_endpoint", f"{name} was deleted")))
         self._endpoints.log(endpoint, is_deleted=True)
         self._endpoints.remove(endpoint)
         return [*found, Noted("deleted", {"endpoint": name})]

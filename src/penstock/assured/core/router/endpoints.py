@@ -352,7 +352,7 @@ class Endpoints:
         record[8:12] = endpoint.number.to_bytes(4, "little")
         record[12:16] = len(text).to_bytes(4, "little")
         record[ENDPOINT_HEAD_SIZE : ENDPOINT_HEAD_SIZE + len(text)] = text
-        self._recorded(endpoint, self._tables.append_record(bytes(record)), size)
+        self._recorded(endpoint, self._tables.log.append(bytes(record), self._tables.wall_ns), size)
 
     def _recorded(self, endpoint: Endpoint, sequence: int, size: int) -> None:
         self._log_size += size - endpoint.record_size

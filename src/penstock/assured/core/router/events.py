@@ -1,33 +1,27 @@
-"""The grammar of a message router: what its core is told (events) and what it answers (instructions).
+"""The interface of a message router's core: events in, instructions out.
 
-A **link** is a connection to a client, a number of the driver's choice, above 0 and never used again. A **publisher**
-publishes on a link, a **flow** brings the messages of one endpoint to a link; both have handles, numbers of the core's
-choice. Data frames go to the core, and come from it, as they are on the link: whole, each behind its length (four
-bytes, net.framing), any number in one buffer.
+A **link** is a connection to a client. The driver numbers links from 1 and never uses a number again. A **publisher**
+publishes on a link; a **flow** delivers the messages of one endpoint to a link. Both have handles, which the core
+chooses. Requests and answers are the decoded messages of the control protocol (wire/control.py). Data frames pass
+unchanged: whole frames, each after its length (four bytes, net.framing), any number in one buffer.
 
-    Replay*, Start                   once: what the journal had, in order; then nothing more is to come
-    LinkOpened, LinkClosed           a client has logged in; it is gone
-    OpenPublisher, OpenFlow, CloseFlow, ClosePublisher
-    Begin, Commit, Rollback          a transaction: what it published and settled came in data frames
+    Replay*, Start                   once: the records of the journal, in order; then the end of recovery
+    LinkOpened, LinkClosed           a client has logged in; its link is gone
+    RequestReceived                  a client's request
     Data                             data frames of a link
-    CreateEndpoint, AlterEndpoint, DeleteEndpoint, EmptyEndpoint
     Stored, RecordsRead              the journal's answers
     DiskTroubled, DiskRecovered, DiskFailed
-    Become                           this router is active, or stands by
+    Become                           this router becomes active or standby
+    Release                          synchronous messages need not wait for the standby any longer
     Stop, Tick
         ->  Append                   rows for the journal; answered by Stored when they are on the disk
             ReadRecords              answered by RecordsRead
-            RemoveBefore             the journal need not keep older records
-            Answer                   to a client: what became of its request
+            RemoveBefore             the journal may delete older records
+            SendMessage              a control message for a link: the answer to a request, or a notice
             SendData                 data frames for a link
-            EndFlow                  a flow is over without having been closed
-            FlowActive               one that stood by has its turn
-            NameEndpoint             to a client: which one the numbers in its data frames mean
-            Became                   the router has another role
-            EndLink                  a client did what it must not
+            Became                   the router has a new role
+            EndLink                  the client broke the protocol, or this router is not active
             Noted                    for the log
-
-Whoever makes a request gives it a number, and is answered with that number.
 """
 
 from typing import Literal, TypeAlias
@@ -37,7 +31,8 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from penstock.assured.config import EndpointConfig, Role
+from penstock.assured.config import Role
+from penstock.assured.wire.control import RouterMessage, RouterRequest
 from penstock.base.core import Tick
 from penstock.security.token import Grant
 
@@ -85,110 +80,14 @@ class LinkClosed(msgspec.Struct, frozen=True):
     link: int
 
 
-class OpenPublisher(msgspec.Struct, frozen=True):
-    """A publisher that is still open on another link moves to this one: its client has lost the other."""
-
+class RequestReceived(msgspec.Struct, frozen=True):
     link: int
-    request: int
-    publisher: int
-    """Its own choice, 64 bits, kept over reconnects."""
-
-
-class ClosePublisher(msgspec.Struct, frozen=True):
-    link: int
-    request: int
-    handle: int
-
-
-class OpenFlow(msgspec.Struct, frozen=True):
-    link: int
-    request: int
-    endpoint: str
-    credit: int = 0
-    """Messages that may be delivered without a further CREDIT."""
-
-
-class CloseFlow(msgspec.Struct, frozen=True):
-    """What is not settled goes back to the queue."""
-
-    link: int
-    request: int
-    handle: int
-    read: int | None = None
-    """Of what was delivered, somebody has seen the first so many: the others do not count as delivered. None: all."""
-
-
-class Begin(msgspec.Struct, frozen=True):
-    """A transaction of a publisher, which numbers its transactions upwards; one at a time."""
-
-    link: int
-    request: int
-    handle: int
-    transaction: int
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """Asked again after a reconnect, the answer says whether it was committed: by then it has ended one way or the
-    other."""
-
-    link: int
-    request: int
-    handle: int
-    transaction: int
-
-
-class Rollback(msgspec.Struct, frozen=True):
-    link: int
-    request: int
-    handle: int
-    transaction: int
+    request: RouterRequest
 
 
 class Data(msgspec.Struct, frozen=True):
     link: int
     data: Buffer
-
-
-class Beginning(msgspec.Struct, frozen=True):
-    """Where a new endpoint begins in what the journal still holds (REPL-13): with a message id, or a time."""
-
-    message_id: int = 0
-    time_ns: int = 0
-
-
-class CreateEndpoint(msgspec.Struct, frozen=True):
-    """One that is there already with the same configuration is no error."""
-
-    link: int
-    request: int
-    config: EndpointConfig
-    beginning: Beginning | None = None
-    """None: with the next message."""
-
-
-class AlterEndpoint(msgspec.Struct, frozen=True):
-    """The endpoint of this name gets another configuration; what is queued stays, also beyond a lower limit."""
-
-    link: int
-    request: int
-    config: EndpointConfig
-
-
-class DeleteEndpoint(msgspec.Struct, frozen=True):
-    """With what is queued in it. Refused while flows are open, if not forced."""
-
-    link: int
-    request: int
-    name: str
-    is_forced: bool = False
-
-
-class EmptyEndpoint(msgspec.Struct, frozen=True):
-    """Everything queued and not in flight is deleted."""
-
-    link: int
-    request: int
-    name: str
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -249,47 +148,9 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    Replay | Start | LinkOpened | LinkClosed | OpenPublisher | ClosePublisher | OpenFlow | CloseFlow | Begin
-    | Commit | Rollback | Data | CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint | Stored
-    | RecordsRead | DiskTroubled | DiskRecovered | DiskFailed | Become | Release | Stop | Tick
+    Replay | Start | LinkOpened | LinkClosed | RequestReceived | Data | Stored | RecordsRead | DiskTroubled
+    | DiskRecovered | DiskFailed | Become | Release | Stop | Tick
 )  # fmt: skip
-
-
-# Answers to requests
-
-
-class PublisherOpened(msgspec.Struct, frozen=True):
-    handle: int
-    highest: int
-    """The highest number that the router has of this publisher; 0: none. Numbers go on above it; those up to
-    WINDOW_MAX below may be sent again, and are not stored twice."""
-    transaction: int
-    """The last transaction that was committed; 0: none."""
-
-
-class FlowOpened(msgspec.Struct, frozen=True):
-    handle: int
-    is_active: bool
-    """False: the endpoint is exclusive and another flow has it; this one takes over when that ends."""
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """Of a transaction."""
-
-    outcome: Literal["committed", "rolled_back"]
-    treatment: int = 0
-    """The outcome of its messages, as in ACKNOWLEDGE; 0: it published nothing."""
-    why: str = ""
-
-
-class Done(msgspec.Struct, frozen=True):
-    pass
-
-
-class Refused(msgspec.Struct, frozen=True):
-    code: RefusalCode
-    what: str
-    hint: str = ""
 
 
 # Instructions
@@ -323,39 +184,14 @@ class RemoveBefore(msgspec.Struct, frozen=True):
     sequence: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SendMessage(msgspec.Struct, frozen=True):
     link: int
-    request: int
-    answer: PublisherOpened | FlowOpened | Ended | Done | Refused
+    message: RouterMessage
 
 
 class SendData(msgspec.Struct, frozen=True):
     link: int
     data: bytes
-
-
-class EndFlow(msgspec.Struct, frozen=True):
-    """The endpoint was deleted, or this router is no longer active."""
-
-    link: int
-    handle: int
-    code: RefusalCode
-    what: str
-
-
-class FlowActive(msgspec.Struct, frozen=True):
-    """A flow that stood by at an exclusive endpoint has it now."""
-
-    link: int
-    handle: int
-
-
-class NameEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint that acknowledgements speak of by its number."""
-
-    link: int
-    number: int
-    endpoint: EndpointConfig
 
 
 class Became(msgspec.Struct, frozen=True):
@@ -381,16 +217,4 @@ class Noted(msgspec.Struct, frozen=True):
     is_trouble: bool = False
 
 
-Instruction: TypeAlias = (
-    Append
-    | ReadRecords
-    | RemoveBefore
-    | Answer
-    | SendData
-    | EndFlow
-    | FlowActive
-    | NameEndpoint
-    | Became
-    | EndLink
-    | Noted
-)
+Instruction: TypeAlias = Append | ReadRecords | RemoveBefore | SendMessage | SendData | Became | EndLink | Noted

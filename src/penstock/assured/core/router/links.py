@@ -12,8 +12,8 @@ from penstock.assured.core.router._delivery import active_flow, close_flow, flow
 from penstock.assured.core.router._intake import PublishBatch
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoints import Endpoint, Endpoints
-from penstock.assured.core.router.events import FlowActive, Instruction, LinkOpened, NameEndpoint, RefusalCode, SendData
-from penstock.assured.wire.control import tell_last
+from penstock.assured.core.router.events import Instruction, LinkOpened, RefusalCode, SendData, SendMessage
+from penstock.assured.wire.control import EndpointNamed, FlowActive, tell_last
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
 from penstock.security.entitlement import Entitlement
@@ -109,7 +109,7 @@ class Links:
     def close(self, link: Link) -> list[Instruction]:
         """What it had is given back."""
         for handle in link.publishers:
-            self._tables.close_publisher(handle)
+            self._tables.publishers.close(handle, self._tables.wall_ns)
         found = [each for handle in list(link.flows) for each in self.close_flow(link, handle)]
         del self._links[link.number]
         return found
@@ -118,10 +118,10 @@ class Links:
         """Its handle; it leaves the link that it was on."""
         if not 0 < publisher < 2**64:
             raise RefusedRequest("malformed", f"{publisher} is no publisher's id")
-        handle, before = self._tables.publisher_link(publisher)
+        handle, before = self._tables.publishers.link(publisher)
         if before and (other := self._links.get(before)) is not None:
             other.publishers.discard(handle)
-            self._tables.close_publisher(handle)
+            self._tables.publishers.close(handle, self._tables.wall_ns)
         handle = self._tables.open_publisher(publisher, link.number)
         own_publisher(self._tables, handle, _owner(link))
         link.publishers.add(handle)
@@ -129,14 +129,14 @@ class Links:
 
     def check_owner(self, link: Link, publisher: int) -> None:
         """Who could open another's publisher could use up its numbers: what it sends then would be taken for known."""
-        if self._tables.publisher_owner(publisher) not in (0, _owner(link)):
+        if self._tables.publishers.owner(publisher) not in (0, _owner(link)):
             raise RefusedRequest("not_entitled", f"publisher {publisher} is another client's")
 
     def close_publisher(self, link: Link, handle: int) -> None:
         if handle not in link.publishers:
             raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
         link.publishers.discard(handle)
-        self._tables.close_publisher(handle)
+        self._tables.publishers.close(handle, self._tables.wall_ns)
 
     def open_flow(self, link: Link, endpoint: Endpoint, credit: int) -> tuple[int, bool]:
         """Its handle, and whether it is the one that gets messages."""
@@ -161,12 +161,12 @@ class Links:
         if not was_active:
             return []
         next_handle, next_link = active_flow(self._tables, number)
-        return [FlowActive(next_link, next_handle)] if next_handle else []
+        return [SendMessage(next_link, FlowActive(next_handle))] if next_handle else []
 
     def acknowledgements(self) -> list[Instruction]:
         """What publishers are to be told; before that, which endpoints it speaks of."""
         found: list[Instruction] = []
-        for link, frames, full in self._tables.take_acknowledgements():
+        for link, frames, full in self._tables.publishers.take_acknowledgements():
             found += self.names([(link, number) for number in full])
             found.append(SendData(link, frames))
         return found
@@ -178,7 +178,9 @@ class Links:
             link, named = self._links.get(number), self._endpoints.by_number(endpoint)
             if link is not None and named is not None and link.told.get(endpoint) is not named.config:
                 tell_last(link.told, endpoint, named.config)
-                found.append(NameEndpoint(number, endpoint, named.config))
+                config = named.config
+                message = EndpointNamed(endpoint, config.name, config.messages_max, config.bytes_max)
+                found.append(SendMessage(number, message))
         return found
 
     def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:

@@ -122,7 +122,7 @@ class Log:
         self._epoch_sequence = sequence
 
     def start(self, next_sequence: int) -> None:
-        self._tables.next_sequence = next_sequence
+        self._tables.log.next_sequence = next_sequence
         self.stored_through = next_sequence - 1
         for number in self._tables.undefined_endpoints():
             delete_endpoint(self._tables, number)
@@ -149,12 +149,12 @@ class Log:
         record[16:24] = (self._tables.next_id - 1).to_bytes(8, "little")
         record[24:32] = self.since.epoch.to_bytes(8, "little")
         record[32:40] = self.since.id.to_bytes(8, "little")
-        self._epoch_sequence = self._tables.append_record(bytes(record))
+        self._epoch_sequence = self._tables.log.append(bytes(record), self._tables.wall_ns)
         return self._epoch_sequence
 
     def flush(self) -> list[Instruction]:
         """What was logged since the last time, for the journal; while the disk is full it waits."""
-        if self.is_troubled or (taken := self._tables.take_log()) is None:
+        if self.is_troubled or (taken := self._tables.log.take()) is None:
             return []
         data, offsets, sizes, first = taken
         timestamps_ns = numpy.full(len(offsets), self._tables.wall_ns, numpy.int64)
@@ -165,7 +165,7 @@ class Log:
         if not self._remove_after or self.stored_through < self._remove_after:
             return []
         removed = RemoveBefore(self._boundary)
-        self._tables.drop_section()
+        self._tables.log.drop_section()
         self._boundary = self._remove_after = 0
         return [removed]
 
@@ -228,7 +228,7 @@ class Log:
         if len(ids):
             self._is_moving = True
             return [self._read(_Reading(_Purpose.MOVE, 0, ids), sequences)]
-        oldest = tables.oldest_section
+        oldest = tables.log.oldest_section
         if oldest is not None and oldest[2] == 0:
             log_publishers(tables, self._boundary)
             log_consumed(tables)
@@ -238,7 +238,7 @@ class Log:
 
     def _section_to_clean(self) -> int:
         """Where the oldest section ends, if it is worth cleaning; else 0."""
-        oldest = self._tables.oldest_section
+        oldest = self._tables.log.oldest_section
         if oldest is None:
             return 0
         _, boundary, live_count, ended_ns, oldest_live_size = oldest
@@ -246,10 +246,10 @@ class Log:
             return 0
         if self._config.retain_s and self._tables.wall_ns - ended_ns < self._config.retain_s * NS_PER_SECOND:
             return 0
-        dead_size = self._tables.log_size - self._tables.live_size
+        dead_size = self._tables.log.size - self._tables.log.live_size
         if self.is_pressed:
             return boundary if dead_size >= PRESSED_GAIN * oldest_live_size else 0
         # what every section that goes has logged again, whatever lives in it
-        definitions_size = self._endpoints.log_size + PUBLISHER_SIZE_MAX * self._tables.publisher_count
+        definitions_size = self._endpoints.log_size + PUBLISHER_SIZE_MAX * self._tables.publishers.count
         least = max(CLEAN_SECTIONS_MIN * self._config.section_bytes, 2 * definitions_size)
-        return boundary if dead_size > (least if live_count == 0 else max(self._tables.live_size, least)) else 0
+        return boundary if dead_size > (least if live_count == 0 else max(self._tables.log.live_size, least)) else 0

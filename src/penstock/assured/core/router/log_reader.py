@@ -4,7 +4,7 @@ import numpy
 
 from penstock.assured.core.router.events import ReadRecords
 from penstock.journal import JournalReader
-from penstock.journal.reader import NOTHING, RecordBatch
+from penstock.journal.core.records import NOTHING, RecordBatch
 
 FAR = 256
 """Records that are passed over rather than sought."""

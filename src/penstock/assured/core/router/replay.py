@@ -60,7 +60,7 @@ class Replays:
         for endpoint in self._endpoints:
             state = endpoint.definition.replay
             if state is not None and endpoint.number not in self._fillings:
-                self._fillings[endpoint.number] = _Filling(endpoint, state, self._tables.next_sequence - 1)
+                self._fillings[endpoint.number] = _Filling(endpoint, state, self._tables.log.next_sequence - 1)
         self._log.is_held = bool(self._fillings)
 
     def step(self) -> list[Instruction]:

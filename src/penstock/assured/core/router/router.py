@@ -3,7 +3,8 @@
 What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
 is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
 (SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, _cleaning, on the tables of _tables.pxd); here is who asks for what, and in which order.
+_recovery, _cleaning) and works on the state of a router: messages, endpoints and flows (_tables.pxd), publishers
+(_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd). This file has the order of work.
 """
 
 from penstock.assured.config import RouterConfig
@@ -15,38 +16,25 @@ from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoint_lifecycle import EndpointLifecycle
 from penstock.assured.core.router.endpoints import EVERY_ID, Endpoints, Models
 from penstock.assured.core.router.events import (
-    AlterEndpoint,
-    Answer,
     Became,
     Become,
-    Begin,
-    CloseFlow,
-    ClosePublisher,
-    Commit,
-    CreateEndpoint,
     Data,
-    DeleteEndpoint,
     DiskFailed,
     DiskRecovered,
     DiskTroubled,
-    Done,
-    EmptyEndpoint,
     EndLink,
     Event,
-    FlowOpened,
     Instruction,
     LinkClosed,
     LinkOpened,
     Noted,
-    OpenFlow,
-    OpenPublisher,
-    PublisherOpened,
     RecordsRead,
-    Refused,
+    RefusalCode,
     Release,
     Replay,
-    Rollback,
+    RequestReceived,
     SendData,
+    SendMessage,
     Start,
     Stop,
     Stored,
@@ -62,23 +50,29 @@ from penstock.assured.wire._layout import (
     KIND_SETTLE,
     OUTCOME_DEGRADED,
 )
+from penstock.assured.wire.control import (
+    AlterEndpoint,
+    Begin,
+    CloseFlow,
+    ClosePublisher,
+    Commit,
+    CreateEndpoint,
+    DeleteEndpoint,
+    Done,
+    EmptyEndpoint,
+    FlowOpened,
+    OpenFlow,
+    OpenPublisher,
+    PublisherOpened,
+    Refused,
+    Rollback,
+    RouterMessage,
+    RouterRequest,
+)
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
-
-Request = (
-    OpenPublisher
-    | ClosePublisher
-    | OpenFlow
-    | CloseFlow
-    | Begin
-    | Commit
-    | Rollback
-    | CreateEndpoint
-    | AlterEndpoint
-    | DeleteEndpoint
-    | EmptyEndpoint
-)
+from penstock.net.core.control import TEXT_SIZE_MAX
 
 
 class MessageRouter:
@@ -112,12 +106,12 @@ class MessageRouter:
 
     def _apply(self, config: RouterConfig) -> None:
         tables = self.tables
-        tables.section_size_max = config.section_bytes
+        tables.log.section_size_max = config.section_bytes
         tables.message_count_max = config.messages_max
         tables.payload_size_max = config.message_bytes_max
         tables.unsettled_max = config.unsettled_max
         tables.unsettled_bytes_max = config.unsettled_bytes_max
-        tables.publishers_max = config.publishers_max
+        tables.publishers.count_max = config.publishers_max
         tables.keeps_unmatched = config.retain_s > 0
         tables.refuses_unmatched = config.unmatched == "refuse"
 
@@ -171,20 +165,8 @@ class MessageRouter:
             case Tick():
                 self.log.tick(now_ns)
                 self.transactions.tick(now_ns)
-            case (
-                OpenPublisher()
-                | ClosePublisher()
-                | OpenFlow()
-                | CloseFlow()
-                | Begin()
-                | Commit()
-                | Rollback()
-                | CreateEndpoint()
-                | AlterEndpoint()
-                | DeleteEndpoint()
-                | EmptyEndpoint()
-            ):
-                self._request(event, now_ns)
+            case RequestReceived(number, request):
+                self._request(number, request, now_ns)
             case _:
                 refuse(self, event)
         self._finish(now_ns)
@@ -349,58 +331,61 @@ class MessageRouter:
 
     # Requests
 
-    def _request(self, event: Request, now_ns: int) -> None:
-        link = self.links.get(event.link)
+    def _request(self, link_number: int, request: RouterRequest, now_ns: int) -> None:
+        link = self.links.get(link_number)
         if link is None:
             return
         try:
             if not self.is_active:
-                self.defining.check_standby(link, event)
-            self._carry_out(link, event, now_ns)
+                self.defining.check_standby(link, request)
+            self._carry_out(link, request, now_ns)
         except RefusedRequest as error:
-            self._answer(event, Refused(error.refusal, error.what, error.hint))
+            self._refuse(link, request, error.refusal, error.what, error.hint)
         except LimitError as error:
-            self._answer(event, Refused("limit", error.what, error.hint))
+            self._refuse(link, request, "limit", error.what, error.hint)
         except NotFoundError as error:
-            self._answer(event, Refused("unknown_endpoint", error.what, error.hint))
+            self._refuse(link, request, "unknown_endpoint", error.what, error.hint)
         except PenstockError as error:
-            self._answer(event, Refused("malformed", str(error)))
+            self._refuse(link, request, "malformed", str(error))
 
-    def _answer(self, event: Request, answer: PublisherOpened | FlowOpened | Done | Refused) -> None:
-        self._out.append(Answer(event.link, event.request, answer))
+    def _refuse(self, link: Link, request: RouterRequest, code: RefusalCode, what: str, hint: str = "") -> None:
+        self._answer(link, Refused(code, what[:TEXT_SIZE_MAX], request.number, hint[:TEXT_SIZE_MAX]))
 
-    def _carry_out(self, link: Link, event: Request, now_ns: int) -> None:
-        match event:
-            case OpenPublisher(_, _, publisher):
+    def _answer(self, link: Link, answer: RouterMessage) -> None:
+        self._out.append(SendMessage(link.number, answer))
+
+    def _carry_out(self, link: Link, request: RouterRequest, now_ns: int) -> None:
+        match request:
+            case OpenPublisher(number, publisher):
                 self.links.check_owner(link, publisher)
-                before = self.tables.publisher_link(publisher)
+                before = self.tables.publishers.link(publisher)
                 if before[1] and (other := self.links.get(before[1])) is not None:
                     self.transactions.publisher_closed(other, before[0])
                 handle = self.links.open_publisher(link, publisher)
-                _, highest, transaction, _ = self.tables.publisher_state(handle, link.number) or (0, 0, 0, 0)
-                self._answer(event, PublisherOpened(handle, highest, transaction))
-            case ClosePublisher(_, _, handle):
+                _, highest, transaction, _ = self.tables.publishers.state(handle, link.number) or (0, 0, 0, 0)
+                self._answer(link, PublisherOpened(number, handle, highest, transaction))
+            case ClosePublisher(number, handle):
                 self.transactions.publisher_closed(link, handle)
                 self.links.close_publisher(link, handle)
-                self._answer(event, Done())
-            case OpenFlow(_, _, name, credit):
+                self._answer(link, Done(number))
+            case OpenFlow(number, name, credit):
                 handle, is_active = self.links.open_flow(link, self.defining.endpoint(name), credit)
-                self._answer(event, FlowOpened(handle, is_active))
-            case CloseFlow(_, _, handle, read):
+                self._answer(link, FlowOpened(number, handle, is_active))
+            case CloseFlow(number, handle, read):
                 if handle not in link.flows:
                     raise RefusedRequest("unknown_flow", f"there is no flow {handle} on this link")
                 self.transactions.flow_closed(link, handle)
                 self._out += self.links.close_flow(link, handle, read)
-                self._answer(event, Done())
-            case Begin(_, _, handle, number):
-                self.transactions.begin(link, handle, number, now_ns)
-                self._answer(event, Done())
-            case Commit(_, request, handle, number):
-                self._out += self.transactions.commit(link, handle, number, request)
-            case Rollback(_, _, _, number):
-                self.transactions.rollback(link, number)
-                self._answer(event, Done())
+                self._answer(link, Done(number))
+            case Begin(number, handle, transaction):
+                self.transactions.begin(link, handle, transaction, now_ns)
+                self._answer(link, Done(number))
+            case Commit(number, handle, transaction):
+                self._out += self.transactions.commit(link, handle, transaction, number)
+            case Rollback(number, _, transaction):
+                self.transactions.rollback(link, transaction)
+                self._answer(link, Done(number))
             case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint() | EmptyEndpoint():
-                self._out += self.defining.change(link, event, self.trouble)
+                self._out += self.defining.change(link, request, self.trouble)
                 self.replays.resume()
-                self._answer(event, Done())
+                self._answer(link, Done(request.number))

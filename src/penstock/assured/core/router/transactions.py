@@ -5,6 +5,8 @@ all of it is one record of the log: after a crash it is there as a whole or not 
 alike: as the most that anything in it is to get, and synchronously if it consumes what the other router has, too.
 """
 
+from typing import Literal
+
 import msgspec
 import numpy
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from penstock.assured.core.router._intake import PublishBatch, settle_numbers
 from penstock.assured.core.router._records import LOG_RECORD_SIZE_MAX, TREATMENT_ASYNC, TREATMENT_SYNC
 from penstock.assured.core.router._settling import Settling, hold, settle, treatment_settled
 from penstock.assured.core.router._tables import Tables
-from penstock.assured.core.router.events import Answer, Ended, Instruction
+from penstock.assured.core.router.events import Instruction, SendMessage
 from penstock.assured.core.router.intake import Intake
 from penstock.assured.core.router.links import Link, RefusedRequest
 from penstock.assured.wire._layout import (
@@ -45,7 +47,9 @@ from penstock.assured.wire._layout import (
     OUTCOME_TRANSACTION,
     SETTLE_RETURNED,
 )
+from penstock.assured.wire.control import Ended
 from penstock.base.clock import NS_PER_MS
+from penstock.net.core.control import TEXT_SIZE_MAX
 
 ASKERS_MAX = 16
 """Who asks how a transaction ended, before it is known."""
@@ -128,7 +132,7 @@ class Transactions:
         self._open[link.number, number] = Transaction(link, handle, publisher, number, deadline_ns)
 
     def _state(self, link: Link, handle: int) -> tuple[int, int, int, int]:
-        state = self._tables.publisher_state(handle, link.number)
+        state = self._tables.publishers.state(handle, link.number)
         if state is None:
             raise RefusedRequest("unknown_publisher", f"there is no publisher {handle} on this link")
         return state
@@ -183,7 +187,7 @@ class Transactions:
         why = transaction.why or self._log(transaction)
         if why:
             self._roll_back(transaction)
-            return [Answer(link.number, request, Ended("rolled_back", why=why))]
+            return [SendMessage(link.number, Ended(request, "rolled_back", why=why[:TEXT_SIZE_MAX]))]
         self._storing[-1].askers.append((link.number, request))
         if self.streaming is not None:
             self.streaming.committed((transaction.publisher, number))
@@ -202,14 +206,16 @@ class Transactions:
         tables = self._tables
         if tables.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
             # As this router has it, so has the other one as soon as it has all that there is by now; not before.
-            ended = _Ended(publisher, number, tables.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, [])
+            ended = _Ended(
+                publisher, number, tables.log.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, []
+            )
             ended.askers.append((link.number, request))
             ended.is_committed = is_committed
             if is_committed:
                 ended.published, ended.is_at_one = last_transaction(tables, publisher)
             self._storing.append(ended)
             return []
-        return [Answer(link.number, request, Ended("committed" if is_committed else "rolled_back"))]
+        return [SendMessage(link.number, Ended(request, "committed" if is_committed else "rolled_back"))]
 
     def _log(self, transaction: Transaction) -> str:
         """As one record; or why not."""
@@ -341,5 +347,6 @@ class Transactions:
 
 
 def _told(ended: _Ended, outcome: int) -> list[Instruction]:
-    answer = Ended("committed", outcome) if ended.is_committed else Ended("rolled_back")
-    return [Answer(link, request, answer) for link, request in ended.askers]
+    ending: Literal["committed", "rolled_back"]
+    ending, treatment = ("committed", outcome) if ended.is_committed else ("rolled_back", 0)
+    return [SendMessage(link, Ended(request, ending, treatment)) for link, request in ended.askers]

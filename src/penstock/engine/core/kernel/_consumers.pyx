@@ -17,6 +17,7 @@ from penstock.engine.core.kernel._event cimport (
     EVENT_HEAD_SIZE,
     Head,
     NONCONFLATABLE,
+    REFRESH,
     UPDATE,
     WITHDRAW,
     event_size,
@@ -235,12 +236,14 @@ cdef class Consumers:
         if item.flags & ITEM_RECORDED:
             head.body_size = item.record_size
         elif not pair.span:
-            head.kind = WITHDRAW
+            head.kind, head.slot = WITHDRAW, 0
         if pair.span: # accumulated from the log, which may not have reached the newest record yet
             span = (<SpanStore>item.spans).at(pair.span)
             record = span.record
             head.body_size, head.model_version = span.size, span.version
-            head.version, head.started_ns = span.last, span.started_ns
+            if head.version != span.last:
+                head.version, head.slot = span.last, 0
+            head.started_ns = span.started_ns
         size = event_size(head.body_size)
         if define_size and consumer.removes or consumer.queue is not NULL and (
             consumer.queue.end - consumer.queue.begin > FRESH_SIZE or not self.has_room(consumer, define_size + size)
@@ -347,3 +350,5 @@ cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item)
     head.started_ns = item.started_ns
     head.model_id = item.model_id
     head.model_version = item.model_version
+    if kind == REFRESH or kind == UPDATE:
+        head.slot = item.session_id

@@ -140,7 +140,8 @@ cdef class CriticalClass:
         cdef uint8_t kind = UPDATE if item.flags & ITEM_RECORDED else WITHDRAW
         cdef Head head = Head(
             number, kind, CRITICAL, NONCONFLATABLE if item.flags & ITEM_NONCONFLATABLE else 0, item.number,
-            item.version, item.started_ns, item.merged, item.model_id, item.model_version, item.record_size, 0,
+            item.version, item.started_ns, item.merged, item.model_id, item.model_version, item.record_size,
+            item.session_id if kind == UPDATE else 0,
         )
         write_event(self._log.reserve(size), &head, item.record)
         self._log.commit(size)

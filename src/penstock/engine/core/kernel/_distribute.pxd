@@ -48,6 +48,8 @@ cdef class Distributor:
     cdef readonly uint64_t fragments        # parts of messages, which are not reassembled here
     cdef uint64_t _untaken                  # updates that were counted and could not be taken
     cdef uint16_t _feed                     # the feed of the batch in hand, by the caller's number
+    cdef uint32_t _feed_checksum            # of the name of that feed
+    cdef list _feed_checksums               # by the number of the feed
     cdef object _admit
     cdef int64_t[4] _weights                # by class
     cdef int64_t[4] _deficits               # bytes that the class may still write in its turn
@@ -65,6 +67,8 @@ cdef class Distributor:
     cdef void drop_pair(self, uint32_t at) noexcept nogil
 
     # Updates
+    cdef int choose_feed(self, uint16_t feed) except -1
+    cdef void note_source(self, Item *item, uint32_t stream, uint16_t session_tag) noexcept nogil
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
     cdef bint note_missed(self, const Item *item) noexcept nogil
     cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil

@@ -11,6 +11,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from penstock.base._crc32c cimport crc32c_extend, crc32c_initialise
 from penstock.base._prefetch cimport prefetch, prefetch_span
 from penstock.engine.core.kernel._adaptive cimport AdaptiveClass
 from penstock.engine.core.kernel._classify cimport ClassProgram
@@ -56,6 +57,8 @@ from penstock.wire._codec cimport (
     ORIGIN_STREAM_ID_AT,
     load_u16,
     load_u32,
+    store_u16,
+    store_u32,
 )
 from penstock.wire._messages cimport MessageBatch
 from penstock.wire._origin cimport find_origin
@@ -64,6 +67,8 @@ from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import RECORD_SIZE_MAX, TOPIC_SIZE_MAX
 from penstock.engine.core.kernel._event import SESSION_SIZE_MAX
 from penstock.wire.term import SESSION_TAG_SHIFT
+
+crc32c_initialise()
 
 cdef uint32_t record_size_max = RECORD_SIZE_MAX
 cdef int session_tag_shift = SESSION_TAG_SHIFT
@@ -106,6 +111,7 @@ cdef class Distributor:
         self._programs = {}
         self.budget_bytes = budget_bytes
         self._admit = admit
+        self._feed_checksums = []
         for cls, weight in enumerate(weights, start=1):
             if weight < 1:
                 raise LocalProtocolError(f"a weight of {weight} would starve its class")
@@ -361,10 +367,11 @@ cdef class Distributor:
     def publish(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, record not None,
         int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1, source = None,
+        uint32_t session_id = 0,
     ) -> bool:
         """Take one update, which stands for so many, and serve whom it concerns; version 0 is one more than before.
-        `source` is its feed, as the caller counts feeds, its source stream and the tag of the session, if known. False
-        if the item is not admitted."""
+        `source` is its feed, as the caller counts feeds, its source stream and the tag of the session, if known;
+        `session_id` replaces it in an update that comes from a node above. False if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
         cdef uint32_t number
@@ -377,12 +384,13 @@ cdef class Distributor:
                 <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version,
                 NULL,
             )
+            if source is not None:
+                self.choose_feed(source[0])
+                self.note_source(&self.items.items[number], source[1], source[2])
+            elif session_id or not self.items.items[number].flags & ITEM_SOURCED:
+                self.items.items[number].session_id = session_id
             if self.take(number, &update, now_ns):
                 raise MemoryError
-            if source is not None:
-                self.items.items[number].feed, self.items.items[number].stream = source[0], source[1]
-                self.items.items[number].session_tag = source[2]
-                self.items.items[number].flags |= ITEM_SOURCED
         finally:
             PyBuffer_Release(&content)
         self.serve_classes(self.budget_bytes, now_ns)
@@ -391,9 +399,10 @@ cdef class Distributor:
 
     def image(
         self, bytes topic not None, uint16_t model_id, uint16_t model_version, bytes record not None,
-        int64_t started_ns, uint64_t version, bint is_repair, int64_t now_ns,
+        int64_t started_ns, uint64_t version, bint is_repair, int64_t now_ns, uint32_t session_id = 0,
     ) -> bool:
-        """The node above says what the record is: refresh all that want it. False if the item is not admitted."""
+        """The node above says what the record is, and of which session: refresh all that want it. False if the item is
+        not admitted."""
         cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
         cdef Item *item
         cdef Pair *pair
@@ -402,6 +411,7 @@ cdef class Distributor:
         if number == NONE:
             return False
         item = &self.items.items[number]
+        item.session_id = session_id
         is_other = item.record_size != len(record) or item.version != version or memcmp(
             item.record, <const uint8_t *>record, len(record)
         ) != 0
@@ -433,6 +443,11 @@ cdef class Distributor:
                 self.catch_up(consumer, now_ns)
             self.consumers.ring_bells()
         return True
+
+    def name_feed(self, uint16_t feed, uint32_t checksum) -> None:
+        """The CRC32C of the name of a feed, for the session ids of its records; 0 is that of a feed without a name."""
+        self._feed_checksums.extend([0] * (feed + 1 - len(self._feed_checksums)))
+        self._feed_checksums[feed] = checksum
 
     def lose_upstream(self, int64_t now_ns) -> None:
         """Updates never came to this node; nobody knows how many: they count as one."""
@@ -492,6 +507,26 @@ cdef class Distributor:
             self.consumers.ring_bells()
         return count
 
+    def withdraw_sessions(self, ended not None, running not None, int64_t now_ns) -> int:
+        """The node above says that sessions `ended`: withdraw their records, and of the records from before the last
+        loss those of sessions that are not `running`. Both are collections of session ids. Returns how many records
+        there were."""
+        cdef uint32_t number, session_id
+        cdef const Item *item
+        cdef int count = 0
+        for number in range(self.items.count):
+            item = &self.items.items[number]
+            session_id = item.session_id
+            if session_id == 0 or item.flags & (ITEM_USED | ITEM_RECORDED) != (ITEM_USED | ITEM_RECORDED):
+                continue
+            if session_id in ended or item.number < self._lost_number and session_id not in running:
+                self.withdraw_item(number, 0, now_ns)
+                count += 1
+        with nogil:
+            self.serve_classes(self.budget_bytes, now_ns)
+            self.consumers.ring_bells()
+        return count
+
     def send_session(self, bytes body not None, int64_t now_ns) -> None:
         """A SESSION event to all consumers, behind what they were sent so far in the critical class."""
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
@@ -521,7 +556,7 @@ cdef class Distributor:
         cdef const uint8_t *data = messages._datagrams.data
         cdef uint64_t before = self.items.number - self._untaken
         messages.check_current()
-        self._feed = feed
+        self.choose_feed(feed)
         while done < messages.message_count_:
             with nogil:
                 trouble = self.take_messages(
@@ -553,6 +588,27 @@ cdef class Distributor:
     def has_backlog(self) -> bool:
         """Whether what has no rate waits for serve(), and could be written; the metering knows when the rest may be."""
         return self.is_backlogged(CRITICAL) or self.is_backlogged(ADAPTIVE)
+
+    cdef int choose_feed(self, uint16_t feed) except -1:
+        """The feed of the updates that are taken next."""
+        self._feed = feed
+        self._feed_checksum = self._feed_checksums[feed] if feed < len(self._feed_checksums) else 0
+        return 0
+
+    cdef void note_source(self, Item *item, uint32_t stream, uint16_t session_tag) noexcept nogil:
+        """The item's next record comes from this stream of the chosen feed, in this session."""
+        cdef uint8_t[6] named
+        if item.flags & ITEM_SOURCED and (
+            item.feed == self._feed and item.stream == stream and item.session_tag == session_tag
+        ):
+            return
+        item.feed, item.stream, item.session_tag = self._feed, stream, session_tag
+        item.flags |= ITEM_SOURCED
+        item.session_id = 0
+        if session_tag:
+            store_u32(named, stream)
+            store_u16(named + 4, session_tag)
+            item.session_id = crc32c_extend(self._feed_checksum, named, sizeof(named))
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
         """Of an item that may be new, or NONE: it is not admitted."""
@@ -598,9 +654,10 @@ cdef class Distributor:
         item.model_version = update.model_version
         item.merged = update.merged
         if update.origin is not NULL:
-            item.feed, item.stream = self._feed, load_u32(update.origin + ORIGIN_STREAM_ID_AT)
-            item.session_tag = load_u16(update.origin + ORIGIN_FLAGS_AT) >> session_tag_shift
-            item.flags |= ITEM_SOURCED
+            self.note_source(
+                item, load_u32(update.origin + ORIGIN_STREAM_ID_AT),
+                load_u16(update.origin + ORIGIN_FLAGS_AT) >> session_tag_shift,
+            )
         for index in range(item.pair_count):
             self.prefetch_ahead(item, index)
             at = item.pairs[index]

@@ -113,6 +113,11 @@ cdef class Event:
         return self.head.slot
 
     @property
+    def session_id(self) -> int:
+        """Of an UPDATE or REFRESH: the session of the record (engine/sessions.py); 0 if unknown."""
+        return self.head.slot if self.head.kind == UPDATE or self.head.kind == REFRESH else 0
+
+    @property
     def topic(self) -> bytes:
         """Of a DEFINE."""
         self.check_kind(DEFINE)

@@ -35,6 +35,7 @@ cdef struct Item:
     uint32_t stream         # the source stream of that feed
     uint16_t session_tag    # the tag of the stream's session (wire/term.py); 0: none
     uint8_t flags
+    uint32_t session_id     # of feed, stream and tag together (core/session_events.py), also at nodes below; 0: unknown
 
 
 cdef uint32_t NONE

@@ -1,4 +1,4 @@
-"""What each subscriber of an adapter's stream service got: per open stream, and summed up per client."""
+"""Accounts of the stream service's subscribers: per open stream, and in total per client."""
 
 import msgspec
 

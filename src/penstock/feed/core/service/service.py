@@ -1,10 +1,10 @@
-"""The stream service of an adapter: who gets what over TCP, without I/O (driver.py has that).
+"""The stream service of an adapter: which subscriber gets which messages over TCP. live/subscriber_server.py runs it.
 
-A subscriber opens a stream with a token; from then on it gets, packed for it alone, the published messages that it
-asks for and is granted. A stream with an image begins when the image was taken: what was published meanwhile is held,
-and sent after it unless the image includes it. The image may be ahead of what the service was told so far; then what
-it includes is left out when it comes. A delayed stream gets its packets from the journal. Nobody is waited for: whose
-queue is full is told so and cut off. `now_ns` is the wall clock's time here, because tokens expire by it.
+A subscriber opens a stream with a token. It gets the published messages that it asks for and is granted, in packets of
+its own stream. A stream with an image begins with the image: messages that are published before the image is there are
+held, and sent after it unless the image includes them. An image may include messages that the service has not seen yet;
+they are skipped later. A delayed stream is read from the journal. The service waits for no subscriber: one whose queue
+is full gets a refusal and is disconnected. `now_ns` is the time of the wall clock, because tokens expire by it.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ class StreamService:
                 self._receive(event, now_ns)
             case MessageSent():
                 if (subscriber := self._subscribers.get(event.subscriber)) is not None:
-                    subscriber.queued_size -= event.size
+                    subscriber.unqueue(event.size)
             case Disconnected():
                 self._drop(event.subscriber, Cause.CLOSED)
             case ImageTaken():
@@ -194,17 +194,21 @@ class StreamService:
             self._refuse(number, RefusalCode.ENTITLEMENT, "a delayed stream has no image")
             return
         self._opened_count += 1
-        packer = StreamPacker(self.identity.publisher_id, self._opened_count, self.config.packet_size_max)
-        subscriber = Subscriber(number, message, token, granted_s or 0, delay_s, packer)
-        self._modify(subscriber, message.topics, token)
-        subscriber.account = self.accounts.open(token, delay_s, now_ns)
-        self._subscribers[number] = subscriber
         identity = self.identity
-        self._out.append(
-            SendMessage(
-                number, StreamOpened(identity.adapter, identity.publisher_id, self.term, list(identity.streams))
-            )
+        packer = StreamPacker(identity.publisher_id, self._opened_count, self.config.packet_size_max)
+        subscriber = Subscriber(
+            number,
+            message,
+            token,
+            packer,
+            lambda: self.accounts.open(token, delay_s, now_ns),
+            granted_s=granted_s or 0,
+            delay_s=delay_s,
         )
+        self._select_live(subscriber)
+        self._subscribers[number] = subscriber
+        opened = StreamOpened(identity.adapter, identity.publisher_id, self.term, list(identity.streams))
+        self._out.append(SendMessage(number, opened))
         if message.topics and self._models:
             self._send_models(subscriber)
         if delay_s:
@@ -225,16 +229,12 @@ class StreamService:
         return None
 
     def _modify(self, subscriber: Subscriber, topics: Sequence[str], token: Token) -> None:
-        before, subscriber.token = subscriber.token, token
-        try:
-            subscriber.selector.set(0, topics, subscriber.patterns())
-        except TopicError:
-            subscriber.token = before
-            raise
-        subscriber.topics = list(topics)
-        subscriber.entitlement = Entitlement(token.grants)
-        if not subscriber.delay_s and (subscriber.is_live or subscriber.pending is not None):
-            self._live.set(subscriber.number, topics, subscriber.patterns())
+        subscriber.modify(topics, token)
+        self._select_live(subscriber)
+
+    def _select_live(self, subscriber: Subscriber) -> None:
+        if subscriber.wants_published:
+            self._live.set(subscriber.number, subscriber.topics, subscriber.patterns())
 
     def _renew(self, subscriber: Subscriber, text: str, now_ns: int) -> None:
         token = self._verified(subscriber.number, text, now_ns)
@@ -250,7 +250,7 @@ class StreamService:
         if message.stream not in self.identity.contributions:
             self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
             return
-        contributors = (each for each in self._subscribers.values() if message.stream in each.contributes)
+        contributors = (each for each in self._subscribers.values() if each.contributes_to(message.stream))
         if any(each.token.subject != subscriber.token.subject for each in contributors):
             self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
             return
@@ -260,7 +260,7 @@ class StreamService:
                     number, RefusalCode.CONTRIBUTION, f"topics that begin with {RESERVED_PREFIX} are the plant's own"
                 )
                 return
-            if not subscriber.entitlement.may_send(each.topic):
+            if not subscriber.may_send(each.topic):
                 self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
                 return
             if len(each.payload) + len(each.topic.encode()) > self.config.contribution_size_max:
@@ -268,7 +268,7 @@ class StreamService:
                 self._refuse(number, RefusalCode.CONTRIBUTION, what)
                 return
         if message.messages:
-            subscriber.contributes.add(message.stream)
+            subscriber.note_contribution(message.stream)
         self._out.append(TakeContribution(number, message.stream, message.first_sequence, message.messages))
 
     def _confirm(self, event: ContributionTaken) -> None:
@@ -281,8 +281,7 @@ class StreamService:
 
     def _send_models(self, subscriber: Subscriber) -> None:
         """Whatever is granted: they say nothing about the data. Those in the published stream are not passed on."""
-        packets = [packet for model in self._models for packet in subscriber.packer.pack_message(model)]
-        subscriber.account.note_sent(len(self._models), packets)
+        packets = subscriber.pack_messages(self._models)
         self._out += [SendMessage(subscriber.number, each) for each in _messages_of(packets)]
 
     def _publish(self, batch: PublishedBatch) -> None:
@@ -290,57 +289,50 @@ class StreamService:
         for number, indices in self._live.select(batch.data, sourced).items():
             subscriber = self._subscribers[number]
             rows = sourced[indices]
-            if subscriber.pending is not None:
-                subscriber.pending.append(PendingRows(batch.data, sequences[rows["packet_index"]], rows))
-                self._count_queued(subscriber, batch.data.nbytes)
-                continue
-            if sequences[0] < subscriber.first_packet:  # the image came sooner than what it includes
-                rows = rows[sequences[rows["packet_index"]] >= subscriber.first_packet]
-            self._send(subscriber, batch.data, rows)
+            if subscriber.is_awaiting_image:
+                subscriber.hold(PendingRows(batch.data, sequences[rows["packet_index"]], rows))
+                self._queue(subscriber, batch.data.nbytes)
+            else:
+                self._send(subscriber, batch.data, subscriber.after_image(rows, sequences))
 
     def _send_recorded(self, event: Recorded) -> None:
         if (subscriber := self._subscribers.get(event.subscriber)) is None:
             return
-        self._send(subscriber, event.batch.data, subscriber.selector.rows_for(0, event.batch.data, event.batch.sourced))
+        data = event.batch.data
+        self._send(subscriber, data, subscriber.chosen(data, event.batch.sourced))
 
     def _send_image(self, event: ImageTaken) -> None:
         subscriber = self._subscribers.get(event.subscriber)
-        if subscriber is None or subscriber.pending is None:
+        if subscriber is None or not subscriber.is_awaiting_image:
             return
-        image, held = event.image, subscriber.pending
-        subscriber.pending = None
-        subscriber.first_packet = image.next_packet
-        subscriber.queued_size = 0
+        image = event.image
+        pending = subscriber.begin_after_image(image.next_packet)
         self._out.append(SendMessage(subscriber.number, ImageBegin(image.positions)))
-        rows = subscriber.selector.rows_for(0, image.topic_data, image.rows)
-        packets = subscriber.packer.pack(image.topic_data, image.payloads, rows)
-        subscriber.account.note_sent(len(rows), packets)
-        self._out += [
-            SendMessage(subscriber.number, each) for each in _messages_of(packets)
-        ]  # however large, it is wanted
+        rows = subscriber.chosen(image.topic_data, image.rows)
+        packets = subscriber.pack(image.topic_data, image.payloads, rows)
+        # the image does not count for the queue limit, whatever its size
+        self._out += [SendMessage(subscriber.number, each) for each in _messages_of(packets)]
         self._out.append(SendMessage(subscriber.number, ImageEnd(image.positions)))
         if not subscriber.is_live:
             self._drop(subscriber.number, Cause.CLOSED)
             self._out.append(EndStream(subscriber.number))
             return
-        for each in held:
-            self._send(subscriber, each.data, each.rows[each.packet_sequences >= image.next_packet])
+        for each in pending:
+            self._send(subscriber, each.data, each.rows)
 
     def _send(self, subscriber: Subscriber, data: NDArray[Any], rows: NDArray[Any]) -> None:
-        packets = subscriber.packer.pack(data, data, rows)
-        subscriber.account.note_sent(len(rows), packets)
-        for message in _messages_of(packets):
+        for message in _messages_of(subscriber.pack(data, data, rows)):
             size = sum(map(len, message.packets))
-            if not self._count_queued(subscriber, size):
+            if not self._queue(subscriber, size):
                 return
             self._out.append(SendMessage(subscriber.number, message, size))
 
-    def _count_queued(self, subscriber: Subscriber, size: int) -> bool:
-        """Whether the subscriber still keeps up."""
-        subscriber.queued_size += size
-        if subscriber.queued_size <= self.config.queue_bytes_max or subscriber.number not in self._subscribers:
+    def _queue(self, subscriber: Subscriber, size: int) -> bool:
+        """Add to the subscriber's queue. False if the subscriber is gone, or is dropped because its queue is full."""
+        queued_size = subscriber.queue(size)
+        if queued_size <= self.config.queue_bytes_max or subscriber.number not in self._subscribers:
             return subscriber.number in self._subscribers
-        what = f"{subscriber.queued_size} bytes wait to be taken, more than {self.config.queue_bytes_max}"
+        what = f"{queued_size} bytes wait to be taken, more than {self.config.queue_bytes_max}"
         self._refuse(subscriber.number, RefusalCode.SLOW, what)
         return False
 

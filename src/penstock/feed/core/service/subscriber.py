@@ -1,19 +1,23 @@
-"""One subscriber of an adapter's stream service, as the service's core sees it."""
+"""One subscriber of an adapter's stream service: its interests and grants, its queue, and its image if it wants one."""
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import numpy
 from numpy.typing import NDArray
 
+from penstock.base.errors import TopicError
 from penstock.feed.core.service.accounts import SubscriberAccount
 from penstock.feed.core.service.published import StreamPacker
 from penstock.feed.core.service.selection import Selector
+from penstock.middleware.core.events import OutgoingMessage
 from penstock.middleware.unicast import OpenStream
 from penstock.security import Entitlement, Token
 
 
 class PendingRows(msgspec.Struct, frozen=True):
-    """Messages chosen while the image is awaited."""
+    """Messages that were published before the subscriber's image was taken."""
 
     data: NDArray[Any]
     packet_sequences: NDArray[Any]
@@ -21,31 +25,143 @@ class PendingRows(msgspec.Struct, frozen=True):
 
 
 class Subscriber:
-    """From the opening of its stream to the end."""
+    """From the opening of its stream to the end.
+
+    `granted_s` is the delay of the grants that are served, `delay_s` the delay of the stream, which is not smaller.
+    A TopicError says that an interest of `opening` is invalid.
+    """
 
     def __init__(
-        self, number: int, opening: OpenStream, token: Token, granted_s: int, delay_s: int, packer: StreamPacker
+        self,
+        number: int,
+        opening: OpenStream,
+        token: Token,
+        packer: StreamPacker,
+        open_account: Callable[[], SubscriberAccount],
+        *,
+        granted_s: int,
+        delay_s: int,
     ) -> None:
         self.number = number
-        self.topics = opening.topics
         self.is_live = opening.live
-        self.token = token
-        self.granted_s = granted_s  # the delay of the grants that are served
-        self.delay_s = delay_s  # how old everything is; not less than that
-        self.packer = packer
-        self.queued_size = 0
-        self.contributes: set[str] = set()  # to these streams, and nobody else does meanwhile
-        self.pending: list[PendingRows] | None = [] if opening.image else None
-        self.first_packet = 0  # of those published: what came before is in its image
-        self.selector = Selector()  # of its own: for the image, and for a delayed stream
-        self.entitlement = Entitlement(token.grants)
-        self.account: SubscriberAccount
+        self.delay_s = delay_s
+        self._granted_s = granted_s
+        self._packer = packer
+        self._queued_size = 0
+        self._contributes: set[str] = set()
+        self._pending: list[PendingRows] | None = [] if opening.image else None
+        self._first_packet = 0  # earlier packets are included in the image
+        self._selector = Selector()  # for the image, and for a delayed stream
+        self._token = token
+        self._topics: list[str] = []
+        self._entitlement = Entitlement(token.grants)
+        self.modify(opening.topics, token)
+        self._account = open_account()  # a subscriber with invalid interests has none
+
+    @property
+    def token(self) -> Token:
+        return self._token
+
+    @property
+    def topics(self) -> list[str]:
+        return self._topics
+
+    @property
+    def account(self) -> SubscriberAccount:
+        return self._account
+
+    @property
+    def wants_published(self) -> bool:
+        """True if the subscriber gets messages as they are published, now or after its image."""
+        return not self.delay_s and (self.is_live or self.is_awaiting_image)
+
+    # Interests and grants
+
+    def modify(self, topics: Sequence[str], token: Token) -> None:
+        """Replace the interests and the token; a TopicError leaves both as they were."""
+        before, self._token = self._token, token
+        try:
+            self._selector.set(0, topics, self.patterns())
+        except TopicError:
+            self._token = before
+            raise
+        self._topics = list(topics)
+        self._entitlement = Entitlement(token.grants)
 
     def patterns(self) -> list[str]:
-        """Of what it may receive here: granted with this delay, and not with a smaller one, because then it comes by
-        another stream. Negative grants hold whatever their delay."""
-        grants = [grant for grant in self.token.grants if grant.action == "receive"]
+        """The granted topics with this delay, without those that are granted with a smaller delay, because another
+        stream brings them. Negative grants hold with any delay."""
+        grants = [grant for grant in self._token.grants if grant.action == "receive"]
         negative = [each.pattern for each in grants if each.pattern.startswith("!")]
         positive = [each for each in grants if not each.pattern.startswith("!")]
-        sooner = ["!" + each.pattern for each in positive if each.delay_s < self.granted_s]
-        return [each.pattern for each in positive if each.delay_s == self.granted_s] + sooner + negative
+        sooner = ["!" + each.pattern for each in positive if each.delay_s < self._granted_s]
+        return [each.pattern for each in positive if each.delay_s == self._granted_s] + sooner + negative
+
+    def chosen(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> NDArray[Any]:
+        """The rows that this subscriber gets."""
+        return self._selector.rows_for(0, data, rows)
+
+    # Contributions
+
+    def may_send(self, topic: str) -> bool:
+        return self._entitlement.may_send(topic)
+
+    def contributes_to(self, stream: str) -> bool:
+        return stream in self._contributes
+
+    def note_contribution(self, stream: str) -> None:
+        """Until the subscriber leaves, nobody else contributes to this stream."""
+        self._contributes.add(stream)
+
+    # The image
+
+    @property
+    def is_awaiting_image(self) -> bool:
+        return self._pending is not None
+
+    def hold(self, rows: PendingRows) -> None:
+        """Keep messages until the image is there."""
+        assert self._pending is not None
+        self._pending.append(rows)
+
+    def begin_after_image(self, next_packet: int) -> Iterator[PendingRows]:
+        """The image includes the packets before `next_packet`. The held messages that follow it."""
+        pending, self._pending = self._pending or [], None
+        self._first_packet = next_packet
+        self._queued_size = 0
+        return (
+            PendingRows(each.data, each.packet_sequences[is_after], each.rows[is_after])
+            for each in pending
+            for is_after in [each.packet_sequences >= next_packet]
+        )
+
+    def after_image(self, rows: NDArray[Any], sequences: NDArray[Any]) -> NDArray[Any]:
+        """The rows of published packets, which have these sequence numbers, without those that the image includes: it
+        may have been taken before they came here."""
+        if sequences[0] >= self._first_packet:
+            return rows
+        is_after: NDArray[numpy.bool_] = sequences[rows["packet_index"]] >= self._first_packet
+        return rows[is_after]
+
+    # Packets and the queue
+
+    def pack(
+        self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
+    ) -> list[bytes]:
+        """The messages as packets of this subscriber's stream, counted in its account."""
+        packets = self._packer.pack(topics, payloads, rows)
+        self._account.note_sent(len(rows), packets)
+        return packets
+
+    def pack_messages(self, messages: Sequence[OutgoingMessage]) -> list[bytes]:
+        packets = [packet for message in messages for packet in self._packer.pack_message(message)]
+        self._account.note_sent(len(messages), packets)
+        return packets
+
+    def queue(self, size: int) -> int:
+        """Bytes are queued for the subscriber; returns the size of its queue."""
+        self._queued_size += size
+        return self._queued_size
+
+    def unqueue(self, size: int) -> None:
+        self._queued_size -= size

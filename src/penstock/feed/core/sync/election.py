@@ -1,7 +1,7 @@
-"""Who takes over when the active adapter is lost, as far as one adapter can see (SYNC-6, SYNC-8).
+"""Election of the adapter that takes over when the active one is lost (SYNC-6, SYNC-8).
 
-Nobody votes. Each adapter puts those it can see in one order and waits the longer the further behind it stands; two
-that claim at once claim different terms, and the lower one steps down when it hears of the higher.
+There is no vote. Each adapter ranks the adapters it is connected to and waits longer the lower its own rank is. Two
+adapters that claim at once claim different terms, and the one with the lower term steps down.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ class Peer(msgspec.Struct):
 
 
 class Peers:
-    """The other adapters, and what they said last."""
+    """The other adapters, and the last state of each."""
 
     def __init__(self, config: SynchroniserConfig) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class Peers:
         return list(self._peers)
 
     def online(self, now_ns: int) -> list[AdapterState]:
-        """What those said who are in service and were heard of lately."""
+        """The states of the adapters that are in service and were heard within active_lost_ms."""
         return [
             peer.state
             for peer in self._peers.values()
@@ -59,12 +59,12 @@ class Peers:
         ]
 
     def silence_ns(self, index: int) -> int | None:
-        """When the peer will have been silent for too long."""
+        """When the peer is taken for lost if it stays silent."""
         peer = self._peers.get(index)
         return None if peer is None else peer.heard_ns + self._config.active_lost_ms * NS_PER_MS
 
     def hears_active(self, term: int, now_ns: int) -> bool:
-        """Whether this adapter is in touch with the active one of the term."""
+        """True if this adapter is connected to the active one of the term."""
         active = Term.of(term).claimant
         return any(state.index == active and state.is_active and state.term == term for state in self.online(now_ns))
 
@@ -72,8 +72,8 @@ class Peers:
 def claim_delay_ns(
     mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig, *, is_whole: bool = False
 ) -> int | None:
-    """How long after the loss of the active adapter this one takes over; None when it does not at all. `is_whole` says
-    that it lacks nothing, but begins a session that the active adapter had not begun."""
+    """The time from the loss of the active adapter until this one takes over; None: it does not. `is_whole` says that
+    this adapter lacks no message, but is in a session that the active adapter had not begun."""
     if not mine.term:
         ahead = sum(other.index < mine.index for other in others)
         return None if ahead else 0
@@ -85,12 +85,12 @@ def claim_delay_ns(
 
 
 def _order(state: AdapterState) -> tuple[bool, int, int]:
-    """The first in this order is the one to take over."""
+    """Sort key: the first adapter takes over."""
     return not state.is_synchronised, -state.health, state.index
 
 
 def goes_offline(mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig) -> bool:
-    """Whether a backup that cannot synchronise takes itself out of service."""
+    """True if a backup that cannot synchronise leaves service."""
     scores = [other.health for other in others if not other.is_active]
     if not scores:
         return False

@@ -1,4 +1,4 @@
-"""One source stream on its way through an adapter: converted at once, or held back while something is put right."""
+"""Conversion of one source stream: at once, or later from a backlog while the stream is repaired or compared."""
 
 from datetime import date
 from enum import Enum, auto
@@ -37,7 +37,7 @@ class Mode(Enum):
 
 
 class Output:
-    """What a conversion made; its memory is the converter's until keep() is called."""
+    """The messages of one conversion; their memory is the converter's until keep() is called."""
 
     def __init__(self, converted: Packable) -> None:
         self.topic_data: bytes | NDArray[numpy.uint8] = converted.topic_data
@@ -54,7 +54,7 @@ class Output:
 
 
 class StreamFlow:
-    """Conversion of one source stream, and what waits for it."""
+    """Owns the state of one source stream: its converter, its session, its backlog, its losses and checkpoints."""
 
     def __init__(
         self, stream_id: int, converter: Conversion, config: SynchroniserConfig, dates: SessionDates | None = None
@@ -124,11 +124,11 @@ class StreamFlow:
 
     @property
     def held_from(self) -> int:
-        """The oldest source position that this adapter can go on from."""
+        """The oldest source position from which this adapter can continue."""
         return self._start if self._backlog.first is None else self._backlog.first
 
     def begin_event(self) -> None:
-        """What was published before has been sent."""
+        """The driver has published the output of earlier events."""
         self._newest = None
 
     def is_immediate(self) -> bool:
@@ -142,7 +142,7 @@ class StreamFlow:
 
     @property
     def flags(self) -> int:
-        """What the ORIGIN of every message says."""
+        """The flags in the ORIGIN of every message."""
         tag = session_tag(self._session or "", self.trading_date) << SESSION_TAG_SHIFT
         return tag | (int(OriginFlag.SYNCHRONISED) if self._is_synchronised else 0)
 
@@ -160,7 +160,7 @@ class StreamFlow:
         return []
 
     def drain(self) -> list[SyncInstruction]:
-        """Convert what is held, as far as that is allowed."""
+        """Convert the backlog, up to the stop if there is one."""
         instructions: list[SyncInstruction] = []
         while self._mode is Mode.FLOWING and len(self._backlog) and not self.is_at_stop():
             below = None if self._stop_at is None or self._stop_at <= self.held_from else self._stop_at
@@ -177,7 +177,7 @@ class StreamFlow:
         return self._stop_at is not None and self.position == self._stop_at
 
     def lose(self, first: int, last: int) -> None:
-        """These messages will not come."""
+        """These source messages are lost."""
         self._note_loss(first, last)
         self._start = last + 1
         self._backlog.clear()
@@ -186,7 +186,7 @@ class StreamFlow:
             self.converter.skip_to(last + 1)
 
     def is_change(self, event: SessionBegan) -> bool:
-        """Whether another session begins, and not that which there was is met again."""
+        """True if another session begins; False if the current session was met again."""
         return event.is_reset or event.name != self._session
 
     def begin_session(self, event: SessionBegan) -> None:
@@ -216,7 +216,7 @@ class StreamFlow:
 
     @property
     def trading_date(self) -> str:
-        """Of the session, as 2026-01-30; empty where it is not known."""
+        """The session's trading date, as 2026-01-30; empty if unknown."""
         found = self.converter.trading_date
         return "" if found is None else found.isoformat()
 
@@ -225,7 +225,7 @@ class StreamFlow:
         return -1 if self._session is None else new_day_index(batch, self._roll_ns, self.position)
 
     def end_session(self) -> list[SyncInstruction]:
-        """The source or the calendar says that the session is over. Of several ends of a session, the first counts."""
+        """The session is over by the source or by the calendar. The first of several ends of a session counts."""
         self._is_ending = self._session is not None and not self._is_ended
         return self._announce_end()
 
@@ -254,7 +254,7 @@ class StreamFlow:
         return [Announce(self.stream_id, message)] if self._is_sending else []
 
     def _overflow(self, first: int, last: int) -> None:
-        """The oldest held messages had to go; while an image is awaited, it may make up for them."""
+        """The oldest messages of the backlog were dropped. While an image is awaited, it may include them."""
         if self._mode is Mode.REPAIRING:
             return
         self._note_loss(first, last)
@@ -285,12 +285,12 @@ class StreamFlow:
         del self._fresh[: -self._config.checkpoints_max]
 
     def advanced(self) -> list[SyncInstruction]:
-        """The driver converted by itself."""
+        """The driver has converted messages itself."""
         self._collect()
         return self._announce_end()
 
     def fresh_checkpoints(self) -> list[Position]:
-        """Those taken since the last call."""
+        """The checkpoints taken since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -301,7 +301,7 @@ class StreamFlow:
         return list(self._checkpoints.values())[-count:]
 
     def forget_checkpoints(self) -> None:
-        """What was before has nothing to do with what comes."""
+        """Earlier checkpoints do not compare with what follows."""
         self._collect()
         self._checkpoints.clear()
         self._fresh.clear()
@@ -338,14 +338,14 @@ class StreamFlow:
         self._mode, self._resume_ns = mode, None
 
     def flow(self) -> None:
-        """Go on from what is held, over what was lost if need be."""
+        """Continue with the backlog, over lost messages if there are any."""
         self._mode, self._resume_ns = Mode.FLOWING, None
         if self.held_from > self.position:
             self.converter.skip_to(self.held_from)
             self.forget_checkpoints()
 
     def take_over(self, source_sequence: int, message_sequence: int) -> None:
-        """The conversion state is that of another adapter now, and so is the numbering."""
+        """Continue with the conversion state and the numbers of the active adapter."""
         self.converter.skip_to(source_sequence)
         self.converter.next_message_sequence = message_sequence
         self.forget_checkpoints()
@@ -362,7 +362,7 @@ class StreamFlow:
         return [Paused(self.stream_id, self._resume_ns)]
 
     def resume(self, now_ns: int) -> list[SyncInstruction]:
-        """A pause is over: a few messages, then the next one."""
+        """After a pause: convert a few messages, then pause again."""
         batch = self._backlog.take(count_max=self._config.pause_every)
         instructions = self._convert(batch) if batch is not None else []
         return instructions + self.pause(now_ns)

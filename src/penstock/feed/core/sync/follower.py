@@ -1,14 +1,14 @@
-"""One source stream of a backup: is its copy the active adapter's, and what to do when it is not.
+"""One source stream of a backup: compares its conversion with the active adapter's, and repairs differences.
 
 A StreamState of the active adapter is compared with this adapter's own conversion at the same source position:
 
     the position is ahead                conversion stops there, to be compared (SYNC-3)
-    it stays ahead, and nothing comes    the state is fetched (SYNC-9)
+    it stays ahead, no progress here     the state is fetched (SYNC-9)
     equal digest, equal number           synchronised (SYNC-2)
     equal digest, not yet sent           the number is set to the active adapter's: synchronised (SYNC-3)
     equal digest, already sent           pauses, until the active adapter is ahead (SYNC-4)
-    other digest                         the differing units are fetched (SYNC-5); what comes meanwhile is held
-    position passed, nothing known       pauses as well
+    other digest                         the differing units are fetched (SYNC-5); source messages are held meanwhile
+    position passed, no checkpoint       pauses as well
     another converter plan               never synchronised: other messages would have the same numbers
 """
 
@@ -26,13 +26,13 @@ from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.wire.term import Term, lineage
 
 STUCK_INTERVALS = 3
-"""Times state_interval_ms in which nothing moved, after which what is missing here is not waited for."""
+"""Time without progress, in multiples of state_interval_ms, after which the conversion state is fetched."""
 
 OTHER_PLAN = "the active adapter converts by another table, or with other parameters"
 
 
 class StreamFollower:
-    """Judges one source stream while its adapter is a backup."""
+    """Compares one source stream with the active adapter's while this adapter is a backup."""
 
     def __init__(self, flow: StreamFlow, config: SynchroniserConfig, term: int) -> None:
         self.flow = flow
@@ -66,13 +66,13 @@ class StreamFollower:
 
     @property
     def is_awaiting(self) -> bool:
-        """Whether a session has begun here that the active adapter is not known to be in, and nothing of it is lost."""
+        """True if a session has begun here, nothing of it is lost, and the active adapter may not be in it yet."""
         return self.flow.mode is Mode.AWAITING and not self.flow.is_damaged
 
-    # What the active adapter says
+    # Messages of the active adapter
 
     def follow(self, term: int) -> list[SyncInstruction]:
-        """There is a higher term. Within a lineage the numbers mean the same: a synchronised copy stays one."""
+        """Follow a higher term. Within a lineage numbers mean the same, so a synchronised stream stays synchronised."""
         is_same_lineage = lineage(term) == lineage(self._term)
         self._term = term
         self._pending.clear()
@@ -84,7 +84,7 @@ class StreamFollower:
         return instructions
 
     def lead(self, term: int) -> None:
-        """This adapter is the active one: there is nothing to compare."""
+        """This adapter becomes the active one: nothing is compared any more."""
         self._term = term
         self._is_synchronised, self._failures = False, 0
         self._image = None
@@ -106,7 +106,7 @@ class StreamFollower:
         return [Announce(flow.stream_id, message), *flow.drain()]
 
     def step_down(self) -> list[SyncInstruction]:
-        """It no longer is, and must be compared before it counts as synchronised."""
+        """This adapter is no longer the active one; its stream is unsynchronised until a comparison succeeds."""
         self.flow.stamp(self._term, is_synchronised=False)
         if self.flow.mode is not Mode.BROKEN:
             return []
@@ -118,7 +118,7 @@ class StreamFollower:
             self._announced = announced
 
     def compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
-        """The active adapter of this term says where it is, or was."""
+        """Compare with a position of the active adapter of this term."""
         flow = self.flow
         self._has_other_plan = False
         mine = flow.session or ""  # a stream without a message yet has none
@@ -129,7 +129,7 @@ class StreamFollower:
             return []
         if flow.mode is Mode.AWAITING:
             flow.flow()
-        instructions = self._call_session(state.session) if is_later else []
+        instructions = self._adopt_session_name(state.session) if is_later else []
         return instructions + self._compare(state, now_ns)
 
     def refuse_plan(self) -> list[SyncInstruction]:
@@ -139,12 +139,13 @@ class StreamFollower:
         self._has_other_plan = True
         self._pending.clear()
         instructions = self.abandon_repair()
-        told = self.unsynchronise(OTHER_PLAN)
+        changes = self.unsynchronise(OTHER_PLAN)
         self._set_stop()
-        return [*instructions, *(told or [SynchronisationChanged(self.flow.stream_id, False, OTHER_PLAN)])]
+        return [*instructions, *(changes or [SynchronisationChanged(self.flow.stream_id, False, OTHER_PLAN)])]
 
-    def _call_session(self, name: str) -> list[SyncInstruction]:
-        """The source has counted anew under one name: the active adapter knows how often, who came later does not."""
+    def _adopt_session_name(self, name: str) -> list[SyncInstruction]:
+        """Use the active adapter's name of the session. A source may restart its numbers under one name; an adapter
+        that started later does not know how often."""
         self._pending.clear()
         self.flow.rename_session(name)
         return self.unsynchronise("the session is another one")
@@ -167,7 +168,7 @@ class StreamFollower:
         return self._pause(now_ns)
 
     def _is_stuck(self, at: int, now_ns: int) -> bool:
-        """Whether both stand still, this adapter behind: it came when what it lacks had gone by."""
+        """True if neither adapter makes progress and this one is behind: it started after the missing messages."""
         positions = (at, self.flow.position)
         if positions != self._positions or self._is_synchronised:
             self._positions, self._positions_ns = positions, now_ns
@@ -183,7 +184,7 @@ class StreamFollower:
         return self.go_on(now_ns)
 
     def go_on(self, now_ns: int) -> list[SyncInstruction]:
-        """Convert what is held, comparing where something is to be compared; then look at new checkpoints."""
+        """Convert the backlog up to each position that is compared; then compare at new checkpoints."""
         instructions = self.flow.drain()
         while self.flow.is_at_stop():
             state = self._pending.pop(self.flow.position)
@@ -198,7 +199,8 @@ class StreamFollower:
         return instructions
 
     def _set_stop(self) -> None:
-        """A synchronised stream is not stopped: it is compared at its own checkpoints."""
+        """Stop an unsynchronised stream at the next position to compare; a synchronised one is compared at its own
+        checkpoints."""
         position = self.flow.position
         for passed in [at for at in self._pending if at < position]:
             del self._pending[passed]
@@ -215,7 +217,7 @@ class StreamFollower:
         self.flow.renumber(state.next_message_sequence)
         return instructions + self._synchronise("the numbers were set to the active adapter's")
 
-    # Verdicts
+    # Results of a comparison
 
     def _synchronise(self, why: str) -> list[SyncInstruction]:
         self._failures = 0
@@ -230,8 +232,8 @@ class StreamFollower:
         return [SynchronisationChanged(self.flow.stream_id, True, why), *self._repeat_announcement()]
 
     def _repeat_announcement(self) -> list[SyncInstruction]:
-        """Who listens to this stream alone must hear of the discontinuity too, and that it may lack numbers since
-        it was last synchronised."""
+        """Subscribers that receive only this adapter need the announcement too: numbers may be missing since it was
+        last synchronised."""
         assert self._announced is not None
         return [
             Announce(
@@ -255,7 +257,7 @@ class StreamFollower:
     def _pause(self, now_ns: int) -> list[SyncInstruction]:
         return self.flow.pause(now_ns) if self.flow.mode is Mode.FLOWING else []
 
-    # Breaks of this adapter's own source stream
+    # Losses and sessions of this adapter's own source stream
 
     def lose(self, first: int, last: int) -> list[SyncInstruction]:
         self.flow.lose(first, last)
@@ -290,7 +292,7 @@ class StreamFollower:
         self.flow.send(is_sending=True)
 
     def leave(self) -> list[SyncInstruction]:
-        """The adapter goes off-line: nothing is sent until it returns, and nothing compared."""
+        """The adapter goes off-line: it publishes and compares nothing until it returns to service."""
         instructions = self.abandon_repair()
         self._pending.clear()
         instructions += self.unsynchronise("off-line")
@@ -316,7 +318,7 @@ class StreamFollower:
         return SendPeer(Term.of(self._term).claimant, request)
 
     def abandon_repair(self) -> list[SyncInstruction]:
-        """There is nobody to send the rest: go on with what was there before."""
+        """No adapter can send the rest of the image: continue with the conversion state of before."""
         self._image = None
         if self.flow.mode is not Mode.REPAIRING:
             return []
@@ -349,7 +351,7 @@ class StreamFollower:
         if begin.term != self._term or begin.session != (flow.session or ""):
             return self.abandon_repair()
         if begin.next_source_sequence < flow.held_from:
-            return [self._request(now_ns)]  # what lies between was lost here meanwhile
+            return [self._request(now_ns)]  # messages between the image and the backlog were lost here
         try:
             flow.converter.state.install(image.chunks)
         except PenstockError:

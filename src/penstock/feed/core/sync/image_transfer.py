@@ -1,4 +1,4 @@
-"""Conversion states on their way from the active adapter to backups whose own differs (SYNC-5, SYNC-9)."""
+"""Transfer of conversion states from the active adapter to backups whose own state differs (SYNC-5, SYNC-9)."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ class _Sending(msgspec.Struct):
 
 
 class ImageSender:
-    """The active adapter's side: one image per source stream at a time, a chunk now and then."""
+    """The active adapter's side: one image per source stream at a time, sent in chunks at a limited rate."""
 
     def __init__(self, config: SynchroniserConfig, flow_of: Callable[[int], StreamFlow | None]) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class ImageSender:
         self._sendings: dict[int, list[_Sending]] = {}
 
     def ask(self, peer: int, request: ImageRequest, now_ns: int) -> list[SendPeer]:
-        """A backup wants an image; it forgets what it asked for before."""
+        """A backup requests an image; this replaces its earlier request."""
         if self._flow_of(request.stream_id) is None:
             return [SendPeer(peer, ImageRefused(request.stream_id, request.request, "no such source stream"))]
         if len(request.known) % DIGEST_SIZE:
@@ -43,7 +43,7 @@ class ImageSender:
         return self.send(now_ns)
 
     def forget(self, *, peer: int | None = None, stream_id: int | None = None) -> None:
-        """A peer is gone, or a source stream broke, or this adapter is no longer the active one."""
+        """Drop requests: of a peer that is gone, of a source stream that broke, or all of them."""
         for each, queue in self._sendings.items():
             if stream_id is None or each == stream_id:
                 queue[:] = [sending for sending in queue if peer is not None and sending.peer != peer]
@@ -53,13 +53,13 @@ class ImageSender:
         return min(dues, default=None)
 
     def send(self, now_ns: int) -> list[SendPeer]:
-        """What is due."""
+        """The messages that are due."""
         messages: list[SendPeer] = []
         for stream_id, queue in self._sendings.items():
             flow = self._flow_of(stream_id)
             if flow is None or flow.mode is not Mode.FLOWING or not queue:
                 continue
-            # one that waits for the source to come so far does not keep others waiting
+            # a request for a later source position does not delay the others
             queue.sort(key=lambda sending: sending.image is None and flow.position < sending.request.at_least)
             while queue and queue[0].due_ns <= now_ns and flow.position >= queue[0].request.at_least:
                 if not self._send_one(flow, queue[0], messages, now_ns):
@@ -67,7 +67,7 @@ class ImageSender:
         return messages
 
     def _send_one(self, flow: StreamFlow, sending: _Sending, messages: list[SendPeer], now_ns: int) -> bool:
-        """A chunk, with the position before the first; whether there are more."""
+        """Send a chunk, and the position before the first one. True if chunks remain."""
         request = sending.request
         if sending.image is None:
             known = numpy.frombuffer(request.known, numpy.uint64) if request.known else None
@@ -91,7 +91,7 @@ class ImageSender:
 
 
 class ImageReceiver:
-    """The backup's side: one request, and what has come for it."""
+    """The backup's side: one request, and the chunks received for it."""
 
     def __init__(self, config: SynchroniserConfig, request: int, now_ns: int) -> None:
         self.request = request
@@ -107,7 +107,7 @@ class ImageReceiver:
         return self._heard_ns + self._config.image_timeout_ms * NS_PER_MS
 
     def take(self, message: ImageBegin | ImageChunk, now_ns: int) -> bool:
-        """Whether the image can still become one."""
+        """Add a message. False if the image cannot be completed any more."""
         self._heard_ns = now_ns
         if isinstance(message, ImageBegin):
             is_first, self.begin = self.begin is None, message

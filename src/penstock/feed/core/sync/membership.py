@@ -1,7 +1,7 @@
-"""The role and the term of one adapter: how it claims one, follows another, and leaves service.
+"""The role and the term of one adapter: how it claims a term, follows a higher one, and leaves service.
 
-A claim takes two steps, because a term must be on the disk before it is used: PersistTerm, and when TermPersisted
-comes, the role, unless a higher term was heard of meanwhile.
+A claim takes two steps, because a term must be on the disk before it is used: PersistTerm, and after TermPersisted the
+role, unless a higher term has become known.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class _Claim(msgspec.Struct):
 
 
 class Membership:
-    """What this adapter is among the adapters of its feed."""
+    """Owns the role and the term of this adapter among the adapters of its feed."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Membership:
         return self._take_over is not None
 
     def state(self, now_ns: int) -> AdapterState:
-        """What the other adapters are told of this one."""
+        """The state that is sent to the other adapters."""
         is_active = self._role == "active"
         return AdapterState(
             index=self._config.index,
@@ -151,7 +151,7 @@ class Membership:
     # Following another
 
     def follow(self, term: int) -> list[SyncInstruction]:
-        """There is a higher term than any known here."""
+        """Follow a term that is higher than the known one."""
         instructions: list[SyncInstruction] = []
         was_active, self._role, self._term = self._role == "active", "backup", term
         self._claim = self._take_over = self._lost_ns = None
@@ -187,7 +187,7 @@ class Membership:
         return self._claim_in_turn(others, now_ns)
 
     def _can_take_over(self, now_ns: int) -> bool:
-        """Whether the active adapter wants this one to, which has what that one lost."""
+        """True if the active adapter asks this one to take over, and this one has the messages that the other lost."""
         request = self._take_over
         if request is None or not self.state(now_ns).is_synchronised:
             return False
@@ -215,7 +215,7 @@ class Membership:
         return all(each.is_synchronised or each.is_awaiting for each in self._streams.values())
 
     def promote(self, now_ns: int) -> list[SyncInstruction]:
-        """The operator wants it."""
+        """On the operator's request."""
         instructions = self.return_to_service()
         if self._role == "active" or self._claim is not None:
             return instructions

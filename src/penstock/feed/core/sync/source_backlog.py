@@ -1,4 +1,4 @@
-"""Source messages that wait for their conversion."""
+"""The backlog of a source stream: messages that wait for their conversion."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ from penstock.convert import SourceBatch
 
 
 class SourceBacklog:
-    """Without a hole: when messages were lost, or had to go because there is no room, it begins anew behind them."""
+    """Messages without a gap. After a loss, or when the oldest are dropped at the limit, it begins behind them."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -22,14 +22,14 @@ class SourceBacklog:
         return self._messages[0][0] if self._messages else None
 
     def add(self, batch: SourceBatch) -> None:
-        """Keep copies."""
+        """Append copies of the messages."""
         for index, (sequence, data) in enumerate(batch):
             if not self._messages or sequence > self._messages[-1][0]:
                 self._messages.append((sequence, data, batch.receive_ns(index)))
                 self.size += len(data)
 
     def shrink(self) -> tuple[int, int] | None:
-        """Keep the bounds; the first and last of the messages that had to go, if any."""
+        """Drop the oldest messages beyond the limits; returns the first and the last dropped one, if any."""
         gone: list[int] = []
         while len(self._messages) > self._messages_max or self.size > self._bytes_max:
             gone.append(self._drop_oldest())

@@ -97,7 +97,7 @@ class Synchroniser:
         self._report_ns = now_ns
         self._reported: AdapterState | None = None
 
-    # What drivers ask
+    # For drivers
 
     @property
     def role(self) -> Role:
@@ -205,7 +205,7 @@ class Synchroniser:
                 refuse(self, event)
 
     def _work(self, now_ns: int) -> list[SyncInstruction]:
-        """What became possible or due for the source streams."""
+        """Work of the source streams that has become possible or due."""
         instructions: list[SyncInstruction] = []
         for follower in self._streams.values():
             if self.role == "active":
@@ -220,8 +220,8 @@ class Synchroniser:
         return instructions + self._membership.consider_leaving(now_ns)
 
     def _begin_role(self, now_ns: int) -> list[SyncInstruction]:
-        """Images under way were of another term. Others hear first that there is an active adapter, lest they take
-        over, and then all they need to follow it."""
+        """Drop the images of the former term. The peers get the adapter's state first, so that they do not take over,
+        and then the states of the streams."""
         self._handover_ns = None
         self._images.forget()
         if self.role == "backup":
@@ -245,7 +245,7 @@ class Synchroniser:
         self._hold_broken(follower.flow)
         follower.flow.lose(event.first, event.last)
         if self._membership.is_claiming or self._handover_ns is not None:
-            return []  # what is under way covers this as well
+            return []  # the claim or the handover covers this loss too
         able = [each for each in self._peers.online(now_ns) if each.is_synchronised and each.term == self.term]
         if not able:
             return self._membership.claim_break("source_gap")
@@ -259,7 +259,7 @@ class Synchroniser:
             return follower.begin_session(event)
         if not follower.flow.is_change(event):
             return []
-        if event.name == follower.flow.session:  # the name of an earlier one, of which the others told
+        if event.name == follower.flow.session:  # an earlier session had this name, as the peers reported
             event = msgspec.structs.replace(event, name=after_reset(event.name))
         self._hold_broken(follower.flow)
         follower.flow.begin_session(event)
@@ -267,8 +267,8 @@ class Synchroniser:
         return self._membership.claim_break("session")
 
     def _roll_day(self, flow: StreamFlow, batch: SourceBatch, at: int) -> list[SyncInstruction]:
-        """The feed goes on with its session, but the trading day has ended by the venue's calendar: the messages from
-        index `at` on are of a session of their own."""
+        """The feed's session continues, but the trading day has ended by the venue's calendar: the messages from index
+        `at` on belong to a new session."""
         before, after = batch.part(0, at), batch.part(at, len(batch))
         instructions = flow.take(before) if at else []
         first = next(sequence for sequence, _ in after)
@@ -285,8 +285,8 @@ class Synchroniser:
     # The other adapters
 
     def _receive(self, index: int, message: SyncMessage, now_ns: int) -> list[SyncInstruction]:
-        is_own_word = not isinstance(message, AdapterState) or message.index == index
-        if index not in self._peers or index == self.config.index or not is_own_word:
+        is_about_sender = not isinstance(message, AdapterState) or message.index == index
+        if index not in self._peers or index == self.config.index or not is_about_sender:
             return self._skip(Cause.UNEXPECTED)
         self._peers.heard(index, now_ns, message if isinstance(message, AdapterState) else None)
         term = getattr(message, "term", 0)
@@ -294,7 +294,7 @@ class Synchroniser:
         match message:
             case AdapterState():
                 if message.is_active and term < self.term:
-                    instructions.append(SendPeer(index, self.state(now_ns)))  # it must hear of the higher term
+                    instructions.append(SendPeer(index, self.state(now_ns)))  # so that it learns the higher term
             case ImageRequest():
                 instructions += self._serve_image(index, message, now_ns)
             case _:
@@ -307,7 +307,7 @@ class Synchroniser:
         message: Announced | StreamState | TakeOver | ImageBegin | ImageChunk | ImageRefused,
         now_ns: int,
     ) -> list[SyncInstruction]:
-        """What the active adapter says to its backups."""
+        """A message that only the active adapter sends to its backups."""
         is_from_active = self.role == "backup" and index == Term.of(self.term).claimant
         if not is_from_active or getattr(message, "term", self.term) != self.term:
             return self._skip(Cause.STALE_TERM)
@@ -338,10 +338,10 @@ class Synchroniser:
             return list(self._images.ask(index, request, now_ns))
         return [SendPeer(index, ImageRefused(request.stream_id, request.request, "not the active adapter"))]
 
-    # What the others are told
+    # Reports to the other adapters
 
     def _whole_state(self, indexes: list[int]) -> list[SyncInstruction]:
-        """All that a backup needs to compare itself with this active adapter."""
+        """The messages that a backup needs to compare itself with this active adapter."""
         messages: list[SyncMessage] = []
         for follower in self._streams.values() if self.role == "active" else ():
             flow = follower.flow
@@ -371,7 +371,7 @@ class Synchroniser:
         return [SendPeer(index, state) for index in self._peers.indexes() for state in states]
 
     def _report(self, now_ns: int) -> list[SyncInstruction]:
-        """Tell the others how this adapter is: at once when something changed, else now and then."""
+        """Send this adapter's state to the others: at once after a change, otherwise every state_interval_ms."""
         state = self.state(now_ns)
         is_due = now_ns >= self._report_ns
         is_news = (

@@ -1,7 +1,7 @@
-"""A publisher's core: its messages, numbered, at the root once each, however often the way there is lost. No I/O.
+"""Publisher: the core of a publisher; each message reaches the root exactly once, whatever happens to links. No I/O.
 
-Messages are kept until the root says that it has them, and some longer: a standby that became the root may lack the
-last of them. Every root knows how far it is by the publisher's own numbers, and drops what comes again.
+Messages are kept until the root acknowledges them, and some longer, because a standby that became the root may lack the
+last ones. Every root knows the publisher's last number, and drops duplicates.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from penstock.tree.client.core.events import (
     SayBlock,
     SharedEvent,
 )
-from penstock.tree.client.core.party import Party, PartyConfig
+from penstock.tree.client.core.tree_client import TreeClient, TreeClientConfig
 from penstock.tree.core.control import Login, Message, Published, StreamInfo, Welcome
 from penstock.tree.core.events import Connected, ConnectFailed, LinkClosed
 from penstock.tree.core.infostream import Info, StreamDefined
@@ -31,34 +31,37 @@ from penstock.tree.core.infostream import Info, StreamDefined
 BLOCK_SIZE = 64 * 1024
 
 
-class PublisherConfig(PartyConfig, frozen=True, kw_only=True):
+class PublisherConfig(TreeClientConfig, frozen=True, kw_only=True):
     publisher_id: Annotated[int, msgspec.Meta(ge=1)]
-    """In whose numbering the messages are: one that goes on after a restart has the same."""
+    """Identifies the publisher's numbering; it stays the same after a restart."""
 
     confirmed_kept: Annotated[int, msgspec.Meta(ge=0, le=2**24)] = 16_384
-    """Messages that the root has, kept in case that it is lost."""
+    """Acknowledged messages that are kept in case the root is lost."""
 
 
-class Publisher(Party):
-    """Messages are given with publish(), after the first Welcome, which says which number comes next."""
+class Publisher(TreeClient):
+    """publish() takes messages after the first Welcome, which says the next number."""
 
     role = "publisher"
 
     def __init__(self, config: PublisherConfig, randomness: Randomness, counters: Counters, *, token: str = "") -> None:
         super().__init__(config, randomness, counters, token=token)
         self.accepted = 0
-        self.degraded = 0
-        """Messages of acknowledgements that said so."""
         """The root has everything up to this number."""
+        self.degraded = 0
+        """Messages that were acknowledged as degraded."""
         self.streams: dict[int, StreamInfo] = {}
         self._publisher = config
         self._kept: deque[bytes] = deque()
-        self._first = 0  # the number of the first of them; 0: it is not known yet
-        self._sent = 0  # on the link in use
+        """Messages that the root may still need."""
+        self._first = 0
+        """The number of the first kept message; 0: unknown until the first Welcome."""
+        self._sent = 0
+        """The last number sent on the link in use."""
 
     @property
     def next_number(self) -> int:
-        """Of the next message; 0 while no agent has said how far it is."""
+        """The number of the next message; 0 before the first Welcome."""
         return self._first + len(self._kept)
 
     @property
@@ -69,7 +72,7 @@ class Publisher(Party):
         """The next messages, one packet each, numbered from next_number on."""
         self._kept.extend(packets)
         self._send()
-        return self._take()
+        return self._take_instructions()
 
     def handle(self, event: SharedEvent, now_ns: int) -> list[Instruction]:
         match event:
@@ -77,10 +80,10 @@ class Publisher(Party):
                 self._handle(event, now_ns)
             case _:
                 refuse(self, event)
-        if self.link and self._welcomed is not None:
+        if self.link and self._next_welcome is not None:
             self._use_next(now_ns)
-            self._go_on()
-        return self._take()
+            self._continue()
+        return self._take_instructions()
 
     def _login(self) -> Login:
         config = self._config
@@ -97,10 +100,10 @@ class Publisher(Party):
         for info in welcome.streams:
             self.streams[info.number] = info
         if link == self.link:
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
-        """With whom is the root now, or leads to it."""
+    def _continue(self) -> None:
+        """Continue on the link in use after the last message that the root has."""
         assert self.welcome is not None
         through = self.welcome.published_through
         if not self._first:
@@ -112,10 +115,10 @@ class Publisher(Party):
         self._confirm(through)
         self._send()
 
-    def _left(self, link: int) -> None:
-        """What it was sent is sent again to the next one, as far as that does not have it."""
+    def _link_left(self, link: int) -> None:
+        """Messages sent on the link are sent again on the next one, if the root does not have them."""
 
-    def _said(self, link: int, message: Message) -> None:
+    def _message_received(self, link: int, message: Message) -> None:
         if isinstance(message, Published):
             if link == self.link:
                 if message.is_degraded:
@@ -124,7 +127,7 @@ class Publisher(Party):
         else:
             self._counters.add("messages_skipped", cause=Cause.UNEXPECTED)
 
-    def _told(self, link: int, info: Info) -> None:
+    def _informed(self, link: int, info: Info) -> None:
         if isinstance(info, StreamDefined):
             self.streams[info.number] = StreamInfo(info.number, info.name, info.topics)
 

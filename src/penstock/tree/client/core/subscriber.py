@@ -1,7 +1,7 @@
-"""A subscriber's core: legs on every stream that has what it wants, from its positions into live, each message once.
+"""Subscriber: the core of a subscriber; it has a leg of every stream with wanted topics; each message comes once.
 
-What it has of each stream it knows by a sequence, whoever brought it: so it goes on with any agent where it was, and
-drops what comes again. It does no I/O.
+It knows its position in each stream by a sequence that is the same at every agent: so it goes on with any agent after
+its last message, and drops duplicates. It does no I/O.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from penstock.tree.client.core.events import (
     Resumed,
     Say,
 )
-from penstock.tree.client.core.party import Party, PartyConfig, error_of
+from penstock.tree.client.core.tree_client import TreeClient, TreeClientConfig, error_of
 from penstock.tree.core.control import (
     LIVE,
     OLDEST,
@@ -50,24 +50,24 @@ FETCH_SIZE = 1024 * 1024
 SESSIONS = Interest.parse(SESSION_TOPIC)
 
 
-class SubscriberConfig(PartyConfig, frozen=True, kw_only=True):
+class SubscriberConfig(TreeClientConfig, frozen=True, kw_only=True):
     topics: tuple[str, ...]
     where: str = ""
     since: Position = LIVE
-    """Where streams begin that `positions` does not name."""
+    """Where to begin in streams that `positions` does not name."""
 
     positions: dict[str, Position] = msgspec.field(default_factory=dict)
-    """Where a stream begins, by its name."""
+    """Where to begin, by name of the stream."""
 
     fetch_bytes: int = FETCH_SIZE
 
 
 class _Stream(msgspec.Struct):
-    """What the subscriber has of a stream."""
+    """The subscriber's position in a stream."""
 
     info: StreamInfo
     last: int = -1
-    """Everything up to this sequence; -1: it has not begun."""
+    """Everything up to this sequence is delivered; -1: nothing is."""
     term: int = 0
 
 
@@ -78,7 +78,7 @@ class _Leg(msgspec.Struct):
     is_held: bool = False
 
 
-class Subscriber(Party):
+class Subscriber(TreeClient):
     role = "subscriber"
 
     def __init__(
@@ -88,7 +88,7 @@ class Subscriber(Party):
         self._subscriber = config
         self._interests = [Interest.parse(topic) for topic in config.topics]
         self._unrevoked = [each for each in self._interests if not each.negative]
-        """What was not revoked yet."""
+        """Interests that are not revoked."""
         self._streams: dict[int, _Stream] = {}
         self._legs: dict[int, dict[int, _Leg]] = {}  # by link, then by number
         self._number = 0
@@ -106,17 +106,17 @@ class Subscriber(Party):
             case _:
                 refuse(self, event)
         self._change_over(now_ns)
-        return self._take()
+        return self._take_instructions()
 
-    # What it has
+    # State
 
     def positions(self) -> Mapping[str, Position]:
-        """How far it is in each stream, by name: where another subscriber could go on."""
+        """The position in each stream, by name: another subscriber can go on there."""
         return {each.info.name: self._position(each) for each in self._streams.values() if each.last >= 0}
 
     @property
     def is_live(self) -> bool:
-        """Whether all that there was has been delivered, and what comes does at once."""
+        """True if the past is delivered, and new messages are delivered as they come."""
         legs = self._legs.get(self.link, {}).values()
         return bool(self.link) and all(each.is_live for each in legs)
 
@@ -142,7 +142,7 @@ class Subscriber(Party):
             self._join(link, info)
 
     def _join(self, link: int, info: StreamInfo, *, is_new: bool = False) -> None:
-        """Subscribe to a stream, if something of it can be wanted."""
+        """Subscribe to the stream, if one of its topics may be wanted."""
         patterns = [Interest.parse(each) for each in info.topics]
         if not any(may_meet(mine, its) for mine in self._interests if not mine.negative for its in patterns):
             return
@@ -154,24 +154,24 @@ class Subscriber(Party):
         if any(may_meet(SESSIONS, its) for its in patterns):
             wants += (Want((SESSION_TOPIC,)),)  # no condition on fields is about a session
         after = self._position(stream)
-        if is_new and after == LIVE:  # all of it came after this subscription began
+        if is_new and after == LIVE:  # all its messages came after this subscription began
             after = OLDEST
         self._out.append(Say(link, Subscribe(self._number, info.name, wants, after)))
 
-    def _left(self, link: int) -> None:
+    def _link_left(self, link: int) -> None:
         self._legs.pop(link, None)
 
     def _change_over(self, now_ns: int) -> None:
-        """The next link is used as soon as everything is live on it, or nothing is left of the present one."""
-        if self._welcomed is None or not self.link:
+        """Use the next link as soon as everything is live on it."""
+        if self._next_welcome is None or not self.link:
             return
-        legs = self._legs.get(self._next, {}).values()
+        legs = self._legs.get(self._next_link, {}).values()
         if all(each.is_live for each in legs):
             self._use_next(now_ns)
 
     # Legs
 
-    def _said(self, link: int, message: Message) -> None:
+    def _message_received(self, link: int, message: Message) -> None:
         legs = self._legs.get(link)
         leg = None if legs is None else legs.get(getattr(message, "number", 0))
         if legs is None or leg is None:
@@ -196,7 +196,7 @@ class Subscriber(Party):
         stream = self._streams[leg.stream]
         if stream.last < 0:
             stream.last, stream.term = held.after, held.term
-        elif held.after > stream.last:  # what is between is nowhere any more
+        elif held.after > stream.last:  # messages between are no longer kept
             self._skip(stream, held.after, "gone")
         leg.is_live = held.is_live
         if not held.is_live:
@@ -215,7 +215,7 @@ class Subscriber(Party):
 
     # Messages
 
-    def _brought(self, link: int, packet: Packet) -> None:
+    def _packet_received(self, link: int, packet: Packet) -> None:
         stream = self._streams.get(packet.group)
         if stream is None or packet.epoch < stream.term:
             self._counters.add("packets_dropped", cause=Cause.UNEXPECTED if stream is None else Cause.FENCED)
@@ -240,7 +240,7 @@ class Subscriber(Party):
 
     # The infostream
 
-    def _told(self, link: int, info: Info) -> None:
+    def _informed(self, link: int, info: Info) -> None:
         match info:
             case Through(stream=number, last=last):
                 if any(leg.stream == number and leg.is_live for leg in self._legs.get(link, {}).values()):
@@ -268,22 +268,22 @@ class Subscriber(Party):
 
     def _defined(self, link: int, info: StreamDefined) -> None:
         known = self._streams.get(info.number)
-        told = StreamInfo(info.number, info.name, info.topics, ((info.term, info.after),))
+        stream = StreamInfo(info.number, info.name, info.topics, ((info.term, info.after),))
         legs = self._legs.get(link, {})
         if known is not None and any(leg.stream == info.number for leg in legs.values()):
-            known.info = told
+            known.info = stream
         elif link in self._legs:
-            self._join(link, told, is_new=True)
+            self._join(link, stream, is_new=True)
 
-    def _diverge(self, told: Diverged) -> None:
-        """What came of that term, not what came of a newer one in its place."""
-        stream = self._streams.get(told.stream)
-        if stream is not None and told.first <= stream.last and stream.term <= told.term:
-            self._out.append(Receipt(stream.info.name, "diverged", told.first, min(told.last, stream.last)))
-            stream.last = told.first - 1
+    def _diverge(self, diverged: Diverged) -> None:
+        """Messages of that term are taken back, not those of a newer term in their place."""
+        stream = self._streams.get(diverged.stream)
+        if stream is not None and diverged.first <= stream.last and stream.term <= diverged.term:
+            self._out.append(Receipt(stream.info.name, "diverged", diverged.first, min(diverged.last, stream.last)))
+            stream.last = diverged.first - 1
 
     def _revoked(self, topics: tuple[str, ...], reason: str) -> None:
-        """In portions, or one after the other: when nothing is left, it is over."""
+        """Revocations come in portions; when no interest is left, the subscription has failed."""
         taken = [Interest.parse(topic) for topic in topics]
         self._unrevoked = [each for each in self._unrevoked if not any(covers(one, each) for one in taken)]
         if not topics or not self._unrevoked:

@@ -1,44 +1,150 @@
-"""What an agent knows of its streams, links and legs, and changes from Python; what it does with packets is in _flow.pyx.
+"""Fanout: the data path of an agent: accepts packets, keeps new ones, and queues them for every link with a leg that wants
+them.
 
-Everything happens under one mutex, which is taken without the GIL, so that code which has it may take the GIL.
+Python opens streams, links and legs here; the lane (_lane.pyx) feeds it from sockets without Python. Everything happens
+under one mutex, which is acquired without the GIL, so that code that holds the mutex may acquire the GIL.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memmove, memset
 
-from penstock.filter.core.kernel._condition cimport Condition
+from penstock.filter.core.kernel._condition cimport Condition, is_met
 from penstock.filter.core.kernel._matching cimport Matcher
-from penstock.tree.core.kernel._flow cimport NO_SLOT, Flow, Leg, mutex_acquire
-from penstock.tree.core.kernel._history cimport Kept, Stream, packet_at
+from penstock.tree.core.kernel._frame cimport (
+    BLOCK_HEADER_SIZE,
+    BLOCK_KIND_AT,
+    BLOCK_LEG_AT,
+    BLOCK_SIZE_MAX,
+    FRAME_LENGTH_SIZE,
+    FRAME_SIZE_MAX,
+    KIND_CONTROL,
+    KIND_PACKETS,
+    KIND_PUBLISHED,
+    are_packets,
+    packet_size_at,
+    write_block_header,
+)
+from penstock.tree.core.kernel._history cimport History, Kept, Stream, next_place, packet_at
 from penstock.tree.core.kernel._intake cimport INTAKE_CLOSED, INTAKE_OPEN, INTAKE_WAITS, INTERVAL_NS, Intake, Publisher
-from penstock.tree.core.kernel._link cimport Link, free_link, is_stopped, without
-from penstock.tree.core.kernel._notes cimport notes_as_notices
-from penstock.tree.core.kernel._queue cimport Pieces, queue_init, queue_say, queue_sent, queue_take
+from penstock.tree.core.kernel._link cimport Link, free_link, is_stopped, keep_partial, missing_size, without
+from penstock.tree.core.kernel._newest cimport Subject, newest_put, subject_of
+from penstock.tree.core.kernel._notes cimport (
+    FAULT_FRAME,
+    FAULT_INFO,
+    FAULT_MEMORY,
+    FAULT_PACKET,
+    FAULT_SLOW,
+    FAULT_UNEXPECTED,
+    NOTE_CONTROL,
+    NOTE_ENDED,
+    NOTE_INFO,
+    NOTE_LEFT_LIVE,
+    NOTE_LEG_BLOCK,
+    NOTE_NEWER_TERM,
+    Note,
+    note,
+    note_data,
+    note_published,
+    notes_as_notices,
+    notes_free,
+)
+from penstock.tree.core.kernel._queue cimport (
+    Pieces,
+    Queue,
+    Run,
+    queue_drop_packets,
+    queue_front,
+    queue_init,
+    queue_put,
+    queue_control,
+    queue_sent,
+    queue_take,
+    run_at,
+)
 from penstock.tree.core.kernel._selection cimport Selection
-from penstock.wire._codec cimport PACKET_SIZE_AT, load_u32
+from penstock.wire._codec cimport (
+    ERROR_NONE,
+    KIND_DATA,
+    MESSAGE_CONTINUATION,
+    MESSAGE_DIRECT,
+    MESSAGE_MORE,
+    PACKET_GROUP_AT,
+    PACKET_SEQUENCE_AT,
+    PACKET_SIZE_AT,
+    PacketView,
+    load_u32,
+    load_u64,
+    parse_contents,
+    parse_header,
+)
+
+import os
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError
-from penstock.topics import Interest
-from penstock.tree.core.kernel._flow import Brings, LinkClass
+from penstock.topics import Interest, InterestTable
 from penstock.tree.core.kernel.notices import LinkState, Portion, StreamState
 from penstock.tree.core.kernel.taken import Source, Taken
 
 __all__ = ["Brings", "Fanout", "LinkClass"]
 
+cdef extern from "Python.h":
+    int PyBUF_READ
+
 cdef enum:
-    SCAN_SIZE_MAX = 4_194_304  # bytes of history that one fetch() looks at
+    MIB = 1_048_576
+    MARGIN_SHARE = 8        # of the history: how far ahead of what is written over queues are looked at
+    KEPT_SIZE_MAX = 2 * FRAME_SIZE_MAX # bytes that come while nothing is taken from the link
+    SCAN_SIZE_MAX = 4_194_304   # bytes of history that one fetch() looks at
     NOTICES_MAX = 65_536
 
 
 @cython.no_gc_clear
-cdef class Fanout(Flow):
-    """One agent's data path. Its methods may be called by any thread; `with fanout:` keeps all others out, the lane
-    too, so that what is done and said in between takes place at one point of every stream."""
+cdef class Fanout:
+    """Any thread may call the methods. `with fanout:` holds the mutex: no other thread, nor the lane, gets in between,
+    so that everything done and sent in the block happens at one sequence of every stream."""
 
-    def __init__(self, tree_id, **bounds) -> None:
+    def __cinit__(
+        self,
+        uint64_t tree_id,
+        *,
+        uint64_t history_size = 64 * MIB,
+        uint32_t streams_max = 1_024,
+        uint32_t links_max = 4_096,
+        uint32_t legs_max = 65_536,
+        uint32_t wants_max = 262_144,
+        uint64_t queue_packets_max = 65_536,
+        uint64_t control_size_max = 4 * MIB,
+        uint32_t topics_waiting_max = 65_536,
+    ):
+        self.wakeup_fd = -1
+        self.tree_id = tree_id
+        self.links_max = links_max
+        self.legs_max = legs_max
+        self.wants_max = wants_max
+        self.control_size_max = control_size_max
+        self._queue_packets_max = queue_packets_max
+        self._conflate_from = min(queue_packets_max, <uint64_t>CONFLATE_FROM)
+        self._topics_waiting_max = topics_waiting_max
+        if mutex_init(&self.mutex):
+            raise MemoryError
+        self.history = History(history_size, streams_max)
+        self.link_table = <Link *>calloc(max(1, links_max), sizeof(Link))
+        self.ready_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
+        self.lane_slots = <uint32_t *>calloc(max(1, links_max), sizeof(uint32_t))
+        self.held_slots = <uint32_t *>calloc(max(1, links_max), 2 * sizeof(uint32_t))  # see resume_held()
+        self.legs = <Leg *>calloc(max(1, legs_max), sizeof(Leg))
+        self.wants = <Want *>calloc(max(1, wants_max), sizeof(Want))
+        if self.link_table is NULL or self.ready_slots is NULL or self.lane_slots is NULL:
+            raise MemoryError
+        if self.held_slots is NULL or self.legs is NULL or self.wants is NULL:
+            raise MemoryError
+        self.table = InterestTable()
+        self._matcher = Matcher(self.table)
         self._free_slots = list(range(self.links_max - 1, -1, -1))
         self._free_legs = list(range(self.legs_max - 1, -1, -1))
         self._free_wants = list(range(self.wants_max - 1, -1, -1))
@@ -48,6 +154,21 @@ cdef class Fanout(Flow):
         self._selections = {}
         self._publishers = {}
         self._allowed = {}
+
+    def __dealloc__(self):
+        cdef uint32_t slot
+        if self.link_table is not NULL:
+            for slot in range(self.links_max):
+                if self.link_table[slot].number:
+                    free_link(&self.link_table[slot])
+        free(self.link_table)
+        free(self.ready_slots)
+        free(self.lane_slots)
+        free(self.held_slots)
+        free(self.legs)
+        free(self.wants)
+        notes_free(&self.notes)
+        mutex_destroy(&self.mutex)
 
     def __enter__(self):
         with nogil:
@@ -71,12 +192,12 @@ cdef class Fanout(Flow):
             opened.last = opened.done = opened.kept_after = last
 
     def be_origin(self) -> None:
-        """From now on packets of streams come from here alone: those that links bring are dropped."""
+        """The agent is the root: packets of streams that links bring are dropped."""
         with self:
             self.is_origin = True
 
     def close_stream(self, uint32_t stream) -> None:
-        """Its legs are closed, too; packets of it that wait still come."""
+        """Close the stream and its legs; packets that wait are still sent."""
         cdef Stream *closed
         with self:
             closed = self.stream_of(stream)
@@ -85,7 +206,7 @@ cdef class Fanout(Flow):
             self.history.remove(stream)
 
     def set_stream(self, uint32_t stream, *, uint32_t term, uint64_t last) -> None:
-        """Go on after `last` in that term. What is in the history after it is forgotten; legs stay as they are."""
+        """Continue after `last` in this term. Later packets in the history are dropped; legs stay as they are."""
         cdef Stream *changed
         cdef uint32_t row
         with self:
@@ -102,7 +223,7 @@ cdef class Fanout(Flow):
                     self.legs[row].after = last
 
     def advance(self, uint32_t stream, uint64_t last) -> None:
-        """Everything that is wanted of the stream up to here is there; nothing happens if more is."""
+        """Every wanted packet up to `last` has come. No effect if the stream is further."""
         cdef Stream *found
         with self:
             found = self.stream_of(stream)
@@ -125,7 +246,7 @@ cdef class Fanout(Flow):
     # Links
 
     def open_link(self, uint64_t link, *, brings = 0, cls = 0) -> None:
-        """`link` is a number of the caller's, above 0."""
+        """The caller chooses the number: above 0, and used once."""
         cdef Link *opened
         cdef uint32_t slot
         with self:
@@ -134,7 +255,7 @@ cdef class Fanout(Flow):
             if not self._free_slots:
                 raise LimitError(f"{self.links_max} links are open already", hint="raise links_max")
             slot = self._free_slots.pop()
-            opened = &self.linked[slot]
+            opened = &self.link_table[slot]
             memset(opened, 0, sizeof(Link))
             queue_init(&opened.queue)
             opened.number = link
@@ -144,54 +265,54 @@ cdef class Fanout(Flow):
             self._slots[link] = slot
 
     def close_link(self, uint64_t link) -> None:
-        """Its legs are closed and what waits is thrown away. Nothing happens if it is not open. A socket of it must
-        have been taken from the lane before."""
+        """Close the link's legs and drop what waits. No effect if it is not open. If the lane has its socket, the lane
+        has to close it first."""
         cdef uint32_t slot
         with self:
             if link not in self._slots:
                 return
             slot = self._slots[link]
-            if self.linked[slot].fd >= 0:
+            if self.link_table[slot].fd >= 0:
                 raise LocalProtocolError(f"link {link} is the lane's", hint="close it there")
             for each, leg in [key for key in self._leg_rows if key[0] == link]:
                 self.drop_leg(each, leg)
             self.forget_ready(slot)
             self.held_count = without(self.held_slots, self.held_count, slot)
             self.drop_publisher(slot)
-            self.waiting_count -= self.linked[slot].is_waiting
-            free_link(&self.linked[slot])
+            self.waiting_count -= self.link_table[slot].is_waiting
+            free_link(&self.link_table[slot])
             del self._slots[link]
             self._free_slots.append(slot)
 
     def stop(self, uint64_t link) -> None:
-        """Nothing more is taken from the link and no packets are sent; what was said is. Without a notice."""
+        """Accept nothing more from the link, and send it control frames but no packets. Makes no notice."""
         cdef uint32_t slot
         with self:
             if link in self._slots:
                 slot = self._slots[link]
-                self.silence(slot)
+                self.stop_link(slot)
 
     def take_back(self, uint64_t link) -> None:
-        """What waits for the link is not sent, as if it were too slow: its legs leave live. Not if nothing waits."""
+        """Drop the packets that wait, as if the link were too slow: its legs leave live. No effect if none waits."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
-            if self.linked[slot].queue.packets or self.linked[slot].queue.newest.count:
+            if self.link_table[slot].queue.packets or self.link_table[slot].queue.newest.count:
                 self.leave_live(slot)
 
     def link(self, uint64_t link) -> LinkState:
         cdef Link *found
         with self:
-            found = &self.linked[self.slot_of(link)]
+            found = &self.link_table[self.slot_of(link)]
             return LinkState(
                 found.queue.bytes + found.queue.newest.bytes + found.left_end - found.left_begin,
-                found.queue.words_end - found.queue.words_begin,
+                found.queue.control_end - found.queue.control_begin,
                 found.packets_in, found.bytes_in, found.packets_out, found.bytes_out,
                 found.conflated, found.duplicates, found.dropped,
             )
 
     def links(self) -> list:
-        """Their numbers."""
+        """The numbers of the open links."""
         with self:
             return list(self._slots)
 
@@ -204,8 +325,8 @@ cdef class Fanout(Flow):
     # Legs
 
     def open_leg(self, uint64_t link, uint32_t leg, uint32_t stream, wants not None, *, bint is_live) -> int:
-        """What a child wants of a stream; it gets what comes from now on if the leg is live, and else nothing before
-        fetch() has brought it there. Returns the stream's last sequence."""
+        """A child's subscription to a stream. A live leg gets all new packets; another one gets nothing until fetch()
+        makes it live. Returns the stream's last sequence."""
         cdef uint32_t slot, row
         cdef Stream *found
         with self:
@@ -221,19 +342,19 @@ cdef class Fanout(Flow):
             except BaseException:
                 self._free_legs.append(row)
                 raise
-            self.legs[row] = Leg(leg, slot, self.linked[slot].legs, is_live, found, found.done)
-            self.linked[slot].legs = row + 1
+            self.legs[row] = Leg(leg, slot, self.link_table[slot].legs, is_live, found, found.done)
+            self.link_table[slot].legs = row + 1
             self._leg_rows[link, leg] = row
             return found.done
 
     def close_leg(self, uint64_t link, uint32_t leg) -> None:
-        """What waits of it still comes. Nothing happens if it is not open."""
+        """Packets that wait are still sent. No effect if the leg is not open."""
         with self:
             if (link, leg) in self._leg_rows:
                 self.drop_leg(link, leg)
 
     def change_leg(self, uint64_t link, uint32_t leg, wants not None) -> int:
-        """From now on it wants this. Returns the stream's last sequence."""
+        """Replace its wants. Returns the stream's last sequence."""
         cdef uint32_t row
         with self:
             row = self.row_of(link, leg)
@@ -244,7 +365,7 @@ cdef class Fanout(Flow):
             return self.legs[row].stream.done
 
     def is_live(self, uint64_t link, uint32_t leg) -> bool:
-        """Also while the core has yet to see that it is not any more."""
+        """False as soon as the leg has left live, even if the notice is unread."""
         with self:
             return self.legs[self.row_of(link, leg)].is_live
 
@@ -256,7 +377,7 @@ cdef class Fanout(Flow):
 
     cdef int drop_leg(self, link, leg) except -1:
         cdef uint32_t row = self._leg_rows.pop((link, leg))
-        cdef uint32_t *at = &self.linked[self.legs[row].slot].legs
+        cdef uint32_t *at = &self.link_table[self.legs[row].slot].legs
         self.drop_wants(self._leg_wants.pop(row))
         self._selections.pop(row, None)
         while at[0] != row + 1:
@@ -298,8 +419,8 @@ cdef class Fanout(Flow):
     # The past of a leg
 
     def fetch(self, uint64_t link, uint32_t leg, uint64_t after, uint64_t size_max) -> Portion | None:
-        """What the leg wants of the stream after this sequence, out of the history; None if that does not reach back so
-        far. With everything through the stream's last, the leg is live from there on."""
+        """The leg's packets after this sequence from the history; None if the history begins later. A portion that
+        reaches the stream's last sequence makes the leg live."""
         cdef uint32_t row
         cdef Leg *found
         cdef Stream *stream
@@ -323,13 +444,13 @@ cdef class Fanout(Flow):
             return Portion(chosen, through, found.is_live)
 
     def select(self, uint64_t link, uint32_t leg, const uint8_t[::1] packets not None, uint64_t size_max) -> Portion:
-        """What the leg wants of these packets of its stream, which were read elsewhere. It does not become live."""
+        """The leg's packets among these, which were read elsewhere. The leg does not become live."""
         cdef uint64_t through = 0
         with self:
             return Portion(self.choose(self.row_of(link, leg), packets, size_max, &through), through, False)
 
     cdef bytes past(self, const Stream *stream, uint64_t after):
-        """Packets of the stream after this sequence, of a bounded piece of the history."""
+        """Packets of the stream after this sequence, from a bounded part of the history."""
         cdef uint64_t begin = self.history.first_after(stream, after), end = begin, size = 0
         cdef const Kept *row
         cdef bytes found
@@ -363,48 +484,47 @@ cdef class Fanout(Flow):
         used = selection.choose(&packets[0], size, size_max, <uint8_t *>PyBytes_AS_STRING(chosen), through)
         return chosen[:used]
 
-    # What comes and what is sent
+    # Packets and notices
 
     def receive(self, uint64_t link, const uint8_t[::1] data not None, int64_t now_ns = 0) -> bool:
-        """Bytes of the link's stream of frames, however cut. What the core has to know is in notices(). Whether more
-        can be taken now; if not, the link is ready() when it can. An intake takes messages only if it is told what time
-        it is."""
+        """Bytes of the link's frames, cut anywhere; notices() has what concerns the core. False if nothing more is
+        accepted now; the link is in ready() when it is again. The intake accepts messages only with `now_ns`."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
             self.now_ns = now_ns
             if data.shape[0]:
                 with nogil:
-                    self.take_in(slot, &data[0], data.shape[0])
-            return not is_stopped(&self.linked[slot])
+                    self.accept_bytes(slot, &data[0], data.shape[0])
+            return not is_stopped(&self.link_table[slot])
 
     def is_taking(self, uint64_t link) -> bool:
-        """Whether what comes on the link is taken now, and not kept for later."""
+        """False if bytes that come on the link are kept for later."""
         with self:
-            return not is_stopped(&self.linked[self.slot_of(link)])
+            return not is_stopped(&self.link_table[self.slot_of(link)])
 
     def pause(self, uint64_t link) -> None:
-        """What comes on the link is kept, and the lane reads no more from it, until resume()."""
+        """Keep what comes on the link, and let the lane not read from it, until resume()."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
-            self.linked[slot].is_paused = True
+            self.link_table[slot].is_paused = True
             self.mark_ready(slot)
 
     def resume(self, uint64_t link) -> None:
-        """Go on after pause(), LegBlock or NewerTerm. Nothing happens if the link is not open."""
+        """Continue after pause(), LegBlock or NewerTerm. No effect if the link is not open."""
         cdef uint32_t slot
         with self:
-            if link in self._slots and self.linked[<uint32_t>self._slots[link]].is_paused:
+            if link in self._slots and self.link_table[<uint32_t>self._slots[link]].is_paused:
                 slot = self._slots[link]
-                self.linked[slot].is_paused = False
+                self.link_table[slot].is_paused = False
                 self.now_ns = 0
                 with nogil:
-                    self.go_on(slot)
+                    self.resume_link(slot)
 
     def absorb(self, const uint8_t[::1] packets not None, uint64_t link = 0) -> int:
-        """Take whole packets as if they had come live on the link (0: from here); how many were new. Those of a term
-        that their stream is not in yet are taken, and begin it."""
+        """Accept whole packets as if they had come live on the link (0: from this agent); returns how many were new.
+        Packets of a newer term begin that term."""
         cdef uint32_t slot = NO_SLOT
         cdef uint32_t taken = 0
         cdef int64_t new = 0
@@ -425,24 +545,22 @@ cdef class Fanout(Flow):
             return self.notes.count > 0 or (self.intake is not None and self.intake.is_told)
 
     def notices(self, uint64_t count_max = NOTICES_MAX) -> list:
-        """The next ones, at most so many. A link that has sent many control frames waits until all are seen."""
+        """The next notices. A link with many unread control frames is not read until release_held()."""
         with self:
             return notes_as_notices(&self.notes, count_max)
 
     def release_held(self) -> bool:
-        """Let links go on that had to wait, as far as what they sent has been in notices(), which were seen to. Whether
-        there is more to see to: then or now."""
+        """Read again from links that waited until the core had their notices. True if there is more to handle."""
         with self:
             self.now_ns = 0
             with nogil:
-                self.go_on_held()
+                self.resume_held()
             return self.notes.count > 0 or self.held_count > 0
 
     # A root's intake
 
     def use_intake(self, Intake intake) -> None:
-        """From now on this takes what admitted publishers send, while it is open; None: nobody does. It is closed, and
-        nobody is admitted."""
+        """Use this intake, closed and without publishers; None: no intake."""
         with self:
             self.close_intake()
             for slot in list(self._publishers.values()):
@@ -450,31 +568,31 @@ cdef class Fanout(Flow):
             self.intake = intake
 
     def open_intake(self, int64_t now_ns) -> None:
-        """Every message that has a place is distributed: from now on it gives places."""
+        """Every sequenced message is distributed: the intake sequences messages from now on."""
         with self:
             self.now_ns = now_ns
             self.intake.state = INTAKE_OPEN
             with nogil:
-                self.go_on_waiting()
+                self.resume_waiting()
             if self.intake.due_ns:
                 self.intake.is_told = True # nothing else may come that would have what it took noted
 
     def hold_intake(self) -> None:
-        """It gives no places, but will soon: what publishers send from now on waits for it."""
+        """The intake sequences nothing, but will soon: publishers wait for it."""
         with self:
             self.intake.state = INTAKE_WAITS
 
     def close_intake(self) -> None:
-        """It gives no places: what publishers send is in notices()."""
+        """The intake sequences nothing: notices() has the publishers' blocks."""
         with self:
             if self.intake is not None:
                 self.intake.state = INTAKE_CLOSED
                 with nogil:
-                    self.go_on_waiting()
+                    self.resume_waiting()
 
     def admit(self, uint64_t link, uint64_t publisher_id, uint64_t through, allowed = None) -> None:
-        """The intake may take the publisher's messages after its number `through`, on this link and no other, on the
-        topics that `allowed`, an interest table, has with subscriber 0; None: on all."""
+        """The intake may sequence the publisher's messages after its number `through`, on this link only, on the
+        topics that `allowed` matches with subscriber 0; None: on all topics."""
         cdef uint32_t slot
         cdef Matcher matcher = None if allowed is None else Matcher(allowed)
         with self:
@@ -484,18 +602,18 @@ cdef class Fanout(Flow):
             self.drop_publisher(slot)
             self._publishers[publisher_id] = slot
             self._allowed[slot] = matcher
-            self.linked[slot].publisher = Publisher(publisher_id, through, 0, NULL)
+            self.link_table[slot].publisher = Publisher(publisher_id, through, 0, NULL)
             if matcher is not None:
-                self.linked[slot].publisher.allowed = <void *>matcher
+                self.link_table[slot].publisher.allowed = <void *>matcher
 
     def dismiss(self, uint64_t link) -> None:
-        """What comes on the link is Python's to judge, until it is admitted again."""
+        """notices() has the link's blocks, until it is admitted again."""
         with self:
             if link in self._slots:
                 self.drop_publisher(self._slots[link])
 
     def take_out(self, int64_t now_ns) -> Taken | None:
-        """What the intake has taken since the last time; None: nothing."""
+        """The messages that the intake has sequenced since the last call; None if there are none."""
         cdef Publisher *publisher
         cdef uint32_t slot
         cdef list sources = []
@@ -506,58 +624,56 @@ cdef class Fanout(Flow):
             self.intake.is_told = False
             self.intake.next_ns = now_ns + INTERVAL_NS
             for slot in self._publishers.values():
-                publisher = &self.linked[slot].publisher
+                publisher = &self.link_table[slot].publisher
                 if publisher.untold:
-                    sources.append(Source(self.linked[slot].number, publisher.id, publisher.through, publisher.untold))
+                    sources.append(Source(self.link_table[slot].number, publisher.id, publisher.through, publisher.untold))
                     publisher.untold = 0
             packets = self.intake.tail.take_untold()
         return Taken(packets, sources)
 
     cdef int drop_publisher(self, uint32_t slot) except -1:
-        self._publishers.pop(self.linked[slot].publisher.id, None)
+        self._publishers.pop(self.link_table[slot].publisher.id, None)
         self._allowed.pop(slot, None)
-        memset(&self.linked[slot].publisher, 0, sizeof(Publisher))
+        memset(&self.link_table[slot].publisher, 0, sizeof(Publisher))
         return 0
 
     # What is sent
 
     def say(self, uint64_t link, const uint8_t[::1] frames not None, *, bint is_behind = True) -> None:
-        """Send these frames, behind what waits for the link already. LimitError if it does not take what was said.
-
-        `is_behind` False: they have nothing to do with the packets that wait, and may come before some. (A conflating
-        link goes on to conflate these.)"""
+        """Send control frames, behind everything that waits. LimitError if too many wait already. `is_behind` False:
+        they do not depend on the packets that wait, and may overtake some; a conflating link goes on conflating."""
         cdef uint32_t slot
         cdef Link *found
         with self:
             slot = self.slot_of(link)
-            found = &self.linked[slot]
+            found = &self.link_table[slot]
             if frames.shape[0] == 0:
                 return
-            if found.queue.words_end - found.queue.words_begin + frames.shape[0] > self.words_size_max:
+            if found.queue.control_end - found.queue.control_begin + frames.shape[0] > self.control_size_max:
                 raise LimitError(f"link {link} does not take what it is told", hint="end it, or wait")
-            if not queue_say(&found.queue, &frames[0], frames.shape[0], is_behind):
+            if not queue_control(&found.queue, &frames[0], frames.shape[0], is_behind):
                 raise MemoryError
             self.mark_ready(slot)
 
     def ready(self) -> list:
-        """The links for which something came to wait since the last call."""
+        """The links that have got something to send since the last call."""
         cdef uint32_t position
         with self:
-            found = [self.linked[self.ready_slots[position]].number for position in range(self.ready_count)]
+            found = [self.link_table[self.ready_slots[position]].number for position in range(self.ready_count)]
             for position in range(self.ready_count):
-                self.linked[self.ready_slots[position]].is_ready = False
+                self.link_table[self.ready_slots[position]].is_ready = False
             self.ready_count = 0
             return found
 
     def take(self, uint64_t link, uint64_t size_max) -> bytes:
-        """Whole frames that wait for the link, of at most `size_max` bytes if the first is not larger; b"" if none.
-        Not of a link whose socket the lane has."""
+        """Whole frames that wait for the link, of at most `size_max` bytes unless the first is larger; b"" if none
+        waits. Not for a link whose socket the lane has."""
         cdef Link *found
         cdef Pieces pieces
         cdef uint8_t *out
         cdef int index
         with self:
-            found = &self.linked[self.slot_of(link)]
+            found = &self.link_table[self.slot_of(link)]
             if found.fd >= 0:
                 raise LocalProtocolError(f"link {link} is the lane's")
             queue_take(&found.queue, self.history, size_max, &pieces)
@@ -570,3 +686,471 @@ cdef class Fanout(Flow):
             found.packets_out += pieces.packets
             found.bytes_out += pieces.size
             return taken
+
+    # Which links have something to send, and which have to wait
+
+    cdef void release(self) noexcept:
+        """Release the mutex, and wake the lane if there is something to send."""
+        cdef bint is_lane_needed = self.mutex.depth == 1 and self.lane_count and self.is_lane_asleep
+        is_lane_needed = is_lane_needed and not self.is_corked
+        if is_lane_needed:
+            self.is_lane_asleep = False
+        mutex_release(&self.mutex)
+        if is_lane_needed:
+            os.eventfd_write(self.wakeup_fd, 1)
+
+    cdef void mark_ready(self, uint32_t slot) noexcept nogil:
+        if self.link_table[slot].is_ready:
+            return
+        self.link_table[slot].is_ready = True
+        if self.link_table[slot].fd >= 0:
+            self.lane_slots[self.lane_count] = slot
+            self.lane_count += 1
+        else:
+            self.ready_slots[self.ready_count] = slot
+            self.ready_count += 1
+            self.ready_total += 1
+
+    cdef void forget_ready(self, uint32_t slot) noexcept nogil:
+        if self.link_table[slot].is_ready:
+            self.link_table[slot].is_ready = False
+            self.ready_count = without(self.ready_slots, self.ready_count, slot)
+            self.lane_count = without(self.lane_slots, self.lane_count, slot)
+
+    cdef void count_note(self, uint32_t slot, uint64_t size) noexcept nogil:
+        cdef Link *link = &self.link_table[slot]
+        link.noted += 1
+        link.noted_size += size
+        if link.noted < NOTED_MAX and link.noted_size < NOTED_SIZE_MAX:
+            return
+        link.held_at = self.notes.total
+        if not link.is_held:
+            link.is_held = True
+            self.held_slots[self.held_count] = slot
+            self.held_count += 1
+            self.mark_ready(slot)
+
+    cdef int resume_held(self) except -1 nogil:
+        """Read from each held link whose notes Python has; the link may be held again."""
+        cdef uint32_t position, slot, turns = self.held_count, kept = 0
+        cdef uint64_t given = self.notes.total - self.notes.count
+        cdef Link *link
+        for position in range(turns):
+            slot = self.held_slots[position]
+            link = &self.link_table[slot]
+            if link.held_at > given:
+                self.held_slots[kept] = slot
+                kept += 1
+                continue
+            link.is_held = False
+            link.noted = 0
+            link.noted_size = 0
+            self.resume_link(slot)
+        self.held_count -= turns  # those who have to wait again were put behind
+        memmove(self.held_slots + kept, self.held_slots + turns, self.held_count * sizeof(uint32_t))
+        self.held_count += kept
+        return 0
+
+    cdef void end(self, uint32_t slot, uint32_t fault) noexcept nogil:
+        """Stop the link, and note the reason once."""
+        cdef Note *row
+        if self.link_table[slot].is_over:
+            return
+        self.stop_link(slot)
+        row = note(&self.notes, NOTE_ENDED, self.link_table[slot].number)
+        if row is not NULL:  # without memory for that, who owns the link finds out by its stop_link
+            row.code = fault
+
+    cdef void stop_link(self, uint32_t slot) noexcept nogil:
+        """Accept nothing more from the link, and send it no packets."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint32_t leg = link.legs
+        link.is_over = True
+        link.partial_size = 0
+        queue_drop_packets(&link.queue)
+        while leg:
+            self.legs[leg - 1].is_live = False
+            leg = self.legs[leg - 1].next
+        self.mark_ready(slot)
+
+    # Frames
+
+    cdef int accept_bytes(self, uint32_t slot, const uint8_t *data, uint64_t size) except -1 nogil:
+        cdef Link *link = &self.link_table[slot]
+        cdef uint64_t missing, taken = 0
+        link.bytes_in += size
+        while link.partial_size and size and not is_stopped(link):
+            missing = missing_size(link)
+            if not keep_partial(link, data, min(missing, size)):
+                self.end(slot, FAULT_MEMORY)
+                return 0
+            data += min(missing, size)
+            size -= min(missing, size)
+            if missing_size(link) == 0:
+                self.accept_partial(slot)
+        if size and not is_stopped(link):
+            self.accept_frames(slot, data, size, &taken)
+        if taken == size or link.is_over:
+            return 0
+        if link.partial_size + size - taken > KEPT_SIZE_MAX or not keep_partial(link, data + taken, size - taken):
+            self.end(slot, FAULT_MEMORY)
+        return 0
+
+    cdef int accept_partial(self, uint32_t slot) except -1 nogil:
+        """The frame that came in pieces is whole, or invalid."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint8_t *frame = link.partial
+        cdef uint64_t size = link.partial_size, capacity = link.partial_capacity, taken = 0
+        cdef bint has_to_wait
+        link.partial = NULL  # so that what is left over can be kept while the frame is read
+        link.partial_size = link.partial_capacity = 0
+        self.accept_frames(slot, frame, size, &taken)
+        has_to_wait = taken == 0 and link.is_waiting
+        if has_to_wait or (link.partial is NULL and capacity <= PARTIAL_KEPT):
+            link.partial = frame
+            link.partial_capacity = capacity
+            link.partial_size = size if has_to_wait else 0
+        else:
+            free(frame)
+        return 0
+
+    cdef int resume_link(self, uint32_t slot) except -1 nogil:
+        """Accept the bytes that were kept while the link was stopped, if it is no longer."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint8_t *data = link.partial
+        cdef uint64_t size = link.partial_size, taken = 0
+        if is_stopped(link):
+            return 0
+        link.partial = NULL
+        link.partial_size = link.partial_capacity = 0
+        self.accept_frames(slot, data, size, &taken)
+        if taken < size and not link.is_over and not keep_partial(link, data + taken, size - taken):
+            self.end(slot, FAULT_MEMORY)
+        free(data)
+        self.mark_ready(slot)
+        return 0
+
+    cdef int accept_frames(self, uint32_t slot, const uint8_t *data, uint64_t size, uint64_t *taken) except -1 nogil:
+        """Accept whole frames, until the data ends or the link is stopped."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint64_t length
+        while size - taken[0] >= FRAME_LENGTH_SIZE and not is_stopped(link):
+            length = load_u32(data + taken[0])
+            if length == 0 or length > FRAME_SIZE_MAX - FRAME_LENGTH_SIZE:
+                self.end(slot, FAULT_FRAME)
+                return 0
+            if size - taken[0] < FRAME_LENGTH_SIZE + length or self.has_to_wait_for_intake(slot, data[taken[0] + BLOCK_KIND_AT]):
+                return 0
+            self.accept_frame(slot, data + taken[0], <uint32_t>(FRAME_LENGTH_SIZE + length))
+            taken[0] += FRAME_LENGTH_SIZE + length
+        return 0
+
+    cdef int accept_frame(self, uint32_t slot, const uint8_t *frame, uint32_t size) except -1 nogil:
+        cdef Link *link = &self.link_table[slot]
+        cdef uint8_t kind = frame[BLOCK_KIND_AT]
+        cdef const uint8_t *packets = frame + BLOCK_HEADER_SIZE
+        cdef uint32_t leg, packets_size = size - BLOCK_HEADER_SIZE
+        cdef bint is_noted = True
+        if kind >= KIND_CONTROL:
+            is_noted = note_data(
+                &self.notes, NOTE_CONTROL, link.number, 0, frame + FRAME_LENGTH_SIZE, size - FRAME_LENGTH_SIZE
+            )
+            self.count_note(slot, size)
+        elif size < BLOCK_HEADER_SIZE or size > BLOCK_SIZE_MAX or kind < KIND_PACKETS or kind > KIND_PUBLISHED:
+            self.end(slot, FAULT_FRAME)
+        elif not link.brings & (PUBLISHED if kind == KIND_PUBLISHED else PACKETS | INFO):
+            self.end(slot, FAULT_UNEXPECTED)
+        elif kind == KIND_PACKETS and load_u32(frame + BLOCK_LEG_AT) == 0:
+            self.accept_block(slot, packets, packets_size)
+        elif not are_packets(packets, packets_size):
+            self.end(slot, FAULT_PACKET)
+        elif kind == KIND_PUBLISHED:
+            is_noted = self.accept_published(slot, packets, packets_size)
+        else:
+            leg = load_u32(frame + BLOCK_LEG_AT)
+            is_noted = note_data(&self.notes, NOTE_LEG_BLOCK, link.number, leg, packets, packets_size)
+            link.is_paused = True  # live packets that follow it must not be taken before it
+            self.mark_ready(slot)
+        if not is_noted:
+            self.end(slot, FAULT_MEMORY)
+        return 0
+
+    cdef bint has_to_wait_for_intake(self, uint32_t slot, uint8_t kind) noexcept nogil:
+        """True for a publisher's block while the intake is about to be opened."""
+        if kind != KIND_PUBLISHED or self.intake is None or self.intake.state != INTAKE_WAITS:
+            return False
+        self.wait_for_intake(slot)
+        return True
+
+    cdef void wait_for_intake(self, uint32_t slot) noexcept nogil:
+        self.link_table[slot].is_waiting = True
+        self.waiting_count += 1
+        self.mark_ready(slot)
+
+    cdef int resume_waiting(self) except -1 nogil:
+        cdef uint32_t slot
+        for slot in range(self.links_max if self.waiting_count else 0):
+            if self.link_table[slot].is_waiting:
+                self.link_table[slot].is_waiting = False
+                self.waiting_count -= 1
+                self.resume_link(slot)
+        return 0
+
+    cdef bint accept_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? -1 nogil:
+        """A block that the intake does not sequence is noted, and the link waits until Python has handled it, because
+        the intake can sequence most of what follows. False if memory is exhausted."""
+        cdef uint32_t taken = self.sequence_published(slot, packets, size)
+        if taken == size:
+            return True
+        if self.intake is not None and self.intake.state == INTAKE_OPEN:
+            self.wait_for_intake(slot)
+        return note_published(&self.notes, self.link_table[slot].number, packets + taken, size - taken)
+
+    cdef uint32_t sequence_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? 0xFFFFFFFF nogil:
+        """Let the intake sequence a publisher's messages, and distribute them; how many bytes it took."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint32_t taken, distributed = 0
+        if not link.publisher.id or not self.now_ns or self.intake is None or self.intake.state != INTAKE_OPEN:
+            return 0
+        taken = self.intake.take(&link.publisher, self.history, packets, size, self.now_ns)
+        if self.intake.fresh_size:
+            self.absorb_packets(NO_SLOT, True, self.intake.fresh, self.intake.fresh_size, &distributed)
+        return taken
+
+    cdef int accept_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil:
+        """A live block; the part that cannot be accepted yet is kept, as a block."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint8_t header[BLOCK_HEADER_SIZE]
+        cdef uint32_t taken = 0
+        self.absorb_packets(slot, False, packets, size, &taken)
+        if link.is_over or taken == size:
+            return 0
+        if not link.is_paused:
+            self.end(slot, FAULT_PACKET)
+            return 0
+        write_block_header(header, KIND_PACKETS, 0, size - taken)
+        if not keep_partial(link, header, BLOCK_HEADER_SIZE) or not keep_partial(link, packets + taken, size - taken):
+            self.end(slot, FAULT_MEMORY)
+        return 0
+
+    # Packets
+
+    cdef int64_t absorb_packets(
+        self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t size, uint32_t *taken
+    ) except -1 nogil:
+        cdef uint32_t count = 0, packet_size
+        cdef int64_t new = 0
+        cdef Verdict verdict = NEW
+        while taken[0] < size and (verdict == NEW or verdict == SKIPPED):
+            packet_size = packet_size_at(data + taken[0], size - taken[0])
+            verdict = self.check_packet(slot, is_any_term, data, taken[0], packet_size, count) if packet_size else BAD
+            if verdict == NEW:
+                count += 1
+                new += 1
+            if count == BATCH_MAX:
+                self.distribute(slot, data, size, count)
+                count = 0
+            if verdict == NEW or verdict == SKIPPED:
+                taken[0] += packet_size
+        if count:
+            self.distribute(slot, data, size, count)
+        return new
+
+    cdef Verdict check_packet(
+        self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t at, uint32_t size, uint32_t row
+    ) noexcept nogil:
+        """Whether a packet is valid and new; fills in the row of a new one."""
+        cdef PacketView packet
+        cdef Link *link = NULL if slot == NO_SLOT else &self.link_table[slot]
+        if (
+            parse_header(data, at, size, &packet) != ERROR_NONE
+            or packet.kind != KIND_DATA
+            or packet.count != 1
+            or parse_contents(data, &packet, &self._rows[row]) != ERROR_NONE
+            or self._rows[row].flags & (MESSAGE_DIRECT | MESSAGE_CONTINUATION | MESSAGE_MORE)
+        ):
+            return BAD
+        if link is not NULL:
+            link.packets_in += 1
+        if packet.group == 0:
+            if link is NULL or not link.brings & INFO:
+                if link is not NULL:
+                    self.end(slot, FAULT_INFO)
+                return BAD
+            if not note_data(&self.notes, NOTE_INFO, link.number, 0, data + at, size):
+                self.end(slot, FAULT_MEMORY)
+            self.count_note(slot, size)
+            return SKIPPED
+        if link is not NULL and not link.brings & PACKETS:
+            self.end(slot, FAULT_UNEXPECTED)
+            return BAD
+        if link is not NULL and self.is_origin:
+            link.dropped += 1
+            return SKIPPED
+        self._row_starts[row] = at
+        self._row_sizes[row] = size
+        return self.check_sequence(slot, is_any_term, &packet, row)
+
+    cdef Verdict check_sequence(
+        self, uint32_t slot, bint is_any_term, const PacketView *packet, uint32_t row
+    ) noexcept nogil:
+        """Whether the packet is after the last one of its stream."""
+        cdef Stream *stream = self.history.find(packet.group)
+        cdef Link *link = NULL if slot == NO_SLOT else &self.link_table[slot]
+        cdef Note *newer
+        if packet.publisher_id != self.tree_id or stream is NULL or packet.epoch < stream.term:
+            if link is not NULL:
+                link.dropped += 1
+            return SKIPPED
+        if packet.epoch > stream.term:
+            if not is_any_term:
+                newer = note(&self.notes, NOTE_NEWER_TERM, link.number)
+                if newer is NULL:
+                    self.end(slot, FAULT_MEMORY)
+                    return BAD
+                newer.leg = stream.number
+                newer.code = packet.epoch
+                newer.number = packet.sequence
+                link.is_paused = True
+                self.mark_ready(slot)
+                return NOT_YET
+            stream.term = packet.epoch
+        if packet.sequence <= stream.last:
+            stream.duplicates += 1
+            if link is not NULL:
+                link.duplicates += 1
+            return SKIPPED
+        stream.last = packet.sequence
+        stream.accepted += 1
+        self._row_streams[row] = stream
+        self._row_sequences[row] = packet.sequence
+        return NEW
+
+    cdef int distribute(self, uint32_t slot, const uint8_t *data, uint32_t size, uint32_t count) except -1 nogil:
+        """Put new packets into the history, and into the queue of every link that wants them."""
+        cdef uint32_t row
+        cdef uint64_t place, found
+        cdef Stream *stream
+        if self._matcher.kernel.regex_count:
+            with gil:
+                self._view = PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ)
+        self._matcher.match(data, self._view, self._rows, count)
+        for row in range(count):
+            stream = self._row_streams[row]
+            self.evict_slow_links(self._row_sizes[row])
+            place = self.history.keep(
+                stream, self._row_sequences[row], data + self._row_starts[row], self._row_sizes[row]
+            )
+            for found in range(self._matcher.results[row], self._matcher.results[row + 1]):
+                self.offer_to(&self.wants[self._matcher.found.subscribers[found]], slot, data, row, place)
+            stream.done = self._row_sequences[row]
+        return 0
+
+    cdef void offer_to(
+        self, const Want *want, uint32_t source, const uint8_t *data, uint32_t row, uint64_t place
+    ) noexcept nogil:
+        cdef const Leg *leg = &self.legs[want.leg]
+        cdef Queue *queue = &self.link_table[leg.slot].queue
+        if (
+            not leg.is_live
+            or queue.last_place == place
+            or leg.slot == source
+            or leg.stream is not self._row_streams[row]
+            or self._row_sequences[row] <= leg.after
+        ):
+            return
+        if want.terms is not NULL and not is_met(want.terms, &self._rows[row], data + self._rows[row].payload_offset):
+            return
+        self.offer(leg.slot, place, self._row_sizes[row])
+
+    # Queues
+
+    cdef void offer(self, uint32_t slot, uint64_t place, uint32_t size) noexcept nogil:
+        """Queue a packet for a link; if its queue is full, the class of the link decides."""
+        cdef Link *link = &self.link_table[slot]
+        cdef Queue *queue = &link.queue
+        cdef Subject subject
+        cdef int put
+        if link.cls == CONFLATING and queue.packets >= self._queue_packets_max + self._topics_waiting_max:
+            self.leave_live(slot)  # control frames in between kept too many packets from being conflated
+            return
+        if link.cls == CONFLATING and (queue.newest.count or queue.packets >= self._conflate_from):
+            subject_of(packet_at(self.history, place), &subject)
+            put = newest_put(
+                &queue.newest, self.history.data, self.history.size, &subject, place, size, self._topics_waiting_max
+            )
+            link.conflated += put == 2
+            if put == 0:
+                self.leave_live(slot)
+                return
+        elif queue.packets >= self._queue_packets_max and link.cls == DISCONNECT:
+            self.end(slot, FAULT_SLOW)
+            return
+        elif queue.packets >= self._queue_packets_max or not queue_put(queue, place, size):
+            self.leave_live(slot)
+            return
+        queue.last_place = place
+        self.mark_ready(slot)
+
+    cdef void evict_slow_links(self, uint32_t size) noexcept nogil:
+        """Before a write to the history: links whose queued packets would soon be overwritten leave live."""
+        cdef uint64_t end = next_place(self.history, size) + size
+        cdef uint64_t margin, front
+        cdef uint32_t slot
+        if end <= self._guard:
+            return
+        margin = self.history.size // MARGIN_SHARE
+        for slot in range(self.links_max):
+            if self.link_table[slot].number == 0 or not queue_front(&self.link_table[slot].queue, &front):
+                continue
+            if front + self.history.size < end + margin:
+                if self.link_table[slot].cls == DISCONNECT:
+                    self.end(slot, FAULT_SLOW)
+                else:
+                    self.leave_live(slot)
+        self._guard = end + margin
+
+    cdef void leave_live(self, uint32_t slot) noexcept nogil:
+        """Drop the packets that wait for the link: each of its legs has everything before the first of them of its
+        stream. Control frames stay."""
+        cdef Link *link = &self.link_table[slot]
+        cdef uint32_t leg = link.legs
+        cdef Leg *row
+        cdef Note *left
+        cdef uint64_t position, through
+        cdef uint32_t waiting = link.queue.newest.first
+        self._marks += 1
+        for position in range(link.queue.begin, link.queue.end):
+            self.mark_waiting(run_at(&link.queue, position), self._marks)
+        while waiting:
+            self.mark_packet(link.queue.newest.rows[waiting].place, self._marks)
+            waiting = link.queue.newest.rows[waiting].after
+        while leg:
+            row = &self.legs[leg - 1]
+            leg = row.next
+            if not row.is_live:
+                continue
+            through = row.stream.first_waiting - 1 if row.stream.mark == self._marks else row.stream.done
+            row.is_live = False
+            left = note(&self.notes, NOTE_LEFT_LIVE, link.number)
+            if left is NULL:
+                self.end(slot, FAULT_MEMORY)
+                return
+            left.leg = row.number
+            left.number = max(through, row.after)
+        queue_drop_packets(&link.queue)
+
+    cdef void mark_waiting(self, const Run *run, uint64_t mark) noexcept nogil:
+        cdef uint64_t at = 0
+        while run.count and at < run.size:
+            self.mark_packet(run.place + at, mark)
+            at += load_u32(packet_at(self.history, run.place + at) + PACKET_SIZE_AT)
+
+    cdef void mark_packet(self, uint64_t place, uint64_t mark) noexcept nogil:
+        """Remember the lowest sequence of each stream."""
+        cdef const uint8_t *packet = packet_at(self.history, place)
+        cdef uint64_t sequence = load_u64(packet + PACKET_SEQUENCE_AT)
+        cdef Stream *stream = self.history.find(load_u32(packet + PACKET_GROUP_AT))
+        if stream is not NULL and (stream.mark != mark or sequence < stream.first_waiting):
+            stream.mark = mark
+            stream.first_waiting = sequence

@@ -1,4 +1,4 @@
-"""What waits for one link: runs of packets in the history, words (whole frames that others made), and of a conflating
+"""What waits for one link: runs of packets in the history, control frames (made by others), and of a conflating
 link the newest packet on each topic. In the order in which it is to be sent.
 
 Of packets only their places wait. A run is packets that lie one after another in the history, so it is one piece for
@@ -23,7 +23,7 @@ cdef enum:
 cdef struct Run:
     uint64_t place
     uint32_t size
-    uint32_t count          # packets; 0: these are words, which lie elsewhere
+    uint32_t count          # packets; 0: control frames, which lie elsewhere
 
 
 cdef struct Queue:
@@ -32,12 +32,12 @@ cdef struct Queue:
     uint64_t begin
     uint64_t end
     uint64_t packets        # that wait
-    uint64_t bytes          # that wait, words too
+    uint64_t bytes          # that wait, control frames too
     uint64_t last_place     # of the packet that was put last
-    uint8_t *words
-    uint64_t words_begin
-    uint64_t words_end
-    uint64_t words_capacity
+    uint8_t *control
+    uint64_t control_begin
+    uint64_t control_end
+    uint64_t control_capacity
     Newest newest           # packets that wait as the newest on their topics, besides those in runs
 
 
@@ -48,7 +48,7 @@ cdef struct Pieces:         # what is sent next
     int headers_used
     uint64_t size
     uint64_t packets
-    uint64_t words          # bytes of words among them
+    uint64_t control        # bytes of control frames among them
 
 
 cdef void queue_init(Queue *queue) noexcept nogil
@@ -56,14 +56,14 @@ cdef void queue_free(Queue *queue) noexcept nogil
 cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil
 
 # Words, behind everything, or if not, before the packets that wait as newest; False without memory.
-cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil
+cdef bint queue_control(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil
 
 # Take from the front what makes whole frames of at most `size_max` bytes, but at least one frame if any waits. The
 # pieces lie where they were until queue_sent(), before which nothing else is done with the queue or the history.
 cdef void queue_take(Queue *queue, History history, uint64_t size_max, Pieces *pieces) noexcept nogil
 cdef void queue_sent(Queue *queue, const Pieces *pieces) noexcept nogil
 
-# Throw the packets away, and leave the words.
+# Drop the packets, keep the control frames.
 cdef void queue_drop_packets(Queue *queue) noexcept nogil
 
 # The place of the first packet that waits; False if none does.

@@ -11,7 +11,7 @@ from penstock.tree.core.kernel._newest cimport newest_free, newest_shift
 cdef enum:
     RUNS_MIN = 16
     RUNS_KEPT = 64                                      # when nothing waits
-    WORDS_KEPT = 4_096                                  # bytes of memory kept when no words wait
+    CONTROL_KEPT = 4_096                                  # bytes of memory kept when no control frames wait
     PACKETS_SIZE_MAX = BLOCK_SIZE_MAX - BLOCK_HEADER_SIZE # of one block
 
 
@@ -22,7 +22,7 @@ cdef void queue_init(Queue *queue) noexcept nogil:
 
 cdef void queue_free(Queue *queue) noexcept nogil:
     free(queue.runs)
-    free(queue.words)
+    free(queue.control)
     newest_free(&queue.newest)
     queue_init(queue)
 
@@ -68,24 +68,24 @@ cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil:
     return True
 
 
-cdef bint queue_say(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil:
-    cdef uint64_t waiting = queue.words_end - queue.words_begin
+cdef bint queue_control(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil:
+    cdef uint64_t waiting = queue.control_end - queue.control_begin
     cdef void *bigger
     cdef Run *run
     if (is_behind and not settle(queue)) or not make_room(queue):
         return False
-    if queue.words_begin and queue.words_end + size > queue.words_capacity:
-        memmove(queue.words, queue.words + queue.words_begin, waiting)
-        queue.words_begin = 0
-        queue.words_end = waiting
-    if queue.words_end + size > queue.words_capacity:
-        bigger = realloc(queue.words, max(waiting + size, 2 * waiting))
+    if queue.control_begin and queue.control_end + size > queue.control_capacity:
+        memmove(queue.control, queue.control + queue.control_begin, waiting)
+        queue.control_begin = 0
+        queue.control_end = waiting
+    if queue.control_end + size > queue.control_capacity:
+        bigger = realloc(queue.control, max(waiting + size, 2 * waiting))
         if bigger is NULL:
             return False
-        queue.words = <uint8_t *>bigger
-        queue.words_capacity = max(waiting + size, 2 * waiting)
-    memcpy(queue.words + queue.words_end, data, size)
-    queue.words_end += size
+        queue.control = <uint8_t *>bigger
+        queue.control_capacity = max(waiting + size, 2 * waiting)
+    memcpy(queue.control + queue.control_end, data, size)
+    queue.control_end += size
     run = run_at(queue, queue.end)
     run.place = 0
     run.size = <uint32_t>size
@@ -167,7 +167,7 @@ cdef bint take_run(Queue *queue, Run *run) noexcept nogil:
 
 
 cdef uint32_t next_size(const Queue *queue) noexcept nogil:
-    """Bytes of the next run of packets or words; 0: nothing waits."""
+    """Bytes of the next run of packets or control frames; 0: nothing waits."""
     if is_newest_next(queue, queue.begin):
         return queue.newest.rows[queue.newest.first].size
     return 0 if queue.begin == queue.end else run_at(queue, queue.begin).size
@@ -179,7 +179,7 @@ cdef void queue_take(Queue *queue, History history, uint64_t size_max, Pieces *p
     cdef uint32_t block_size
     cdef uint64_t next_bytes
     pieces.count = pieces.headers_used = 0
-    pieces.size = pieces.packets = pieces.words = 0
+    pieces.size = pieces.packets = pieces.control = 0
     while pieces.count + 2 <= PIECES_MAX and pieces.headers_used < HEADERS_MAX:
         next_bytes = next_size(queue)
         if next_bytes == 0 or (pieces.size and pieces.size + next_bytes + BLOCK_HEADER_SIZE > size_max):
@@ -209,20 +209,20 @@ cdef void queue_take(Queue *queue, History history, uint64_t size_max, Pieces *p
 
 cdef void take_words(Queue *queue, Pieces *pieces) noexcept nogil:
     cdef Run *run = run_at(queue, queue.begin)
-    add_piece(pieces, queue.words + queue.words_begin + pieces.words, run.size)
-    pieces.words += run.size
+    add_piece(pieces, queue.control + queue.control_begin + pieces.control, run.size)
+    pieces.control += run.size
     queue.begin += 1
     queue.bytes -= run.size
 
 
 cdef void queue_sent(Queue *queue, const Pieces *pieces) noexcept nogil:
-    queue.words_begin += pieces.words
-    if queue.words_begin == queue.words_end:
-        queue.words_begin = queue.words_end = 0
-        if queue.words_capacity > WORDS_KEPT:
-            free(queue.words)
-            queue.words = NULL
-            queue.words_capacity = 0
+    queue.control_begin += pieces.control
+    if queue.control_begin == queue.control_end:
+        queue.control_begin = queue.control_end = 0
+        if queue.control_capacity > CONTROL_KEPT:
+            free(queue.control)
+            queue.control = NULL
+            queue.control_capacity = 0
     if queue.begin == queue.end:
         queue.begin = queue.end = 0
         if queue.capacity > RUNS_KEPT:
@@ -239,7 +239,7 @@ cdef void queue_drop_packets(Queue *queue) noexcept nogil:
             end += 1
     queue.end = end
     queue.packets = 0
-    queue.bytes = queue.words_end - queue.words_begin
+    queue.bytes = queue.control_end - queue.control_begin
     newest_free(&queue.newest)
 
 

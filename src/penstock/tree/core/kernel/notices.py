@@ -82,8 +82,8 @@ class LinkState(NamedTuple):
     waiting: int
     """Bytes that are to be sent."""
 
-    words: int
-    """Those of them that are not live packets."""
+    control: int
+    """The part of them that is not live packets."""
 
     packets_in: int
     bytes_in: int

@@ -1,7 +1,7 @@
-"""How far publishers are: of each, the number up to which all its messages are kept, and those that are kept beyond.
+"""PublisherPositions: per publisher, the highest contiguous persisted number, and the persisted numbers above it.
 
-A publisher numbers its messages on all streams together. Each stream is kept by itself, so a crash can keep a message
-and lose one before it, on another stream. What is beyond such a hole is kept, and is not taken again.
+A publisher numbers its messages across all streams. Each stream has a journal of its own, so a crash can keep a message
+and lose an earlier one of another stream. Messages after such a gap are kept, and not accepted again.
 """
 
 from collections import defaultdict
@@ -20,11 +20,11 @@ from penstock.wire import decode
 EXTENSION_HEADER_SIZE = 4
 
 FORGOTTEN_AFTER_NS = 900 * NS_PER_SECOND
-"""A publisher that is away and has published nothing for so long makes room for another."""
+"""An absent publisher that has published nothing for this long can be forgotten in favour of another."""
 
 
 def published_numbers(packets: bytes) -> dict[int, list[int]]:
-    """By publisher id, the numbers of its messages among these packets of a tree's streams."""
+    """By publisher id: the numbers of its messages in these packets."""
     found: dict[int, list[int]] = defaultdict(list)
     for packet in split_packets(packets):
         body = decode(packet)[0].extensions.get(EXTENSION_PUBLISHED)
@@ -35,17 +35,18 @@ def published_numbers(packets: bytes) -> dict[int, list[int]]:
     return found
 
 
-class PublisherMarks:
+class PublisherPositions:
     def __init__(self, through: Mapping[int, int] | None = None, bearers: Mapping[int, str] | None = None) -> None:
         self.through: dict[int, int] = dict(through or {})
-        """By publisher id; who published last is last."""
+        """By publisher id: the highest contiguous persisted number. The last to publish is last."""
         self._published_ns: dict[int, int] = {}
-        """When, of those that have since."""
+        """By publisher id: the time of its last message since `since_ns`."""
         self.since_ns = 0
+        """When this agent became the root."""
         self.beyond: dict[int, set[int]] = {}
-        """The same, of those that are kept beyond a hole."""
+        """By publisher id: the persisted numbers after a gap."""
         self.bearers: dict[int, str] = dict(bearers or {})
-        """Whose they are: nobody else publishes in their numbering, also while they are away."""
+        """By publisher id: the client to which the id belongs, also while it is absent."""
 
     def __len__(self) -> int:
         return len(self.through)
@@ -60,19 +61,19 @@ class PublisherMarks:
         return self.bearers.get(publisher_id, bearer) != bearer
 
     def set(self, publisher_id: int, through: int, now_ns: int) -> None:
-        """All its messages up to this number are kept."""
+        """All messages of the publisher up to this number are persisted."""
         self.through.pop(publisher_id, None)
         self.through[publisher_id] = through
         self._published_ns[publisher_id] = now_ns
-        self._close_up(publisher_id)
+        self._close_gap(publisher_id)
 
-    def has_room(self, count_max: int, now_ns: int, here: Collection[int]) -> bool:
-        """Whether there can be one more. Those that published longest ago are forgotten for it, but none that is here
-        or was a short while ago."""
+    def has_room(self, count_max: int, now_ns: int, connected: Collection[int]) -> bool:
+        """True if one more publisher fits. The publishers that published longest ago are forgotten for it, except those
+        that are connected or published recently."""
         if len(self.through) < count_max:
             return True
         excess = len(self.through) - count_max + 1
-        away = (each for each in self.through if each not in here)
+        away = (each for each in self.through if each not in connected)
         idle = takewhile(lambda each: now_ns - self._published_ns.get(each, self.since_ns) >= FORGOTTEN_AFTER_NS, away)
         found = list(islice(idle, excess))
         for each in found:
@@ -80,7 +81,7 @@ class PublisherMarks:
         return len(found) == excess
 
     def trim(self, count_max: int) -> None:
-        """Forget those that published longest ago, so that there are not more."""
+        """Forget the publishers that published longest ago."""
         while len(self.through) > count_max:
             self._forget(next(iter(self.through)))
 
@@ -91,7 +92,7 @@ class PublisherMarks:
         self.bearers.pop(publisher_id, None)
 
     def note(self, packets: bytes) -> None:
-        """These are kept, whatever is missing before them."""
+        """These packets are persisted, whatever is missing before them."""
         for publisher_id, numbers in published_numbers(packets).items():
             self.note_numbers(publisher_id, numbers)
 
@@ -100,9 +101,9 @@ class PublisherMarks:
         self.through[publisher_id] = through
         beyond = self.beyond.setdefault(publisher_id, set())
         beyond.update(number for number in numbers if number > through)
-        self._close_up(publisher_id)
+        self._close_gap(publisher_id)
 
-    def _close_up(self, publisher_id: int) -> None:
+    def _close_gap(self, publisher_id: int) -> None:
         beyond = self.beyond.get(publisher_id)
         if beyond is None:
             return
@@ -115,12 +116,12 @@ class PublisherMarks:
             del self.beyond[publisher_id]
 
     def is_whole(self, publisher_id: int) -> bool:
-        """Whether nothing is kept beyond a hole."""
+        """True if there is no gap."""
         return publisher_id not in self.beyond
 
     def portions(self, publisher_id: int, packets: bytes) -> Iterator[bytes]:
-        """A publisher's block without what is kept already, cut where something was left out. Each portion is to be
-        taken, and noted with set(), before the next is asked for."""
+        """A publisher's block without the messages that are persisted already, split at each gap. The caller accepts
+        each portion, and calls set(), before it asks for the next."""
         if self.is_whole(publisher_id):
             yield packets
             return

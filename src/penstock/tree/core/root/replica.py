@@ -1,4 +1,4 @@
-"""The standby's side of replication: what the root sends is kept with the same sequences and terms (TREE-11)."""
+"""Replica: the standby's copy of the streams, with the root's sequences and terms (TREE-11)."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,60 +6,65 @@ from collections.abc import Iterable
 import numpy
 
 from penstock.base.counters import Cause
-from penstock.tree.core.board import Board
 from penstock.tree.core.control import Stored
-from penstock.tree.core.events import Append
+from penstock.tree.core.environment import Environment
+from penstock.tree.core.events import Append, DefineStream
+from penstock.tree.core.kernel._fanout import Fanout
 from penstock.tree.core.kernel._frame import split_packets
-from penstock.tree.core.legs import UpstreamLeg
-from penstock.tree.core.root.publisher_positions import PublisherMarks
+from penstock.tree.core.outbox import Outbox
+from penstock.tree.core.root.publisher_positions import PublisherPositions
+from penstock.tree.core.streams import StreamTable
 from penstock.wire import decode
 
 
 class Replica:
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self.publishers = PublisherMarks()
+    def __init__(self, environment: Environment, fanout: Fanout, streams: StreamTable, outbox: Outbox) -> None:
+        self._environment = environment
+        self._fanout = fanout
+        self._streams = streams
+        self._outbox = outbox
+        self.publishers = PublisherPositions()
+        self.link: int | None = None
+        """The link to the root."""
         self.was_linked = False
-        """Whether it ever had a root: one that had none knows nothing to take over."""
-        self._link: int | None = None
+        """True once there was a root: a standby that never had one has nothing to take over."""
         self._through: dict[int, int] = {}
-        """By stream, the last sequence that the journal was given."""
+        """By stream: the last sequence that the journal was given."""
         self._cut: dict[int, int] = {}
-        self._storing: dict[int, deque[tuple[int, bytes]]] = {}
+        """By stream: the sequence after which the journal is truncated before the next append."""
+        self._appending: dict[int, deque[tuple[int, bytes]]] = {}
+        """By stream: packets that the journal has not confirmed, with their last sequence."""
         self._bearers: dict[int, str] = {}
-        """By publisher id, as the root said; some may have published nothing yet."""
+        """By publisher id: its client, as the root said, also if it has published nothing yet."""
 
-    @property
-    def link(self) -> int | None:
-        """To the root."""
-        return self._link
-
-    @link.setter
-    def link(self, link: int | None) -> None:
-        self._link = link
-        self.was_linked |= link is not None
+    def recover(self, publishers: PublisherPositions) -> None:
+        self.publishers = publishers
 
     def start(self) -> None:
-        for number in self._board.streams:
-            self._through[number] = self._board.last(number)
+        for stream in self._streams:
+            self._through[stream.number] = self._streams.last(stream.number)
 
-    def begin_term(self, stream: int) -> None:
-        """Of a stream that is new here, or goes on in a newer term."""
-        last = self._board.last(stream)
-        if self._through.setdefault(stream, last) > last:
-            self._cut[stream] = self._through[stream] = last
-            self._storing.pop(stream, None)
+    def set_link(self, link: int | None) -> None:
+        self.link = link
+        self.was_linked |= link is not None
+
+    def stream_learned(self, stream: int, *, is_term_new: bool) -> None:
+        self._outbox.instruct(DefineStream(self._streams[stream].info))
+        if is_term_new:
+            last = self._streams.last(stream)
+            if self._through.setdefault(stream, last) > last:
+                self._cut[stream] = self._through[stream] = last
+                self._appending.pop(stream, None)
 
     def gone(self, stream: int, first: int, last: int) -> None:
-        """The root keeps these no more: the stream begins behind them here, or goes on there."""
+        """The root no longer keeps these messages: the stream goes on after them."""
         through = self._through.get(stream, 0)
         if first <= through + 1 <= last:
-            self._board.counters.add("messages_lost", last - through, cause=Cause.GONE)
+            self._environment.counters.add("messages_lost", last - through, cause=Cause.GONE)
             self._through[stream] = last
 
-    def block(self, leg: UpstreamLeg, packets: bytes) -> bool:
+    def append(self, stream: int, packets: bytes) -> bool:
         """Packets of a stream, in order. False if some are missing before or between them."""
-        stream = leg.stream
         expected = self._through.get(stream, 0) + 1
         rows = split_packets(packets)
         first, last = decode(rows[0]).sequence, decode(rows[-1]).sequence
@@ -74,37 +79,35 @@ class Replica:
         through = expected + len(rows) - 1
         self._through[stream] = through
         self.publishers.note(data)
-        self.publishers.trim(self._board.config.publishers_max)
-        self._storing.setdefault(stream, deque()).append((through, data))
-        self._board.out.append(Append(stream, data, offsets, sizes, through, self._cut.pop(stream, None)))
+        self.publishers.trim(self._environment.config.publishers_max)
+        self._appending.setdefault(stream, deque()).append((through, data))
+        self._outbox.instruct(Append(stream, data, offsets, sizes, through, self._cut.pop(stream, None)))
         return True
 
     def appended(self, stream: int, through: int) -> None:
-        waiting = self._storing.get(stream, deque())
+        waiting = self._appending.get(stream, deque())
         is_more = False
         while waiting and waiting[0][0] <= through:
-            self._board.fanout.absorb(waiting.popleft()[1])
+            self._fanout.absorb(waiting.popleft()[1])
             is_more = True
         if is_more and self.link is not None:
-            self._board.say(self.link, Stored(stream, through))
+            self._outbox.send(self.link, Stored(stream, through))
 
     def note_bearers(self, bearers: Iterable[tuple[int, str]]) -> None:
-        """The newest of them are remembered, as many as the root remembers publishers."""
+        """Remember the newest ones, as many as the root remembers publishers."""
         for publisher_id, bearer in bearers:
             self._bearers.pop(publisher_id, None)
             self._bearers[publisher_id] = bearer
-        while len(self._bearers) > self._board.config.publishers_max:
+        while len(self._bearers) > self._environment.config.publishers_max:
             del self._bearers[next(iter(self._bearers))]
 
-    def settle_bearers(self) -> None:
-        """Publisher ids keep the clients that they had at the replaced root."""
+    def promote(self) -> None:
+        """The standby becomes the root. Packets that the journal was given count, confirmed or not; publisher ids stay
+        with the clients that they had at the replaced root."""
+        for waiting in self._appending.values():
+            while waiting:
+                self._fanout.absorb(waiting.popleft()[1])
+        self.set_link(None)
         for publisher_id, bearer in self._bearers.items():
             if publisher_id in self.publishers:
                 self.publishers.bearers.setdefault(publisher_id, bearer)
-
-    def settle(self) -> None:
-        """What the journal was given counts, whether or not it has said so."""
-        for waiting in self._storing.values():
-            while waiting:
-                self._board.fanout.absorb(waiting.popleft()[1])
-        self.link = None
