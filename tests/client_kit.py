@@ -15,7 +15,7 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import CONNECTION, PROTOCOL, UnicastMessage
 from penstock.model import MessageModel
 from penstock.model.library import shipped
-from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.udp import Channel
 from penstock.security import Sealer
 from penstock.security.authentication import scope_of

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from penstock.filter.control import (
+from penstock.filter.core.control import (
     CONNECTION,
     PROTOCOL,
     ControlMessage,
@@ -21,9 +21,9 @@ from penstock.filter.control import (
     RestartRing,
     Want,
 )
-from penstock.net.control_driver import ControlConnection, ControlServer
-from penstock.net.handover import Handover
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.live.handover import Handover
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Outlet, address_key, free_ports, host_socket
 from penstock.shm.ring import RingWriter
 from waiting import wait_until

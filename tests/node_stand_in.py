@@ -25,9 +25,9 @@ from penstock.engine.control import (
 )
 from penstock.engine.core.kernel._event import ALL_ITEMS, LIVE_SIZE, NO_SLOT, EventFlag, EventKind, make_event
 from penstock.model import Message, MessageModel, shipped
-from penstock.net.control_driver import ControlConnection, ControlServer
-from penstock.net.handover import Handover
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.live.handover import Handover
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import free_ports
 from penstock.shm import RegionWriter, RingWriter
 from waiting import wait_until

@@ -37,7 +37,7 @@ from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire.control import OpenFlow, OpenPublisher
 from penstock.assured.wire.frames import Acknowledge, Deliver, Published, decode_frames, encode_publish
 from penstock.base.core import Tick
-from penstock.net.framing import FrameDecoder
+from penstock.net.core.framing import FrameDecoder
 from penstock.sim import SeededRandomness
 
 QUEUE = EndpointConfig(name="q", wants=(Want(topics=("a.>",)),), replication="synchronous")

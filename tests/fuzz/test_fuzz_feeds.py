@@ -20,7 +20,7 @@ from penstock.feed.formats.pcap import CaptureReader
 from penstock.feed.formats.soup import SoupAccepted, SoupFrames, SoupLogin, encode_accepted, encode_login, encode_soup
 from penstock.feed.formats.stream import ByteStream
 from penstock.feed.recorded.inspect import inspect
-from penstock.net.events import BytesReceived, Connected, Disconnect, Received
+from penstock.net.core.events import BytesReceived, Connected, Disconnect, Received
 from penstock.wire import DatagramBatch
 from unit.test_feed_files import frame, pcap, pcapng
 

@@ -9,12 +9,18 @@ import pytest
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PacketError
-from penstock.net.clock import ClockEstimator, ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
 from penstock.net.config import ClockConfig, ControlConfig, WebSocketConfig
-from penstock.net.control import Ping, encode_session
-from penstock.net.events import BytesReceived, ClockSample, Connected, Disconnect, Opened, Received, Send
-from penstock.net.framing import encode_frame
-from penstock.net.websocket import WebSocketClientSession, WebSocketServerSession
+from penstock.net.core.clock import (
+    ClockEstimator,
+    ClockPacket,
+    ClockPacketKind,
+    decode_clock_packet,
+    encode_clock_packet,
+)
+from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.events import BytesReceived, ClockSample, Connected, Disconnect, Opened, Received, Send
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.websocket import WebSocketClientSession, WebSocketServerSession
 from unit.net_kit import SECRET, Number, Say, converse, of, sent, session
 
 WEBSOCKET = WebSocketConfig(message_size_max=500)

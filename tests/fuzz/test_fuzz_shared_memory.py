@@ -8,7 +8,7 @@ import pytest
 
 from oracles.segments import contents, forged
 from penstock.base.errors import OverrunError, RecordUnavailableError, RingClosedError, SharedMemoryError
-from penstock.net.handshake import decode_answer, decode_request
+from penstock.net.core.handover_protocol import decode_answer, decode_request
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
 ROUNDS = 1_500

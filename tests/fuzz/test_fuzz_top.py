@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.filter.status import FilterStatus
-from penstock.plant.status import NodeStatus
+from penstock.filter.live.status import FilterStatus
+from penstock.plant.core.status import NodeStatus
 from penstock.top.picture import Picture
 from penstock.top.places import Place
 from penstock.top.reading import Pages, parse_answer, read_metrics, understand

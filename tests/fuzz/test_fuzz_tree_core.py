@@ -9,8 +9,8 @@ import pytest
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.net.control import ErrorMessage, Goodbye, Ping, Pong, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import ErrorMessage, Goodbye, Ping, Pong, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import BackoffConfig, StreamConfig, TreeConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import AGENT_ROLES, TREE, Held, Message, StreamInfo, Subscribe, Want, Welcome

@@ -23,7 +23,7 @@ from penstock.engine.client.event_reader import EventReader
 from penstock.engine.client.messages import NodeMessages
 from penstock.engine.control import Transport
 from penstock.engine.core.kernel._event import EventKind
-from penstock.filter.application.receiver import FilteredReceiver
+from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.core.events import (
     Deliver,
     DeliverBatch,
@@ -36,7 +36,7 @@ from penstock.middleware.core.events import (
 )
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.merging_receiver import MergingReceiver
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher

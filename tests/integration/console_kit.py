@@ -22,7 +22,7 @@ from penstock.admin.driver import AdminServer
 from penstock.feed.live.registration import Registration
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant

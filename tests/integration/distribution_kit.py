@@ -16,11 +16,11 @@ from penstock.engine.link import NodeLink, Told
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message, shipped
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from penstock.net.udp import Channel
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
-from penstock.plant.driver import LiveNode
-from penstock.plant.live import live_node
+from penstock.plant.live.driver import LiveNode
+from penstock.plant.live.nodes import live_node
 from penstock.shm import RingReader
 from penstock.wire import PacketMessage
 from waiting import PATIENCE_SECONDS, wait_until

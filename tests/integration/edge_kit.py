@@ -14,9 +14,9 @@ from websockets.typing import Origin, Subprotocol
 from integration.distribution_kit import NodeHere, node_here
 from penstock.engine import Event, EventKind, control, read_events
 from penstock.plant.config import UpstreamConfig
-from penstock.plant.edge import LiveEdge
+from penstock.plant.core.websocket_codec import BINARY, JSON
 from penstock.plant.edge_config import EdgeAccess, EdgeConfig, WebSocketAccess
-from penstock.plant.flavours import BINARY, JSON
+from penstock.plant.live.edge import LiveEdge
 from waiting import PATIENCE_SECONDS, wait_until
 
 UPGRADE = (

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from penstock.base.clock import SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.filter import control
-from penstock.filter.driver import LiveFilter
+from penstock.filter.core import control
+from penstock.filter.live.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.middleware import (
     DatagramReceived,
@@ -25,8 +25,8 @@ from penstock.middleware import (
     StreamKey,
     Unicast,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.handover import receive_segment
+from penstock.net.live.control_driver import ControlConnection, connect_control
+from penstock.net.live.handover import receive_segment
 from penstock.net.secret import Secret
 from penstock.net.udp import Channel, group_socket, host_socket
 from penstock.shm import RingReader

@@ -4,11 +4,11 @@ How quick they are decides whether a router serves a client without its loop; te
 
 from typing import Any
 
-from penstock.assured.live import disk, doors
+from penstock.assured.live import client_links, disk
 from penstock.base.clock import NS_PER_MS
 
 PATIENT: tuple[tuple[Any, str, Any], ...] = (
-    (doors, "LOOK_OUT_NS", 50 * NS_PER_MS),
+    (client_links, "LOOK_OUT_NS", 50 * NS_PER_MS),
     (disk, "QUICK_SECONDS", 60.0),
 )
 

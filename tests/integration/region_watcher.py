@@ -7,7 +7,7 @@ import sys
 
 from integration.distribution_kit import Consumer
 from penstock.model import shipped
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from penstock.shm import RegionReader
 from waiting import wait_until
 

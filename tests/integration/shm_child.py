@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from penstock.base.errors import RecordUnavailableError
-from penstock.net.handover import Handover, receive_segment
+from penstock.net.live.handover import Handover, receive_segment
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
 PAYLOAD_SIZE = 128

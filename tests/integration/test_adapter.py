@@ -47,7 +47,7 @@ from penstock.middleware.unicast import (
     StreamRefused,
     UnicastMessage,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.udp import free_channel, free_ports, host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
 

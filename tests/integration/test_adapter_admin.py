@@ -34,7 +34,7 @@ from penstock.middleware.unicast import (
     StreamRefused,
     UnicastMessage,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret, read_secret
 from penstock.security import Opener, StreamKey, StreamKeyRing
 from penstock.security.client import AdminClient

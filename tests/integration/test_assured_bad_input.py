@@ -19,7 +19,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import LimitError, RefusedError
 from penstock.journal import JournalConfig
 from penstock.net.config import ControlConfig
-from penstock.net.link import connect_link
+from penstock.net.live.link import connect_link
 from penstock.net.place import parse_place
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -38,8 +38,8 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.journal import JournalConfig
 from penstock.net._tcp import Receiver
-from penstock.net.control import Hello, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import Hello, encode_session
+from penstock.net.core.framing import encode_frame
 from waiting import PATIENCE_SECONDS, wait_until
 
 ATTENDED = 20

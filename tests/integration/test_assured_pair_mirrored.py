@@ -17,9 +17,9 @@ from penstock.assured.live.config import LivePairConfig
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.net.config import ControlConfig
-from penstock.net.framing import encode_frame
-from penstock.net.link import Link, connect_link
-from penstock.net.session import Peer
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.session import Peer
+from penstock.net.live.link import Link, connect_link
 from waiting import wait_until
 
 ROUNDS = 60

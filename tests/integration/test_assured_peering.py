@@ -17,7 +17,7 @@ from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS

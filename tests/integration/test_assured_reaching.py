@@ -14,7 +14,7 @@ from penstock.assured.wire.control import ASSURED
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NoSuchHostError, UnreachableError
 from penstock.net.config import ControlConfig
-from penstock.net.link import connect_link
+from penstock.net.live.link import connect_link
 from penstock.net.secret import Secret
 
 

@@ -16,7 +16,7 @@ import pytest
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.cli.clock import check
 from penstock.net import ClockClient, ClockServer
-from penstock.net.clock import ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
+from penstock.net.core.clock import ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
 from unit.net_kit import run, until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]

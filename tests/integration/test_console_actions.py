@@ -13,7 +13,7 @@ import pytest
 
 from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, policy_text, running_console, supervising
 from penstock.base.errors import RefusedError, UnreachableError
-from penstock.net.unix import connect
+from penstock.net.live.unix import connect
 from penstock.node.console_config import ConsoleLimits
 from penstock.node.member import Member
 from penstock.node.orders import Order, OrderDesk, give_order, place_of

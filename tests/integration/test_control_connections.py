@@ -24,7 +24,7 @@ from penstock.base.errors import (
 )
 from penstock.net import ControlConnection, ControlProtocol, ControlServer, Secret, Version, connect_control
 from penstock.net.config import ControlConfig
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from unit.net_kit import ECHO, NEWER, SECRET, Later, Number, Say, echo, run, until
 
 QUICK = ControlConfig(handshake_ms=2_000, write_ms=200, write_size_max=4_096, message_size_max=100_000, linger_ms=200)

@@ -13,10 +13,10 @@ from penstock.base.ids import parse_group
 from penstock.engine import EventKind, TransmissionClass, make_event
 from penstock.engine.control import ClassWish
 from penstock.middleware.live import MulticastPublisher
-from penstock.plant.blocks import EPOCH, TOPIC
 from penstock.plant.config import FRESH, SURE, DatagramsConfig, UpstreamConfig
-from penstock.plant.datagrams import split_events
-from penstock.plant.upstream import Incoming
+from penstock.plant.core.event_blocks import EPOCH, TOPIC
+from penstock.plant.live.datagrams import split_events
+from penstock.plant.live.upstream import Incoming
 from penstock.wire import (
     AuthenticationKey,
     AuthenticationScope,
@@ -43,7 +43,7 @@ def mux_of(plant: NodeHere, cls: ClassWish = "critical") -> object:
 
 
 def sender_of(plant: NodeHere) -> object:
-    (sender,) = plant.node._server._chained.senders.values()
+    (sender,) = plant.node._server._downstream.senders.values()
     return sender
 
 

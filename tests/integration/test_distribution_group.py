@@ -12,12 +12,12 @@ from penstock.engine import EventKind
 from penstock.engine.control import Login
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import free_channel, group_socket
-from penstock.plant import datagrams
 from penstock.plant.config import DatagramsConfig, UpstreamConfig
-from penstock.plant.datagrams import DatagramSender
-from penstock.plant.desk import RefusalError
-from penstock.plant.rights import EVERYTHING, Rights
+from penstock.plant.live import datagrams
+from penstock.plant.live.datagrams import DatagramSender
 from penstock.security import Grant
+from penstock.security.access_control import Rights
+from penstock.security.refusal import RefusalError
 from penstock.wire import Packer, PacketFlag
 from waiting import wait_until
 
@@ -76,11 +76,11 @@ def messages_of(publisher: MulticastPublisher) -> int:
 
 
 def own_messages(plant: NodeHere) -> int:
-    return sum(messages_of(each._sure) for each in plant.node._server._chained.senders.values())
+    return sum(messages_of(each._sure) for each in plant.node._server._downstream.senders.values())
 
 
 def group_messages(plant: NodeHere) -> int:
-    return messages_of(plant.node._server._chained._group._publisher)
+    return messages_of(plant.node._server._downstream._group._publisher)
 
 
 @pytest.mark.spec("ADPT-3", "MUX-3")
@@ -97,7 +97,7 @@ def test_one_datagram_brings_an_update_to_all(plant: NodeHere, below: tuple[Belo
 def test_a_stranger_with_the_address_of_the_plant_cannot_forge_the_group(
     plant: NodeHere, below: tuple[Below, Below]
 ) -> None:
-    group = plant.node._server._chained._group
+    group = plant.node._server._downstream._group
     publisher, channel = group._publisher, group.channel
     with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
         for number in range(2, 12):
@@ -165,7 +165,7 @@ def test_what_was_missed_is_not_sent_again_when_something_newer_was(
 
 
 def test_a_node_that_leaves_takes_its_wishes_with_it(plant: NodeHere, below: tuple[Below, Below]) -> None:
-    chained = plant.node._server._chained
+    chained = plant.node._server._downstream
     wait_until(lambda: [len(each.users) for each in chained._shared.values()] == [2], "the wishes of both")
     (shared,) = chained._shared.values()
     one, two = below
@@ -189,7 +189,7 @@ def test_a_node_that_does_not_hear_the_group_gets_everything_itself(
     deaf = Below(plant, "deaf")
     try:
         plant.publish(packed(TOPIC, quote("A", 2)))  # by the group, as long as it is not given up
-        wait_until(lambda: not plant.node._server._chained._members, "the group to be given up")
+        wait_until(lambda: not plant.node._server._downstream._members, "the group to be given up")
         assert deaf.consumer.wait_for(TOPIC, 2) == [1, 2]
         plant.publish(packed(TOPIC, quote("A", 3)))
         deaf.consumer.wait_for(TOPIC, 3)
@@ -200,19 +200,20 @@ def test_a_node_that_does_not_hear_the_group_gets_everything_itself(
 @pytest.mark.spec("ADPT-3")
 @pytest.mark.parametrize("plant", ["resend"], indirect=True)
 def test_only_nodes_with_equal_rights_share_the_group(plant: NodeHere) -> None:
-    desk, chained, data = plant.node._desk, plant.node._server._chained, plant.node._data
+    access, chained, data = plant.node._access, plant.node._server._downstream, plant.node._data
 
     def opened(name: str, rights: Rights, *, takes_group: bool = True) -> DatagramSender:
-        party = desk.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
+        party = access.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
         party.rights = rights
         return data.ask(lambda: chained.open(party)).result(5)
 
-    less = Rights((Grant("md.>", "receive"), Grant("!md.A.>", "receive")))
-    assert opened("unwilling", EVERYTHING, takes_group=False).group is None
-    first, same, other = opened("a", EVERYTHING), opened("b", EVERYTHING), opened("c", less)
+    everything = Rights()
+    less = Rights("", (Grant("md.>", "receive"), Grant("!md.A.>", "receive")))
+    assert opened("unwilling", everything, takes_group=False).group is None
+    first, same, other = opened("a", everything), opened("b", everything), opened("c", less)
     assert first.group is same.group is chained._group is not None
     assert other.group is None
-    member = next(each for each in desk.parties.values() if each.name == "a")
-    chained.check_rights(member, EVERYTHING.text)
+    member = next(each for each in access.parties.values() if each.name == "a")
+    chained.check_rights(member, everything.text)
     with pytest.raises(RefusalError):
         chained.check_rights(member, less.text)

@@ -18,7 +18,7 @@ from integration.distribution_kit import (
 from penstock.base.errors import ConnectionLostError, HandoverError, OverrunError, RefusedError
 from penstock.engine import EngineConfig, EventKind, MeteringLimits, control, read_events
 from penstock.model import shipped
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from waiting import wait_until
 
 SPREAD = shipped("spread")
@@ -151,7 +151,7 @@ def test_names_numbers_and_first_words_are_checked(plant: NodeHere) -> None:
         assert other.refusals[0].peer_code == "taken"
         number = one.subscribe("md.>")
         with pytest.raises(RefusedError) as refused:
-            one.run(one.link._hold(control.Subscribe(number, ["x"])))
+            one.run(one.link.hold(control.Subscribe(number, ["x"])))
         assert refused.value.peer_code == "taken"
         for request, code in (
             (lambda n: control.Unsubscribe(n, 77), "subscription"),
@@ -160,7 +160,7 @@ def test_names_numbers_and_first_words_are_checked(plant: NodeHere) -> None:
             (lambda n: control.AskModel(n, 60_000, 1), "model"),
         ):
             with pytest.raises(RefusedError) as refused:
-                one.run(one.link._ask(request, control.Held))
+                one.run(one.link.ask(request, control.Held))
             assert refused.value.peer_code == code
         assert one.link.attached.is_set()
         model = one.run(one.link.model(SPREAD.id, 1))
@@ -189,10 +189,10 @@ def test_rates_are_limited_by_the_node(maximum: float, wish: float, granted: flo
 
         if isinstance(granted, str):
             with pytest.raises(RefusedError) as refused:
-                consumer.run(consumer.link._ask(request, control.Held))
+                consumer.run(consumer.link.ask(request, control.Held))
             assert refused.value.peer_code == granted
         else:
-            held = consumer.run(consumer.link._ask(request, control.Held))
+            held = consumer.run(consumer.link.ask(request, control.Held))
             assert held.per_second == granted
 
 

@@ -16,8 +16,8 @@ from integration.distribution_kit import Consumer, NodeHere, node_here, packed, 
 from integration.edge_kit import Bare, Screen, edge_here, text_frame, websocket_port
 from penstock.engine import EngineConfig, Event, EventKind, control
 from penstock.net.config import TlsConfig
-from penstock.plant import serving
-from penstock.plant.flavours import BINARY, JSON
+from penstock.plant.core.websocket_codec import BINARY, JSON
+from penstock.runtime import control_service
 from waiting import wait_until
 
 SITE = "https://screens.example"
@@ -170,7 +170,7 @@ def test_garbage_of_any_kind_ends_one_connection_and_nothing_else(plant: NodeHer
 
 
 def test_one_that_never_logs_in_does_not_stay(edge: NodeHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "LOGIN_SECONDS", 0.2)
+    monkeypatch.setattr(control_service, "LOGIN_SECONDS", 0.2)
     with Bare(websocket_port(edge), "") as client:
         assert b"no login" in b"".join(payload for _, payload in client.rest())
 

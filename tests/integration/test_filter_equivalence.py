@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration.filter_kit import filter_here
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, OutgoingMessage, PublisherConfig, ReceiverConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver

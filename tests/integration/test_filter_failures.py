@@ -19,8 +19,8 @@ from integration.filter_kit import Application, filter_here
 from integration.test_filter_process import expected, publish
 from penstock.admin.driver import AdminServer
 from penstock.base.errors import RefusedError
-from penstock.filter import control
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.core import control
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
@@ -32,7 +32,7 @@ QUICK = PublisherConfig(linger_ms=1)
 
 APPLICATION = """
 import sys
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 with FilteredReceiver(sys.argv[1], ["a"], delivery=sys.argv[2], name="victim") as receiver:
     print("attached", flush=True)
     for message in receiver:

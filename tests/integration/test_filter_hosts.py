@@ -12,7 +12,7 @@ from integration.filter_kit import FilterHere, filter_here
 from netns_kit import Faults, network_or_skip, wired, write_checksums
 from penstock.bench.filter.process import running_filter
 from penstock.bench.hosts import Host, Network
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig, ReceiverConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Address, Channel, free_channel

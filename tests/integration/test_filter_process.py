@@ -16,8 +16,8 @@ from integration.filter_kit import Application, FilterHere, filter_here
 from integration.test_garbage import sender, thrown
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.limits import PACKET_SIZE_MAX
-from penstock.filter import control
-from penstock.filter.application.offering import RingOffer
+from penstock.filter.client.ring_offer import RingOffer
+from penstock.filter.core import control
 from penstock.filter.module_config import FilterAccess
 from penstock.middleware import OutgoingMessage, PublisherConfig, ReceiverConfig
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver

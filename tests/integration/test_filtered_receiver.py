@@ -10,8 +10,8 @@ import pytest
 from filter_stand_in import StandInFilter, position
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, LocalProtocolError, RefusedError, TopicError, UnreachableError
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.control import (
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.core.control import (
     Collided,
     ControlMessage,
     Ended,

@@ -27,7 +27,7 @@ from penstock.journal import JournalWriter, Record
 from penstock.journal.client import follow_remote, measure_remote
 from penstock.journal.core.messages import PROTOCOL, Login
 from penstock.journal.server import JournalServer
-from penstock.net.control_driver import connect_control
+from penstock.net.live.control_driver import connect_control
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
 from penstock.security.access import AdminAccess

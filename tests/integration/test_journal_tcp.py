@@ -38,7 +38,7 @@ from penstock.journal.core.messages import (
 )
 from penstock.journal.core.records import RecordBatch
 from penstock.journal.server import JournalServer
-from penstock.net.control_driver import ControlServer, connect_control
+from penstock.net.live.control_driver import ControlServer, connect_control
 from penstock.net.secret import Secret
 
 PATIENCE_SECONDS = 120

@@ -10,8 +10,8 @@ from integration.distribution_kit import mux_config
 from penstock.base.errors import PenstockError, RefusedError, UnreachableError
 from penstock.engine import control
 from penstock.engine.link import NodeLink, Told
-from penstock.net.control_driver import ControlConnection, ControlServer
-from penstock.plant.live import live_node
+from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.plant.live.nodes import live_node
 
 PATIENCE_S = 20.0
 
@@ -174,7 +174,7 @@ def test_what_is_asked_for_meanwhile_is_asked_for_later() -> None:
         with pytest.raises(UnreachableError):
             await link.snapshot(["a"])
         again = ControlServer(
-            control.PROTOCOL, node.serve, node="stand-in", port=link._address[1], config=control.CONNECTION
+            control.PROTOCOL, node.serve, node="stand-in", port=link.address[1], config=control.CONNECTION
         )
         async with again:
             await until(link.attached.is_set)

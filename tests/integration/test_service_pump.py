@@ -31,7 +31,7 @@ from penstock.middleware.unicast import (
     StreamRefused,
     UnicastMessage,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.security import Token
 from penstock.wire import MESSAGE_DTYPE, Extension, PacketStore, decode, decode_origin
 from unit.service_kit import PublishedStream

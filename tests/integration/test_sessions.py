@@ -24,9 +24,9 @@ from penstock.middleware import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.udp import free_ports
 from penstock.node.agents import RootFeed
-from penstock.plant import upstream
 from penstock.plant.config import PlantAccess
-from penstock.plant.flavours import JSON
+from penstock.plant.core.websocket_codec import JSON
+from penstock.plant.live import upstream
 from penstock.security.access import AdminAccess
 from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.config import StreamConfig

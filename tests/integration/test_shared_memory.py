@@ -18,7 +18,7 @@ import pytest
 from integration.shm_child import PAYLOAD_SIZE, is_whole, payload_of
 from penstock.base.errors import HandoverError, OverrunError, ProducerGoneError, RecordUnavailableError
 from penstock.base.segment import Lifeline
-from penstock.net.handover import Handover, receive_segment
+from penstock.net.live.handover import Handover, receive_segment
 from penstock.shm import RegionReader, RingReader, RingWriter
 from waiting import wait_until
 

@@ -12,7 +12,7 @@ from integration.console_kit import SECRETS, administration
 from integration.tree_kit import AgentHere, Reader, agent_config, agent_here, publish, publisher, root_config
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
-from penstock.net.link import connect_link
+from penstock.net.live.link import connect_link
 from penstock.net.place import parse_place
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
@@ -123,7 +123,7 @@ def test_an_operator_whose_token_is_revoked_is_put_out(plant: tuple[AgentHere, L
         link = await connect_link(
             TREE, host, port, ordering, node="alice", secret=None, tls=None, config=LINK, counters=Counters("operator")
         )
-        await asyncio.to_thread(wait_until, lambda: root.agent._desk.operators("alice"), "the operator")
+        await asyncio.to_thread(wait_until, lambda: root.agent._access.operators("alice"), "the operator")
         await asyncio.to_thread(log_in("boss").revoke, "alice", "left the firm")
         with pytest.raises(PenstockError) as refused:
             await asyncio.wait_for(ordering.answer, PATIENCE_SECONDS)
@@ -169,5 +169,5 @@ def test_an_agent_with_a_token_of_another_is_refused_and_says_why(tmp_path: Path
 
 def expiry_of(root: AgentHere, child: str) -> int:
     """Until when the root lets the child stay."""
-    parties = dict(root.agent._desk._parties)
-    return max((rights.expires_ns for login, rights in parties.values() if login.name == child), default=0)
+    parties = list(root.agent._access.parties.values())
+    return max((each.rights.expires_ns for each in parties if each.name == child), default=0)

@@ -13,8 +13,8 @@ import pytest
 
 from filter_stand_in import StandInFilter, position
 from penstock.base.errors import LocalProtocolError
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.control import Wish
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.core.control import Wish
 from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.live.receiver import SocketReceiver
@@ -117,7 +117,7 @@ def assert_told_when_closed(receiver: SocketReceiver, wait: Callable[[], object]
 
 RECEIVE_FOREVER = """
 import sys
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 with FilteredReceiver(sys.argv[1], ["t"], delivery=sys.argv[2]) as receiver:
     print("listening", flush=True)
     while True:

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from interop import control_decoder
-from penstock.net.control import ControlProtocol
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.control import ControlProtocol
+from penstock.net.core.framing import FrameDecoder, encode_frame
 
 
 def check_golden(

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from interop import control_decoder
-from penstock.net.clock import ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
-from penstock.net.control import Goodbye, encode_session
-from penstock.net.events import BytesReceived, Close, Connected, Opened
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.clock import ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
+from penstock.net.core.control import Goodbye, encode_session
+from penstock.net.core.events import BytesReceived, Close, Connected, Opened
+from penstock.net.core.framing import FrameDecoder, encode_frame
 from penstock.net.secret import Secret
 from unit.net_kit import converse, of, sent, session
 

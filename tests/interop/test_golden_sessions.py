@@ -9,7 +9,7 @@ import pytest
 from interop import control_decoder
 from interop.event_decoder import Decoded, decode_events
 from penstock.engine import EventKind
-from penstock.plant._courier import Courier, Framing
+from penstock.plant.live._session_sender import Framing, SessionSender
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, engine, record
 
 GOLDEN = Path(__file__).parent / "golden" / "sessions"
@@ -21,18 +21,18 @@ def frames(framing: Framing, *updates: int) -> list[bytes]:
     """What comes out of a socket: the answer to a subscription, then each of so many updates in one go."""
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
-    courier = Courier(1, 1, gather_ns=0, words_size_max=1_024)
+    session_sender = SessionSender(1, 1, gather_ns=0, words_size_max=1_024)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        courier.open(0, ours.fileno())
-        courier.attach(0, 0, buffer, framing)
+        session_sender.open(0, ours.fileno())
+        session_sender.attach(0, 0, buffer, framing)
         found = []
         for count in (0, *updates):
             for value in range(count):
                 core.publish(b"md.us.eq.AAPL.quote", QUOTE, record(value), NOW, STARTED_NS)
-            courier.notice([0], NOW)
-            courier.run(NOW)
+            session_sender.notice([0], NOW)
+            session_sender.run(NOW)
             found.append(theirs.recv(1 << 20))
     return found
 
@@ -55,7 +55,7 @@ def events_in(name: str, frame: bytes) -> list[Decoded]:
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
-def test_the_courier_writes_the_golden_frames(name: str) -> None:
+def test_the_session_sender_writes_the_golden_frames(name: str) -> None:
     golden = (GOLDEN / f"{name}.hex").read_text().split()
     assert [frame.hex() for frame in frames(FRAMINGS[name], 1)] == golden
 

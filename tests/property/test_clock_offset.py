@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.counters import Counters
-from penstock.net.clock import ClockEstimator
 from penstock.net.config import ClockConfig
-from penstock.net.events import ClockSample
+from penstock.net.core.clock import ClockEstimator
+from penstock.net.core.events import ClockSample
 
 SECOND = 1_000_000_000
 DRIFT_PPM = 100

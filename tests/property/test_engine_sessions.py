@@ -13,8 +13,8 @@ from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits
 from penstock.engine.core.events import EngineEvent, Overrun, Session, Subscribe, Tick, Updates
 from penstock.engine.core.session_events import decode_session
 from penstock.middleware import SessionEvent
-from penstock.plant.datapath import Updated
-from penstock.plant.upstream import Incoming
+from penstock.plant.live.datapath import Updated
+from penstock.plant.live.upstream import Incoming
 from penstock.shm import RingReader
 from penstock.wire.term import session_tag
 from unit.engine_kit import NOW, buffer_consumer, drain, engine, ring_consumer

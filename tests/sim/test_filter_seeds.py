@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-import penstock.filter.carried as carried
-import penstock.filter.repairing as repairing
+import penstock.filter.core.forwarded_stream as carried
+import penstock.filter.core.repairs as repairing
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
-from penstock.filter.carried import CarriedStream
-from penstock.filter.consumers import Audience
-from penstock.filter.core import FilterModule
-from penstock.filter.interests import InterestBook
-from penstock.filter.repairing import Repairs
-from penstock.filter.traffic import Traffic
-from penstock.filter.watching import PassingStream
+from penstock.filter.core.consumers import Audience
+from penstock.filter.core.forwarded_stream import ForwardedStream
+from penstock.filter.core.interests import InterestBook
+from penstock.filter.core.module import FilterModule
+from penstock.filter.core.pass_through import PassThroughStream
+from penstock.filter.core.repairs import Repairs
+from penstock.filter.core.traffic import Traffic
 from penstock.middleware import Receiver, Unicast
 from penstock.middleware.core import publisher as publishing
 from penstock.middleware.core._requests import RequestGate
@@ -79,25 +79,25 @@ def test_a_quiet_plant_loses_nothing() -> None:
 
 def cover_losses_with_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets that were lost look as if they had been removed on purpose."""
-    original = CarriedStream.lose
+    original = ForwardedStream.lose
 
-    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
+    def broken(self: ForwardedStream, first: int, last: int, cause: Cause) -> None:
         told = {consumer: self.account.expected_by(consumer) for consumer in self.account.listeners()}
         original(self, first, last, cause)
         for consumer, expected in told.items():
             self.account.listen(consumer, expected)
 
-    monkeypatch.setattr(CarriedStream, "lose", broken)
+    monkeypatch.setattr(ForwardedStream, "lose", broken)
 
 
 def count_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CarriedStream.lose
+    original = ForwardedStream.lose
 
-    def broken(self: CarriedStream, first: int, last: int, cause: Cause) -> None:
+    def broken(self: ForwardedStream, first: int, last: int, cause: Cause) -> None:
         original(self, first, last, cause)
         self.lost_by_cause.clear()
 
-    monkeypatch.setattr(CarriedStream, "lose", broken)
+    monkeypatch.setattr(ForwardedStream, "lose", broken)
 
 
 def answer_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def answer_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 def say_gone_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept."""
 
-    def broken(self: Repairs, stream: CarriedStream, application: Any, run: range) -> list[bytes]:
+    def broken(self: Repairs, stream: ForwardedStream, application: Any, run: range) -> list[bytes]:
         return [repairing.encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, [(run[0], run[-1])])]
 
     monkeypatch.setattr(Repairs, "_repair", broken)
@@ -127,7 +127,7 @@ def repair_without_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
 def repair_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repairs go out as they came in, with messages that are for others."""
 
-    def broken(self: Repairs, stream: CarriedStream, application: Any, run: range) -> list[bytes]:
+    def broken(self: Repairs, stream: ForwardedStream, application: Any, run: range) -> list[bytes]:
         assert stream.kept is not None
         packets = [stream.kept.get(sequence) for sequence in run]
         return [restamp(each, set_flags=PacketFlag.REPAIR) for each in packets if each]
@@ -137,7 +137,7 @@ def repair_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drop_what_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair by multicast does not get through to the applications, which asked for it."""
-    monkeypatch.setattr(PassingStream, "_take_late", lambda self, packet: [])
+    monkeypatch.setattr(PassThroughStream, "_take_late", lambda self, packet: [])
 
 
 def forget_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:

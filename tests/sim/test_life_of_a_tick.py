@@ -29,7 +29,7 @@ from penstock.feed.core.events import PersistTerm, PublishConverted, SourceDatag
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.formats.mold import encode_packet
 from penstock.filter import FilterConfig, FilterModule
-from penstock.filter.events import Attach, Attached, Interests, Send, Want
+from penstock.filter.core.events import Attach, Attached, Interests, Send, Want
 from penstock.middleware import (
     DatagramReceived,
     DatagramsReceived,

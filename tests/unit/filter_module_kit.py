@@ -5,10 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.base import parse_group
-from penstock.filter.accounting import Entry, Intake, Sent
 from penstock.filter.config import FilterConfig
-from penstock.filter.core import FilterModule
-from penstock.filter.events import (
+from penstock.filter.core.events import (
     Attach,
     Attached,
     DatagramReceived,
@@ -27,6 +25,8 @@ from penstock.filter.events import (
     Unicast,
     Want,
 )
+from penstock.filter.core.ledger import Entry, Intake, Sent
+from penstock.filter.core.module import FilterModule
 from penstock.middleware import Address, ReceiverConfig, StreamKey
 from penstock.wire import DatagramBatch, Packer, Packet, decode, encode_nack
 from unit.middleware_kit import NoRandomness

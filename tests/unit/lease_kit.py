@@ -26,7 +26,7 @@ from penstock.assured.live.lease_memory import LeaseMemory
 from penstock.assured.live.witness import LiveWitness, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
-from penstock.net.agent import CoreRunner
+from penstock.net.live.agent import CoreRunner
 from penstock.net.udp import free_ports
 
 EAST, WEST, TOWER = "east", "west", "tower"

@@ -9,10 +9,10 @@ import uvloop
 
 from penstock.base.counters import Counters
 from penstock.net.config import ControlConfig
-from penstock.net.control import NONCE_SIZE, ControlProtocol, Version
-from penstock.net.events import BytesReceived, Connected, Disconnect, SendBytes
+from penstock.net.core.control import NONCE_SIZE, ControlProtocol, Version
+from penstock.net.core.events import BytesReceived, Connected, Disconnect, SendBytes
+from penstock.net.core.session import ControlSession, Side
 from penstock.net.secret import Secret
-from penstock.net.session import ControlSession, Side
 
 MS = 1_000_000
 SECRET = Secret(b"sixteen bytes or more")

@@ -12,7 +12,7 @@ from penstock.base.core import Tick
 from penstock.base.errors import LimitError, LocalProtocolError, TopicError
 from penstock.middleware import Close, Closed, Multicast, OutgoingMessage, Publish, Publisher
 from penstock.net import CoreRunner, run_agent
-from penstock.net.events import SendBytes
+from penstock.net.core.events import SendBytes
 from penstock.wire import PacketFlag, decode
 from unit.middleware_kit import GROUP, publisher
 from unit.net_kit import MS, run, until

@@ -13,9 +13,9 @@ from penstock.assured.live.lease_links import LeaseLinks, apart_ms
 from penstock.assured.live.lease_memory import LeaseMemory
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
-from penstock.net.clock import ClockEstimate
-from penstock.net.control_driver import ControlConnection, connect_control
-from penstock.net.framing import encode_frame
+from penstock.net.core.clock import ClockEstimate
+from penstock.net.core.framing import encode_frame
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import read_secret
 from penstock.net.udp import free_ports
 from unit.lease_kit import EAST, LEASE, TOWER, WEST, Keeper, start_three, start_witness

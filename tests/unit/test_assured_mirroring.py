@@ -10,7 +10,7 @@ from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.peer_settings import HEAD, REVOKED_PER_FRAME, SECRET, PeerSettings, configured
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
-from penstock.net.framing import FrameDecoder
+from penstock.net.core.framing import FrameDecoder
 from penstock.net.secret import Secret
 from penstock.security import gate as gate_module
 from penstock.security import token_watch

@@ -67,7 +67,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NotEntitledError, RemoteProtocolError, TokenError
-from penstock.net.control import Ping
+from penstock.net.core.control import Ping
 
 A, B = "127.0.0.1:7460", "127.0.0.1:7461"
 T = TypeVar("T")

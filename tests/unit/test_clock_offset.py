@@ -4,15 +4,15 @@ import pytest
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PacketError
-from penstock.net.clock import (
+from penstock.net.config import ClockConfig
+from penstock.net.core.clock import (
     ClockEstimator,
     ClockPacket,
     ClockPacketKind,
     decode_clock_packet,
     encode_clock_packet,
 )
-from penstock.net.config import ClockConfig
-from penstock.net.events import ClockSample
+from penstock.net.core.events import ClockSample
 
 SECOND = 1_000_000_000
 REQUEST = ClockPacket(ClockPacketKind.REQUEST, cookie=2**64 - 1, t1=-1, t2=2**63 - 1, t3=-(2**63))

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import FilterExpressionError
-from penstock.filter.interests import KnownModels
+from penstock.filter.core.interests import KnownModels
 from penstock.model import shipped, shipped_names
 
 

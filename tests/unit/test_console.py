@@ -14,7 +14,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
 from penstock.node.console_config import ConsoleConfig, ConsoleLimits
 from penstock.node.plant import Plant
-from penstock.plant.status import NodeStatus
+from penstock.plant.core.status import NodeStatus
 from penstock.security import Credentials
 from penstock.security.client import AdminClient
 from penstock.security.http import parse_addresses

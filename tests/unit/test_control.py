@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 from penstock.net import ControlProtocol, Version
-from penstock.net.control import Goodbye, Ping, UnknownMessageError, decode_session
+from penstock.net.core.control import Goodbye, Ping, UnknownMessageError, decode_session
 from unit.net_kit import ECHO, NEWER, Later, Number, Say
 
 SIZE_MAX = 100

@@ -17,8 +17,8 @@ from penstock.base.errors import (
     VersionError,
 )
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, ErrorMessage, Ping, Pong, Proof, Version, encode_session
-from penstock.net.events import (
+from penstock.net.core.control import ControlProtocol, ErrorMessage, Ping, Pong, Proof, Version, encode_session
+from penstock.net.core.events import (
     BytesReceived,
     ClockSample,
     ClockSampled,
@@ -31,9 +31,9 @@ from penstock.net.events import (
     Received,
     Send,
 )
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.framing import FrameDecoder, encode_frame
+from penstock.net.core.session import ControlSession, Peer
 from penstock.net.secret import Secret
-from penstock.net.session import ControlSession, Peer
 from unit.net_kit import ECHO, MS, NEWER, SECRET, HandClock, Later, Say, converse, ended, exchange, of, sent, session
 
 OTHER_SECRET = Secret(b"not the same secret")

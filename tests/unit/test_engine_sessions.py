@@ -18,8 +18,8 @@ from penstock.engine.core.events import (
 )
 from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.middleware import SessionEvent
-from penstock.plant.datapath import Updated
-from penstock.plant.upstream import Incoming
+from penstock.plant.live.datapath import Updated
+from penstock.plant.live.upstream import Incoming
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told

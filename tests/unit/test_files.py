@@ -87,7 +87,7 @@ def test_a_group_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, t
 ELSEWHERE = {
     "base/files.py": "the place itself",
     "net/secret.py": "secrets: always mode 600, never for a group",
-    "net/unix.py": "directories of sockets: always mode 700, never for a group",
+    "net/live/unix.py": "directories of sockets: always mode 700, never for a group",
     "topics/groups.py": "the map of topics to groups, which every node reads",
     "spark/session.py": "a script that starts Java",
     "demo/layout.py": "documents of a demonstration, in its own directory of mode 700",

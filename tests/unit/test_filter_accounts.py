@@ -8,8 +8,8 @@ import pytest
 
 from account_kit import recorded
 from penstock.base.counters import Cause, Counters
-from penstock.filter.account_rows import account_rows
-from penstock.filter.accounting import Intake, Sent
+from penstock.filter.core.account_rows import account_rows
+from penstock.filter.core.ledger import Intake, Sent
 from penstock.runtime.accounts import Account, AccountRecorder, AccountsConfig
 from penstock.wire import PacketFlag, encode_gone, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, Harness, harness, packets, stream

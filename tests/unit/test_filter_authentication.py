@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.filter.config import FilterConfig
-from penstock.filter.core import FilterModule
+from penstock.filter.core.module import FilterModule
 from penstock.middleware import ReceiverConfig
 from penstock.wire import Authenticator, PacketFlag, encode_gone, encode_nack
 from unit.authentication_kit import authentic, scope
@@ -42,7 +42,7 @@ def test_only_requests_of_applications_need_no_trailer(name: str, in_batch: bool
     receive = module.take_batch if in_batch else module.take
     receive([first])
     receive([FORGED[name]], source=address_of(2))
-    counters = module.module.watcher.counters
+    counters = module.module.receiver.counters
     assert counters.by_cause("packets_dropped") == {Cause.UNAUTHENTICATED: 1}
     receive(rest)
     sent = module.sent[module.attached[1].consumer]

@@ -8,7 +8,7 @@ import pytest
 
 from interop.control_decoder import message
 from penstock.base.errors import RemoteProtocolError
-from penstock.filter import control
+from penstock.filter.core import control
 
 SIZE_MAX = control.CONNECTION.message_size_max
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol" / "filter-control.md"

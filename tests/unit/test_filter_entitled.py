@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from penstock.base.errors import NotEntitledError, TopicError
-from penstock.filter.entitled import EntitledInterests, Plan
-from penstock.filter.events import Interests
+from penstock.filter.core.entitled_interests import EntitledInterests, Plan
+from penstock.filter.core.events import Interests
 from penstock.security import Grant
 from penstock.security.narrowing import entitlement_text, narrowed
 

@@ -11,7 +11,7 @@ from penstock.base.errors import (
     PenstockError,
     TopicError,
 )
-from penstock.filter.events import Attach, ChangeMap, Detach, ForgetModels, Interests, LearnModel, Want
+from penstock.filter.core.events import Attach, ChangeMap, Detach, ForgetModels, Interests, LearnModel, Want
 from penstock.model import MessageModel, shipped
 from penstock.topics import GroupMap
 from penstock.wire import (
@@ -309,7 +309,7 @@ def test_addresses_of_shared_delivery_end_with_the_multicast_range() -> None:
 
 
 def test_groups_that_were_named_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.filter.interests.FLOWS_REMEMBERED_MAX", 8)
+    monkeypatch.setattr("penstock.filter.core.interests.FLOWS_REMEMBERED_MAX", 8)
     module = harness()
     module.attach(1)
     for number in range(100):
@@ -324,7 +324,7 @@ def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatc
     want = Want(1, add=[Interests(["a.*"], where="price > 1")])
     module.module.prepare(want)
     read: list[str] = []
-    monkeypatch.setattr("penstock.filter.interests._predicates", lambda where, models: read.append(where) or {})
+    monkeypatch.setattr("penstock.filter.core.interests._predicates", lambda where, models: read.append(where) or {})
     module.handle(want)
     assert read == []
     module.handle(LearnModel(shipped("quote")))  # but with a model that is new it is

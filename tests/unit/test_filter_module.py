@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.base.counters import Cause
-from penstock.filter import beginnings
-from penstock.filter.events import Collision, Multicast
+from penstock.filter.core import message_starts
+from penstock.filter.core.events import Collision, Multicast
 from penstock.middleware import StreamKey
 from penstock.wire import Kind, Packer, Packet, PacketFlag, decode, encode_gone, encode_nack, restamp
 from unit.filter_module_kit import (
@@ -201,7 +201,7 @@ def test_requests_for_many_fragments_go_over_the_message_once(
         decoded.append(data)
         return decode(data)
 
-    monkeypatch.setattr(beginnings, "decode", counted)
+    monkeypatch.setattr(message_starts, "decode", counted)
     for start in range(0, 100, 50):
         ranges = [(number, number) for number in range(last - 200 + start, last - 150 + start, 2)]
         assert numbers(module.nack(1, *ranges)) == [(number, 0, "big") for number, _ in ranges]

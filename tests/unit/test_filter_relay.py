@@ -10,8 +10,8 @@ import pytest
 
 from penstock.base.errors import LocalProtocolError
 from penstock.filter import Outbox
-from penstock.filter._dispatch import Dispatcher
-from penstock.filter._relay import Relay
+from penstock.filter.live._dispatch import Dispatcher
+from penstock.filter.live._relay import Relay
 from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.net.udp import Inlet, Outlet, address_key, host_socket
 from penstock.shm import RingReader, RingWriter

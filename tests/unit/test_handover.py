@@ -19,7 +19,7 @@ from descriptors import copies_of
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, HandoverError, LocalProtocolError, ProducerGoneError
 from penstock.base.segment import Segment
-from penstock.net.handover import Handover, HandoverConfig, await_segment, receive_segment
+from penstock.net.live.handover import Handover, HandoverConfig, await_segment, receive_segment
 from penstock.net.secret import Secret
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 from waiting import wait_until

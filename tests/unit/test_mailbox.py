@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.mailbox import Mailbox
 
 PATIENCE_SECONDS = 120
 

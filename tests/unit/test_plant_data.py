@@ -8,10 +8,10 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError, SharedMemoryError
 from penstock.engine import control
 from penstock.engine.core.events import Subscribe
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.plant.config import NodeConfig
-from penstock.plant.datapath import DataPath
-from penstock.plant.desk import Party
+from penstock.plant.core.access import Consumer
+from penstock.plant.live.datapath import DataPath
 from unit.engine_kit import NOW, QUOTE, engine, record
 
 
@@ -53,7 +53,7 @@ def test_a_region_that_cannot_be_made_ends_its_consumer_only() -> None:
     try:
         for number in (0, 1):
             login = control.Login(f"consumer-{number}", "local")
-            data.attach(Party(number, login, "127.0.0.1", ("critical", "adaptive")))
+            data.attach(Consumer(number, login, "127.0.0.1", ("critical", "adaptive")))
         core.publish(b"md.a", QUOTE, record(1), NOW)
         data.handle(Subscribe(0, 1, ["md.a"], "adaptive"))
         with no_more_files():

@@ -5,7 +5,7 @@ import pytest
 from penstock.base.clock import SystemRandomness
 from penstock.middleware import Receiver, ReceiverConfig, SessionEvent
 from penstock.model import Message, MessageModel, shipped
-from penstock.plant.views import Derived, Views
+from penstock.plant.core.views import Derived, Views
 from penstock.wire import DatagramBatch, MessageBatch, Packer, PacketMessage
 
 QUOTE, TRADE, BOOK = shipped("quote"), shipped("trade"), shipped("book_snapshot")

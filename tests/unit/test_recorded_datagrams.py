@@ -6,8 +6,8 @@ import pytest
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.filter.config import FilterConfig
-from penstock.filter.core import FilterModule
-from penstock.filter.events import StreamPosition
+from penstock.filter.core.events import StreamPosition
+from penstock.filter.core.module import FilterModule
 from penstock.middleware import (
     Address,
     Collision,

@@ -14,21 +14,16 @@ from penstock.cli.main import COMMANDS
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
 CORES = (
-    "admin", "assured", "engine", "feed", "filter", "security", "middleware", "journal", "topics", "tree", "wire",
-    "model",
+    "admin", "assured", "engine", "feed", "filter", "plant", "security", "middleware", "journal", "topics", "tree",
+    "wire", "model",
 )  # fmt: skip
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
-
-NET_CORES = (
-    "clock.py", "control.py", "events.py", "framing.py", "heartbeat.py", "session.py", "websocket.py"
-)  # fmt: skip
-"""Files of penstock.net that hold to the same rule; its other files are drivers."""
 
 WEB_CORES = (
     "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
     "picture.py", "sessions.py",
 )  # fmt: skip
-"""And those of penstock.web."""
+"""Files of penstock.web that hold to the same rule; its other files are drivers."""
 
 DRIVERS = {
     "authentication_state.py", "authentication_watch.py",
@@ -38,20 +33,11 @@ DRIVERS = {
 }  # fmt: skip
 """The files of such a package that do its I/O, and nothing else."""
 
-FILTER_DRIVERS = {
-    "datapath.py",
-    "finding.py",
-    "link.py",
-    "offering.py",
-    "receiver.py",
-    "serving.py",
-}
-"""And of penstock.filter."""
 
 ENGINE_DRIVERS = {"link.py"}
 """And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
 
-DRIVERS_BESIDES = {"engine": ENGINE_DRIVERS, "filter": FILTER_DRIVERS}
+DRIVERS_BESIDES = {"engine": ENGINE_DRIVERS}
 
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
@@ -136,9 +122,12 @@ def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
             assert_deterministic(path)
 
 
-@pytest.mark.parametrize("name", NET_CORES)
-def test_cores_of_net_import_no_clock_socket_random_or_thread(name: str) -> None:
-    assert_deterministic(SOURCE / "net" / name)
+def test_core_folders_import_no_clock_socket_random_or_thread() -> None:
+    """In every package, also in one that does I/O elsewhere."""
+    cores = [path for path in python_files() if "core" in path.relative_to(SOURCE).parts[:-1]]
+    assert {path.relative_to(SOURCE).parts[0] for path in cores} >= {"assured", "filter", "net", "plant", "tree"}
+    for path in cores:
+        assert_deterministic(path)
 
 
 @pytest.mark.parametrize("name", WEB_CORES)
@@ -200,7 +189,7 @@ def test_importing_starts_nothing(project: Path) -> None:
     script = """
 import os, threading
 import penstock, penstock.journal, penstock.middleware, penstock.model, penstock.net, penstock.topics, penstock.wire
-import penstock.net.handover, penstock.shm
+import penstock.net.live.handover, penstock.shm
 paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
 links = [os.readlink(path) for path in paths if os.path.lexists(path)]
 assert threading.active_count() == 1

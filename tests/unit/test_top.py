@@ -17,8 +17,8 @@ from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.base.metrics import Metrics
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
-from penstock.filter.status import ApplicationStatus, FilterStatus
-from penstock.plant.status import NodeStatus, gauges_of, rows_of
+from penstock.filter.live.status import ApplicationStatus, FilterStatus
+from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
 from penstock.top.picture import ConsumerRow, NodeRow, Picture, State
 from penstock.top.places import Place, place_given
 from penstock.top.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand

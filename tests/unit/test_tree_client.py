@@ -5,7 +5,7 @@ import pytest
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.net.control import Ping, Pong
+from penstock.net.core.control import Ping, Pong
 from penstock.tree.client.core.events import Begin, BlockReceived, Over, Paused, Received, Resumed, Say
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.core.control import Held, StreamInfo, Welcome

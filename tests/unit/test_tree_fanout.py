@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError, TopicError
-from penstock.filter._condition import Condition
+from penstock.filter.core.kernel._condition import Condition
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.tree.core.kernel._fanout import Brings, Fanout, LinkClass
 from penstock.tree.core.kernel._frame import (

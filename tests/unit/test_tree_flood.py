@@ -4,8 +4,8 @@ import pytest
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
-from penstock.net.control import Ping
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import Ping
+from penstock.net.core.framing import encode_frame
 from penstock.tree.core.agent import NOTICES_PER_TURN
 from penstock.tree.core.control import TREE, Unsubscribe
 from penstock.tree.core.events import Noticed

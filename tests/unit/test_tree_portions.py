@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.catch_up import PORTIONS_SIZE_MAX, READS_MAX
 from penstock.tree.core.control import TREE, Fetch, Fetched, Position, Subscribe, Unsubscribe, Want

@@ -8,7 +8,7 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.base.errors import ConnectionLostError, LocalProtocolError, RefusedError, RemoteProtocolError
 from penstock.net.config import WebSocketConfig
-from penstock.net.events import (
+from penstock.net.core.events import (
     BytesReceived,
     Close,
     Connected,
@@ -19,7 +19,7 @@ from penstock.net.events import (
     Received,
     Send,
 )
-from penstock.net.websocket import WebSocketClientSession, WebSocketPeer, WebSocketServerSession, WebSocketSession
+from penstock.net.core.websocket import WebSocketClientSession, WebSocketPeer, WebSocketServerSession, WebSocketSession
 from unit.net_kit import MS, converse, ended, exchange, of, sent
 
 URI = "ws://127.0.0.1:1/ticks?x=1"

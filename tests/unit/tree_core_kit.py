@@ -5,7 +5,7 @@ from typing import Any
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Message

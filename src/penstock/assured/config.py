@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, PenstockError
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.topics import Interest
 
 KIB = 1024

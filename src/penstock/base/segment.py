@@ -1,6 +1,6 @@
 """A piece of shared memory as one process hands it to another: file descriptors, what is in them, and a lifeline.
 
-penstock.shm makes segments and reads them; penstock.net.handover carries them between processes.
+penstock.shm makes segments and reads them; penstock.net.live.handover carries them between processes.
 """
 
 import os

@@ -10,7 +10,7 @@ import numpy
 from penstock.base.clock import NS_PER_SECOND
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import PAYLOAD_SIZE, now, other_process, pin, wait_for_segment
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.shm import RegionReader, RegionWriter
 
 UPDATES_PER_S = 1_000_000

@@ -22,7 +22,7 @@ from penstock.bench.transports import (
     stamp,
     wait_for_segment,
 )
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.shm import RingReader, RingWriter
 
 RATE = 50_000

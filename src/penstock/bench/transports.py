@@ -21,7 +21,7 @@ from penstock.base.errors import HandoverError, PenstockError
 from penstock.base.segment import Segment
 from penstock.middleware import ReceiverConfig
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
-from penstock.net.handover import Handover, receive_segment
+from penstock.net.live.handover import Handover, receive_segment
 from penstock.net.udp import Channel, free_channel
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher

@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.net.agent import run_agent
-from penstock.net.clock import ClockEstimate
-from penstock.net.clock_driver import ClockClient, ClockServer
+from penstock.net.core.clock import ClockEstimate
+from penstock.net.live.agent import run_agent
+from penstock.net.live.clock_driver import ClockClient, ClockServer
 
 DEFAULT_PORT = 7_411
 

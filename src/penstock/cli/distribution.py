@@ -12,11 +12,11 @@ from penstock.cli.common.nodes import described_node, run_live
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.node.pages import Pages
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
-from penstock.plant.driver import LiveNode
-from penstock.plant.edge import LiveEdge
+from penstock.plant.core.views import ViewName
 from penstock.plant.edge_config import WEBSOCKET_PORT_DEFAULT, EdgeAccess, EdgeConfig, WebSocketAccess
-from penstock.plant.live import live_node
-from penstock.plant.views import ViewName
+from penstock.plant.live.driver import LiveNode
+from penstock.plant.live.edge import LiveEdge
+from penstock.plant.live.nodes import live_node
 
 C = TypeVar("C", PlantConfig, MuxConfig, EdgeConfig)
 

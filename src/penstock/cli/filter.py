@@ -9,8 +9,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.cli.common.channel import INTERFACE, InterfaceOption, MapOption
 from penstock.cli.common.nodes import control_facts, described_node, run_live
 from penstock.filter.config import FilterConfig
-from penstock.filter.control import PORT_DEFAULT
-from penstock.filter.driver import LiveFilter
+from penstock.filter.core.control import PORT_DEFAULT
+from penstock.filter.live.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 
 _STANDARD = FilterConfig()

@@ -35,7 +35,7 @@ from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
 from penstock.security.authentication import PUBLISHERS
 from penstock.security.authentication_state import AuthenticationState

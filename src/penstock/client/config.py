@@ -7,7 +7,7 @@ import msgspec
 from penstock.base.backoff import Backoff, BackoffPolicy
 from penstock.base.clock import SystemRandomness
 from penstock.base.config import Config
-from penstock.filter.control import Wish
+from penstock.filter.core.control import Wish
 from penstock.middleware import MergerConfig, ReceiverConfig
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]

@@ -31,8 +31,8 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.model import Message
-from penstock.net.control_driver import ControlConnection
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.control_driver import ControlConnection
+from penstock.net.live.loop_thread import LoopThread
 from penstock.security import Entitlement
 from penstock.security.brokering import Brokered, BrokeredStream, StreamAddress
 from penstock.topics import check_topic

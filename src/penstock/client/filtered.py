@@ -8,11 +8,11 @@ from penstock.capture.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
 from penstock.client.service import Protection, place
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import DeliverBatch, StreamKey, StreamStarted
 from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC, MODEL_TOPIC
 from penstock.middleware.live.receiver import Received
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security.brokering import BrokeredStream, StreamAddress
 from penstock.wire import Authenticator

@@ -11,8 +11,8 @@ from penstock.base.errors import ModelError, PacketError
 from penstock.capture.reading import Models, Readable
 from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.application.finding import find_filter
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.client.discovery import find_filter
 from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.core.direct import direct_topic, is_direct_to
 from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver

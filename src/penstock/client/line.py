@@ -18,11 +18,11 @@ from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
 from penstock.client.service import Image, Protection, fetch_image
 from penstock.client.unicast import UnicastReceiver
-from penstock.filter.application.finding import AUTO, find_filter
+from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.live.merging_receiver import MergingReceiver
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
 from penstock.security.authentication import is_older, scope_of

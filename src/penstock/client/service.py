@@ -23,7 +23,7 @@ from penstock.middleware.unicast import (
     StreamRefused,
     UnicastMessage,
 )
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 from penstock.security.brokering import StreamAddress
 from penstock.wire import PacketMessage, decode

@@ -17,8 +17,8 @@ from penstock.client.service import Protection, opened_stream, places, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.live import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
-from penstock.net.control_driver import ControlConnection
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.control_driver import ControlConnection
+from penstock.net.live.loop_thread import LoopThread
 from penstock.security.brokering import StreamAddress
 from penstock.wire import DatagramBatch
 

@@ -41,8 +41,8 @@ from penstock.demo.layout import (
 )
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
 from penstock.demo.routing import ROUTERS
-from penstock.filter.application.finding import NONE
-from penstock.filter.status import FilterStatus
+from penstock.filter.client.discovery import NONE
+from penstock.filter.live.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS

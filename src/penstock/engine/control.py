@@ -31,7 +31,7 @@ import msgspec
 
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.net.config import ControlConfig
-from penstock.net.control import (
+from penstock.net.core.control import (
     U32,
     U64,
     ControlProtocol,
@@ -46,6 +46,7 @@ from penstock.net.control import (
     Token,
     Version,
 )
+from penstock.net.core.control import Refused as AnyRefused
 
 PLANT_PORT_DEFAULT = 7410
 MUX_PORT_DEFAULT = 7411
@@ -326,13 +327,8 @@ class RefusalCode(StrEnum):
     STOPPING = "stopping"
 
 
-class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """What was asked for under this number is not done. With number 0 the connection is over; `code` is one of
-    RefusalCode."""
-
-    code: Text
-    reason: Text
-    number: Number = 0
+class Refused(AnyRefused, tag="refused", frozen=True):
+    """`code` is one of RefusalCode."""
 
 
 ConsumerMessage: TypeAlias = (

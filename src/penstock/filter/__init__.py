@@ -1,18 +1,18 @@
-"""Filter modules: beside each host a process that passes on to the host's applications only what they want.
+"""Filter modules: a process per host that forwards to the host's applications only the messages they subscribe to.
 
-It receives the groups that its applications need, takes every packet in the order of its stream, and writes for every
-consumer (an application, or a host with several) a packet that has only its messages; the packet's gap accounts for
-what was removed. It is no broker: it keeps nothing but the newest packets for repairs, and publishers do not know it.
-Read events.py first, then core.py; _forward.pyx for what happens to a packet, and control.py for what applications say.
-What runs in applications and publishers is in application/.
+The module joins the groups that its applications need, takes every packet in the order of its stream, and writes for
+every consumer (an application, or a host with several) a packet that has only the consumer's messages; the gap of the
+packet accounts for removed messages. The module is no broker: it keeps only the newest packets for repairs, and
+publishers do not know it. Read core/events.py first, then core/module.py; core/kernel/_forward.pyx rewrites packets,
+core/control.py has the messages of applications. live/ runs a module, client/ is for applications and publishers.
 """
 
-from penstock.filter._account import StreamAccount
-from penstock.filter._consumers import Mode
-from penstock.filter._forward import Forwarder
 from penstock.filter.config import FilterConfig
-from penstock.filter.control import PORT_DEFAULT, PROTOCOL
-from penstock.filter.core import FilterModule
+from penstock.filter.core.control import PORT_DEFAULT, PROTOCOL
+from penstock.filter.core.kernel._account import StreamAccount
+from penstock.filter.core.kernel._consumers import Mode
+from penstock.filter.core.kernel._forward import Forwarder
+from penstock.filter.core.module import FilterModule
 from penstock.wire import Outbox
 
 __all__ = [

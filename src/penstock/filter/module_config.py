@@ -7,8 +7,8 @@ import msgspec
 
 from penstock.base.errors import ConfigurationError
 from penstock.filter.config import FilterConfig
-from penstock.filter.control import PORT_DEFAULT
-from penstock.net.control import Name
+from penstock.filter.core.control import PORT_DEFAULT
+from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.runtime.accounts import AccountsConfig

@@ -22,7 +22,7 @@ import msgspec
 
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Name, Text, Version
+from penstock.net.core.control import ControlProtocol, Name, Text, Version
 
 TOKEN_SIZE_MAX = 65_536
 TOPICS_MAX = 4_096

@@ -4,8 +4,8 @@ import ssl
 
 import msgspec
 
+from penstock.net.live.stream import is_loopback
 from penstock.net.secret import Secret
-from penstock.net.stream import is_loopback
 
 
 class Guard(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ from penstock.client.feeding import Content, SubscribedFeed
 from penstock.middleware.core.events import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.guard import Guard
+from penstock.net.live.stream import is_loopback
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
-from penstock.net.stream import is_loopback
 from penstock.node.plant import Plant
 from penstock.tree.client import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig

@@ -87,7 +87,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.live.config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.link_secrets import with_feed_secret, with_secrets
 from penstock.node.pairs import paired

@@ -17,8 +17,8 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory
 from penstock.feed.live.config import AdapterConfig
+from penstock.net.live.stream import is_loopback
 from penstock.net.secret import write_private
-from penstock.net.stream import is_loopback
 
 SECRET_SIZE = 32
 LOOPBACK = "127.0.0.1"

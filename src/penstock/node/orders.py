@@ -17,7 +17,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.decoding import json_decoder
 from penstock.base.errors import HandoverError, PenstockError, RefusedError, RemoteProtocolError, UnreachableError
 from penstock.base.log import logger
-from penstock.net.unix import Connection, accept, connect, listen
+from penstock.net.live.unix import Connection, accept, connect, listen
 
 ORDER_SIZE_MAX = 4_096
 WAIT_NS = NS_PER_SECOND // 5

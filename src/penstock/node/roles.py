@@ -26,15 +26,15 @@ from penstock.base.log import configure, logger
 from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.live.config import AdapterConfig
 from penstock.feed.live.status import AdapterStatus
+from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.filter.status import FilterStatus
-from penstock.net.agent import run_agent
+from penstock.net.live.agent import run_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
-from penstock.plant.status import NodeStatus
+from penstock.plant.core.status import NodeStatus
 from penstock.tree.config import AgentConfig
 from penstock.tree.live.status import AgentStatus
 
@@ -198,7 +198,7 @@ async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None
 
 
 async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.filter.driver import LiveFilter
+    from penstock.filter.live.driver import LiveFilter
 
     module = LiveFilter(config)
     await module.node.start()
@@ -213,7 +213,7 @@ async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -
 
 
 async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.plant.live import live_node
+    from penstock.plant.live.nodes import live_node
 
     node = live_node(config)
     await node.node.start()

@@ -22,8 +22,8 @@ from penstock.base.log import logger
 from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.live.config import AdapterConfig
 from penstock.feed.live.status import AdapterStatus
+from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.filter.status import FilterStatus
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.member import Member
@@ -43,8 +43,8 @@ from penstock.node.roles import (
 )
 from penstock.node.supervisor import Supervisor
 from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig
-from penstock.plant.status import NodeStatus
 from penstock.tree.config import AgentConfig
 from penstock.tree.live.status import AgentStatus
 

@@ -10,10 +10,10 @@ from penstock.engine.config import EngineConfig
 from penstock.engine.control import MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, ClassWish
 from penstock.engine.core.metering_limits import MeteringLimits
 from penstock.engine.core.signals import SignalThresholds
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
-from penstock.plant.views import ViewName
+from penstock.plant.core.views import ViewName
 from penstock.runtime.accounts import AccountsConfig
 from penstock.security.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest

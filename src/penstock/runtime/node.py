@@ -23,7 +23,7 @@ from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ProcessError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics, Row
-from penstock.net.agent import stopped_or_failed
+from penstock.net.live.agent import stopped_or_failed
 from penstock.net.page_access import PageConfig, page_of
 from penstock.security.access import AdminAccess
 from penstock.security.authentication_state import AuthenticationState

@@ -22,7 +22,7 @@ from penstock.base.errors import (
     RemoteProtocolError,
     UnreachableError,
 )
-from penstock.net.stream import is_loopback
+from penstock.net.live.stream import is_loopback
 from penstock.security.brokering import ErrorDocument
 from penstock.security.proof import UNBOUND
 

@@ -13,8 +13,8 @@ from penstock.assured.live.witness import WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
 from penstock.feed.live.status import AdapterStatus
-from penstock.filter.status import FilterStatus
-from penstock.plant.status import NodeStatus
+from penstock.filter.live.status import FilterStatus
+from penstock.plant.core.status import NodeStatus
 from penstock.top.places import Place
 from penstock.tree.live.status import AgentStatus
 

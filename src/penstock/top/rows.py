@@ -12,8 +12,8 @@ from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.live.status import AdapterStatus
-from penstock.filter.status import FilterStatus
-from penstock.plant.status import NodeStatus
+from penstock.filter.live.status import FilterStatus
+from penstock.plant.core.status import NodeStatus
 from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
 from penstock.top.reading import Reading, Status
 from penstock.tree.live.status import AgentStatus

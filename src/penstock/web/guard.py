@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ForbiddenError
 from penstock.base.log import logger
-from penstock.net.stream import is_loopback
+from penstock.net.live.stream import is_loopback
 from penstock.node.console_config import ConsoleConfig
 from penstock.web.answers import refusal
 

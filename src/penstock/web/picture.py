@@ -15,8 +15,8 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.plant import Plant
 from penstock.plant.config import MuxConfig, PlantConfig
+from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig
-from penstock.plant.status import NodeStatus
 from penstock.top.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig

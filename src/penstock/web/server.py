@@ -22,9 +22,9 @@ from penstock.admin.http import prompt_http
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.net.agent import stopped_or_failed
+from penstock.net.live.agent import stopped_or_failed
+from penstock.net.live.stream import keep_little_unsent
 from penstock.net.page_access import page_token
-from penstock.net.stream import keep_little_unsent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.web.app import ConsoleApp

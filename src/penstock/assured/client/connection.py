@@ -70,7 +70,7 @@ from penstock.base.counters import Counters
 from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
 from penstock.net.guard import Guard
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 
 MIB = 1024 * 1024
 ANSWER_SECONDS = 10.0

@@ -31,7 +31,7 @@ from penstock.assured.core.session.session import Session
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.base.clock import NS_PER_SECOND
 from penstock.net._tcp import Receiver
-from penstock.net.link import Link
+from penstock.net.live.link import Link
 
 IDLE_SECONDS = 0.02
 """Without use of it, a link goes back: nobody reads from it meanwhile."""

@@ -1,4 +1,4 @@
-"""Runs a session on real links, in an asyncio loop (the thread of penstock.net.loop_thread, mostly)."""
+"""Runs a session on real links, in an asyncio loop (the thread of penstock.net.live.loop_thread, mostly)."""
 
 import asyncio
 import contextlib
@@ -38,14 +38,14 @@ from penstock.base.errors import (
     RemoteProtocolError,
 )
 from penstock.base.log import logger
-from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
-from penstock.net.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
-from penstock.net.dialling import Dialling
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.link import Link
-from penstock.net.session import Peer
+from penstock.net.live.agent import CoreRunner
+from penstock.net.live.dialling import Dialling
+from penstock.net.live.link import Link
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
 

@@ -12,7 +12,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.journal import JournalConfig
 from penstock.model import MessageModel, shipped, shipped_names
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.runtime.accounts import AccountsConfig

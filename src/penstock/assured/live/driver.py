@@ -4,8 +4,8 @@
     await router.node.start()
     await router.node.run(stop)
 
-The core and its links (doors.py) are in the loop's thread; bringing records to the disk and reading them (disk.py),
-tokens and metrics have threads of their own.
+The core and its links (client_links.py) are in the loop's thread; writing records to the disk and reading them
+(disk.py), tokens and metrics have their own threads.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from penstock.assured.core.lease.protocol import Keep, Tell
 from penstock.assured.core.pair.protocol import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.core.router import events
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.live.access import REFUSALS, ClientAccess, ClientRights
 from penstock.assured.live.account_rows import account_rows
+from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.desk import Desk, Rights, refusal_of
 from penstock.assured.live.disk import LiveDisk
-from penstock.assured.live.doors import RouterLinks
 from penstock.assured.live.inline_commit import RouterInlineCommit
 from penstock.assured.live.observation import endpoints_of, role_of
 from penstock.assured.live.pair import LivePair
@@ -48,19 +48,19 @@ from penstock.assured.wire.control import (
 )
 from penstock.base.clock import BootClock, SystemRandomness
 from penstock.base.endpoint import Health
-from penstock.base.errors import ConfigurationError, PenstockError, RemoteProtocolError, TokenError, TokenExpiredError
+from penstock.base.errors import ConfigurationError, PenstockError, RemoteProtocolError, TokenError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.model import MessageModel
-from penstock.net.agent import CoreRunner, stopped_or_failed
+from penstock.net.live.agent import CoreRunner, stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
+from penstock.runtime.access import watch_expiry
 from penstock.runtime.accounts import Account, add_accounts
 from penstock.runtime.node import Node
 from penstock.security.brokering import Revoked
 from penstock.security.gate import TokenState
 
-EXPIRY_CHECK_SECONDS = 0.5
 TOKEN_SECONDS = 5.0
 HAPPENINGS_MAX = 200
 
@@ -83,10 +83,10 @@ class LiveRouter:
         driven = self._core if self._pair is None else self._pair.core
         self._runner: CoreRunner[Any, Any] = CoreRunner(driven, self._carry_out, clock=BootClock(), after=self._look)
         self._runner.failed.add_done_callback(self._core_failed)
-        self._desk = Desk(config.operators, None if tokens is None else tokens.gate.verify)
-        self._links = RouterLinks(
+        self._access = ClientAccess(config.operators, None if tokens is None else tokens.gate.verify)
+        self._links = ClientLinks(
             config,
-            self._desk,
+            self._access,
             self,
             secret=secret,
             tls=server_context(config.control.tls),
@@ -175,7 +175,7 @@ class LiveRouter:
 
     # What clients say
 
-    def arrived(self, link: int, login: Login, rights: Rights) -> None:
+    def arrived(self, link: int, login: Login, rights: ClientRights) -> None:
         core = self._core
         if login.role == "client" and not core.is_active:
             self._step_down(link)
@@ -210,7 +210,7 @@ class LiveRouter:
             case ListEndpoints(number, name):
                 self._links.say(link, Endpoints(number, self._endpoints_for(link, name)))
             case Switch(number) | Degrade(number):
-                if not self._desk.rights_of(link).is_operator:
+                if not self._access.rights_of(link).is_operator:
                     self._links.say(link, Refused("not_entitled", "this is an operator's to order", number))
                 elif self._pair is None:
                     self._links.say(link, Refused("not_active", "this router runs alone", number))
@@ -233,7 +233,7 @@ class LiveRouter:
         except PenstockError as error:  # a client's mistake: it is told, and counted
             log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
             if (link := getattr(event, "link", 0)) and not isinstance(event, events.LinkClosed):
-                self._links.refuse(link, refusal_of(error))
+                self._links.refuse(link, REFUSALS.of(error))
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self.node.fail(failed.result())
@@ -293,25 +293,21 @@ class LiveRouter:
             self._pair.tell_tokens(state)
 
     def _revoke(self, event: Revoked) -> None:
-        for link in self._desk.bearers(event.subscription_id):
-            self._links.refuse(link, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
+        for party in self._access.bearers(event.subscription_id):
+            self._links.refuse(party.number, Refused("revoked", f"its authority was revoked: {event.reason}"[:256]))
 
     def _renew(self, link: int, token: str) -> None:
         """A token that grants something else is for another link: the client comes again with it."""
-        before = self._desk.rights_of(link)
+        before = self._access.rights_of(link)
         try:
-            rights = self._desk.renew(link, token, time.time_ns())
+            rights = self._access.renew(link, token, time.time_ns())
             if (rights.subject, rights.grants) != (before.subject, before.grants):
                 raise TokenError("the newer token grants something else", hint="log in with it")
         except PenstockError as error:
-            self._links.refuse(link, refusal_of(error))
+            self._links.refuse(link, REFUSALS.of(error))
 
     async def _watch_rights(self) -> None:
-        while True:
-            for link in self._desk.expired(time.time_ns()):
-                error = TokenExpiredError("the token has expired", hint="renew it in time")
-                self._links.refuse(link, refusal_of(error))
-            await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+        await watch_expiry(self._access, lambda party, error: self._links.refuse(party.number, REFUSALS.of(error)))
 
     # How it is
 

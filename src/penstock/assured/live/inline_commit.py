@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.live._inline_commit import InlineCommitKernel
+from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.disk import INLINE_COMMIT_SECONDS, LiveDisk
-from penstock.assured.live.doors import RouterLinks
 from penstock.base.clock import NS_PER_SECOND
 from penstock.journal import InlineWriter
-from penstock.net.link import Link
+from penstock.net.live.link import Link
 
 INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
 
@@ -22,7 +22,7 @@ INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
 class RouterInlineCommit:
     """`is_over` says that the core has failed."""
 
-    def __init__(self, core: MessageRouter, links: RouterLinks, disk: LiveDisk, is_over: Callable[[], bool]) -> None:
+    def __init__(self, core: MessageRouter, links: ClientLinks, disk: LiveDisk, is_over: Callable[[], bool]) -> None:
         self._core = core
         self._links = links
         self._disk = disk

@@ -1,7 +1,7 @@
 """The lease's messages between its three voters, on control connections (protocol/lease.md).
 
-Each router connects to both other voters and asks them there; whoever is asked answers on the connection on which it
-was asked. Nothing waits: a message for somebody who cannot be reached is dropped, the next round says it again.
+Each router connects to both other voters and asks them there; a voter answers on the connection on which it was asked.
+Nothing waits: a message to a voter that cannot be reached is dropped, and the next round sends it again.
 """
 
 import asyncio
@@ -12,14 +12,16 @@ from typing import TypeAlias
 
 from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
 from penstock.assured.live.config import LeaseAccess
+from penstock.base.backoff import Backoff, BackoffPolicy
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.net.clock import ClockEstimate
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.core.clock import ClockEstimate
 from penstock.net.guard import Guard
+from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.dialling import redial
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
@@ -27,14 +29,14 @@ from penstock.net.tls import client_context, server_context
 CONNECTIONS_MAX = 64
 MESSAGE_SIZE_MAX = 1_024
 WAITING_MAX = 8
-"""Messages for one voter; what is older is of no use to it."""
+"""Messages for one voter; older messages are obsolete."""
 
 PATIENCE_MS_MIN = 1_000
 PINGS = 3
-"""In the time after which a voter that is silent is taken for dead."""
+"""Pings in the time after which a silent voter counts as dead."""
 
 CLOCKS_APART_MS = 1_000
-"""A difference of wall clocks that is worth a word."""
+"""A difference of wall clocks that is logged."""
 
 log = logger("assured.lease")
 
@@ -59,7 +61,7 @@ class _Line:
         self._is_news.set()
 
     async def send(self) -> None:
-        """Until the connection is lost: whoever reads from it hears why."""
+        """Until the connection is lost; its reader gets the error."""
         try:
             while True:
                 await self._is_news.wait()
@@ -124,7 +126,6 @@ class LeaseLinks:
             config=self._config,
             counters=counters,
         )
-        self._randomness = SystemRandomness()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -166,27 +167,25 @@ class LeaseLinks:
     # Connections
 
     async def _serve(self, connection: Connection) -> None:
-        """Somebody asks for this voter's vote."""
+        """Another voter asks for this voter's vote."""
         if connection.peer.node not in self._askers:
             error = AuthenticationError(f"{connection.peer.node} has no lease to ask for here")
             raise self._refused(Cause.AUTHENTICATION, error)
         await self._converse(connection, self._asking, (Ask, Released))
 
     async def _dial(self, voter: str) -> None:
-        """Be connected to a voter that is asked, for ever."""
+        """Keep a connection to a voter that this one asks."""
         host, port = self._places[voter]
-        pause_ms = max(1, self._lease.lease_ms // 6)
-        known = ""
-        while True:
-            try:
-                await self._ask_at(voter, host, port)
-            except PenstockError as error:
-                say = log.debug if error.code == known else log.warning  # once, and not with every attempt
-                say("voter_not_reached", voter=voter, place=f"{host}:{port}", code=error.code, error=str(error))
-                known = error.code
-            await asyncio.sleep((pause_ms + self._randomness.below(pause_ms)) / 1_000)
+        pause_ms = 2 * max(1, self._lease.lease_ms // 6)
+        policy = BackoffPolicy(base_ms=pause_ms, factor=1.0, max_ms=pause_ms, absent_max_ms=pause_ms)
 
-    async def _ask_at(self, voter: str, host: str, port: int) -> None:
+        def report(error: PenstockError, is_news: bool) -> None:
+            say = log.warning if is_news else log.debug
+            say("voter_not_reached", voter=voter, place=f"{host}:{port}", code=error.code, error=str(error))
+
+        await redial(lambda: self._ask_at(voter, host, port), Backoff(SystemRandomness(), policy), report)
+
+    async def _ask_at(self, voter: str, host: str, port: int) -> bool:
         connection = await connect_control(
             LEASE,
             host,
@@ -202,6 +201,7 @@ class LeaseLinks:
                 error = AuthenticationError(f"{connection.peer.node} is there, and not {voter}")
                 raise self._refused(Cause.AUTHENTICATION, error)
             await self._converse(connection, self._asked, (Granted, Denied))
+        return True
 
     async def _converse(
         self, connection: Connection, lines: dict[str, _Line], expected: tuple[type[Message], ...]
@@ -228,7 +228,7 @@ class LeaseLinks:
                 del lines[voter]
 
     def _compare(self, voter: str, theirs: Message | Terms | None) -> None:
-        """Voters that were told different things do not vote together."""
+        """Voters with different terms do not vote together."""
         if theirs is None:
             raise RemoteProtocolError(f"{voter} ended the connection", hint="its log says why")
         if not isinstance(theirs, Terms):

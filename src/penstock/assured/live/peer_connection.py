@@ -1,6 +1,6 @@
-"""The link between the two routers of a pair: the first of them dials, the second listens. In the loop's thread.
+"""The link between the two routers of a pair: the first one dials, the second one listens. In the loop's thread.
 
-What is written is bounded by the pair's window; after a new link the lists of what there is come besides.
+The window of the pair bounds what is written; after a new link, the lists of endpoints and messages come in addition.
 """
 
 import asyncio
@@ -11,21 +11,25 @@ from pathlib import Path
 from penstock.assured.core.pair.protocol import PAIR, PeerClosed, PeerEvent, PeerFrame, PeerOpened
 from penstock.assured.live.config import LivePairConfig
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
+from penstock.base.backoff import Backoff, BackoffPolicy
+from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import FrameError, NotEntitledError, PenstockError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
-from penstock.net.control import Ping, encode_session
-from penstock.net.framing import FrameDecoder, encode_frame
-from penstock.net.link import Link, LinkServer, connect_link, end_links
+from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.framing import FrameDecoder, encode_frame
+from penstock.net.core.session import Peer
+from penstock.net.live.dialling import redial
+from penstock.net.live.link import Link, LinkServer, connect_link, end_links
 from penstock.net.secret import read_secret
-from penstock.net.session import Peer
 from penstock.net.tls import client_context, server_context
 
 LOOKS_PER_SILENCE = 5
-PAUSE_SECONDS = 0.05
-PAUSE_SECONDS_MAX = 1.0
+BACKOFF = BackoffPolicy(max_ms=1_000)
 LASTING_SECONDS = 2.0
+"""A link that ends earlier was not in use."""
+
 LIMITS = ControlConfig(connections_max=64)
 
 log = logger("assured.peering")
@@ -84,7 +88,7 @@ class PeerConnection:
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """Without which there is no link."""
+        """Keeps the link; None if the other router dials."""
         return self._dialling
 
     # For the router
@@ -100,36 +104,34 @@ class PeerConnection:
     # Dialling
 
     async def _keep_dialling(self) -> None:
-        """One link after another, with pauses that grow until one lasts."""
+        """One link after another. The back-off starts again after a link that lasted."""
+
+        def report(error: PenstockError, is_news: bool) -> None:
+            say = log.warning if is_news else log.debug
+            say("other_router_unreachable", other=self.other, code=error.code, error=str(error))
+
+        await redial(self._link_once, Backoff(SystemRandomness(), BACKOFF), report)
+
+    async def _link_once(self) -> bool:
+        """Until the link has ended. True if it lasted."""
         access = self._config.link
-        pause = PAUSE_SECONDS
-        told = ""
-        while True:
-            began = time.monotonic()
-            try:
-                link = await connect_link(
-                    PAIR,
-                    access.host,
-                    access.port,
-                    self,
-                    node=self._name,
-                    secret=self._secret,
-                    tls=self._tls,
-                    config=LIMITS,
-                    counters=self._counters,
-                )
-                try:
-                    await asyncio.shield(link.over)
-                finally:
-                    link.abort()
-                told = ""
-            except PenstockError as error:
-                say = log.debug if error.code == told else log.warning
-                say("other_router_unreachable", other=self.other, code=error.code, error=str(error))
-                told = error.code
-            has_lasted = time.monotonic() - began > LASTING_SECONDS
-            pause = PAUSE_SECONDS if has_lasted else min(2 * pause, PAUSE_SECONDS_MAX)
-            await asyncio.sleep(pause)
+        began = time.monotonic()
+        link = await connect_link(
+            PAIR,
+            access.host,
+            access.port,
+            self,
+            node=self._name,
+            secret=self._secret,
+            tls=self._tls,
+            config=LIMITS,
+            counters=self._counters,
+        )
+        try:
+            await asyncio.shield(link.over)
+        finally:
+            link.abort()
+        return time.monotonic() - began > LASTING_SECONDS
 
     # What links tell
 
@@ -166,7 +168,7 @@ class PeerConnection:
             self._tell(PeerFrame(link.number, frame))
 
     def writable(self, link: Link) -> None:
-        """What is on its way is bounded by the pair's window."""
+        """The window of the pair bounds what is in flight."""
 
     def lost(self, link: Link, error: PenstockError) -> None:
         if link is self._link:
@@ -177,8 +179,8 @@ class PeerConnection:
     # Silence
 
     def _look(self) -> None:
-        """Say that this router lives, and end the link when the other has not said so for too long. Looks are counted,
-        not time: a process that stood still itself first hears what has come meanwhile."""
+        """Send a ping, and end the link if the other router was silent for too long. Checks are counted, not time: a
+        process that was suspended itself first reads what has arrived meanwhile."""
         if self._link is not None:
             if self._quiet > LOOKS_PER_SILENCE:
                 log.warning("other_router_is_silent", other=self.other)

@@ -18,7 +18,7 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import RemoteProtocolError
 from penstock.base.log import logger
 from penstock.model import MessageModel
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.net.secret import Secret
 from penstock.security.brokering import Revoked
 from penstock.security.gate import TokenState

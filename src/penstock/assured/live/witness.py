@@ -21,8 +21,8 @@ from penstock.base.config import Config
 from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.net.agent import CoreRunner
-from penstock.net.control import Name
+from penstock.net.core.control import Name
+from penstock.net.live.agent import CoreRunner
 from penstock.net.page_access import PageAccessConfig
 from penstock.runtime.node import Node
 from penstock.security.access import AnyPort

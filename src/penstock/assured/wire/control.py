@@ -20,7 +20,8 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.assured.config import EndpointConfig, Role
-from penstock.net.control import U32, U64, ControlProtocol, Name, Number, Text, Token, Version
+from penstock.net.core.control import U32, U64, ControlProtocol, Name, Number, Text, Token, Version
+from penstock.net.core.control import Refused as AnyRefused
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 PLACES_MAX = 16
@@ -250,11 +251,8 @@ class EndpointNamed(msgspec.Struct, tag="endpoint_named", frozen=True):
     bytes_max: U64
 
 
-class Refused(msgspec.Struct, tag="refused", frozen=True):
-    code: Text
-    reason: Text
-    number: Number = 0
-    """Of the request; 0: it is about the client, and the link ends."""
+class Refused(AnyRefused, tag="refused", frozen=True):
+    """The number is that of the request; 0: the client is refused, and the link ends."""
 
     hint: Text = ""
     place: PlaceText = ""

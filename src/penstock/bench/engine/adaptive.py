@@ -29,7 +29,7 @@ from penstock.engine import EngineConfig
 from penstock.engine.client import Changes, open_records
 from penstock.model import shipped
 from penstock.plant.config import PlantAccess, PlantConfig
-from penstock.plant.live import live_node
+from penstock.plant.live.nodes import live_node
 from penstock.wire import PacketMessage
 
 QUOTE = shipped("quote")

@@ -16,7 +16,7 @@ import numpy
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.bench.transports import check, now, other_process, pin, stamp
 from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
-from penstock.net.handover import receive_segment
+from penstock.net.live.handover import receive_segment
 from penstock.shm import RingReader
 
 CONSUMERS = 8

@@ -21,7 +21,7 @@ from penstock.engine.core.events import Attach, Overrun, Sinks, Subscribe
 from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE
 from penstock.middleware.core._inorder import InOrder, StreamCursor
 from penstock.model import shipped
-from penstock.net.handover import Handover
+from penstock.net.live.handover import Handover
 from penstock.shm import RingWriter
 from penstock.wire import DatagramBatch, MessageBatch, Packer
 

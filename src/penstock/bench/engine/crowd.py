@@ -12,7 +12,7 @@ from penstock.base.errors import LimitError, RemoteProtocolError
 from penstock.bench._crowd import Crowd
 from penstock.engine.control import Login, Subscribe
 from penstock.net.udp import Address
-from penstock.plant.flavours import BINARY
+from penstock.plant.core.websocket_codec import BINARY
 
 TOGETHER = 100
 """Clients that are connected at a time."""

@@ -25,9 +25,9 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
 from penstock.plant.config import AnyNodeConfig, PlantAccess, PlantConfig, UpstreamConfig
-from penstock.plant.edge import LiveEdge
 from penstock.plant.edge_config import EdgeAccess, EdgeConfig, WebSocketAccess
-from penstock.plant.live import live_node
+from penstock.plant.live.edge import LiveEdge
+from penstock.plant.live.nodes import live_node
 
 CLIENTS = 5_000
 ITEMS = 1_000

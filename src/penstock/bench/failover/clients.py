@@ -20,14 +20,14 @@ from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver
 from penstock.engine.control import Events, Login, Subscribe, Welcome
 from penstock.engine.link import NodeLink, Told
-from penstock.filter.application.receiver import FilteredReceiver
+from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.model import shipped
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
+from penstock.net.live.websocket_driver import connect_websocket
 from penstock.net.udp import Channel
-from penstock.net.websocket_driver import connect_websocket
-from penstock.plant.flavours import BINARY
+from penstock.plant.core.websocket_codec import BINARY
 from penstock.security.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher
 from penstock.tree.client.subscription import open_stream

@@ -14,8 +14,8 @@ from penstock.bench.filter.process import running_filter
 from penstock.bench.harness import Result, result
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import PAYLOAD_SIZE, check, other_process
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.application.wishes import Condition, Wishes
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.client.wanted import Condition, WantedInterests
 from penstock.middleware import Deliver, DeliverBatch, OutgoingBatch, PublisherConfig, TopicList
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.middleware.live.receiver import SocketReceiver
@@ -94,7 +94,7 @@ def _filtered() -> Run:
 
 def _direct() -> Run:
     channel = free_channel()
-    wishes = Wishes(lambda model_id, version: None, Counters("receiver"))
+    wishes = WantedInterests(lambda model_id, version: None, Counters("receiver"))
     wishes.add(_wanted(), Condition("", b""), ())
     with MulticastReceiver([channel]) as receiver:
         return _measure(channel, receiver, lambda messages: wishes.chosen(messages, 0))

@@ -21,12 +21,12 @@ from penstock.bench.filter.process import running_filter
 from penstock.bench.harness import Result, result
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.application.offering import RingOffer
-from penstock.filter.control import Wish
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.client.ring_offer import RingOffer
+from penstock.filter.core.control import Wish
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.middleware.live.receiver import SocketReceiver
-from penstock.net.handover import Handover, receive_segment
+from penstock.net.live.handover import Handover, receive_segment
 from penstock.net.udp import Address, Channel, free_channel
 from penstock.shm import RingReader, RingWriter
 

@@ -19,7 +19,7 @@ from penstock.bench.harness import Result, result
 from penstock.bench.hosts import Host, Network, reason_without
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import PAYLOAD_SIZE, check, now, other_process, stamp
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel

@@ -19,7 +19,7 @@ from penstock.bench.brokers import BROKERS, Broker
 from penstock.bench.filter.process import running_filter
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, other_process
-from penstock.filter.application import FilteredReceiver
+from penstock.filter.client import FilteredReceiver
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, OutgoingBatch, PublisherConfig, TopicList
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel

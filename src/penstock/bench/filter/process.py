@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.bench.harness import cpu_seconds
 from penstock.bench.transports import other_process
-from penstock.filter.driver import LiveFilter
+from penstock.filter.live.driver import LiveFilter
 from penstock.filter.module_config import FilterAccess, FilterModuleConfig
 from penstock.net.udp import Address
 

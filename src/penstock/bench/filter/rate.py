@@ -19,11 +19,11 @@ import numpy
 from penstock.base.clock import SystemRandomness
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import PATIENCE_SECONDS, check, other_process, pin
-from penstock.filter._dispatch import Dispatcher
-from penstock.filter._relay import Relay
 from penstock.filter.config import FilterConfig
-from penstock.filter.core import FilterModule
-from penstock.filter.events import Attach, FilterInstruction, Interests, Opened, Send, Want
+from penstock.filter.core.events import Attach, FilterInstruction, Interests, Opened, Send, Want
+from penstock.filter.core.module import FilterModule
+from penstock.filter.live._dispatch import Dispatcher
+from penstock.filter.live._relay import Relay
 from penstock.middleware import OutgoingBatch, PublisherConfig, ReceiverConfig, TopicList
 from penstock.middleware.core._inorder import StreamCursor
 from penstock.middleware.live import MulticastPublisher
@@ -142,7 +142,7 @@ class Bench:
         self._inlet = Inlet([self._receiving.fileno()], DatagramBatch(PACKETS_PER_CALL))
         self._outlet = Outlet(own.fileno())
         self._dispatcher = Dispatcher(self._outlet, config.applications_max)
-        self._relay = Relay(self._inlet, self.core.watcher.in_order, self.core.forwarder, self._dispatcher)
+        self._relay = Relay(self._inlet, self.core.receiver.in_order, self.core.forwarder, self._dispatcher)
 
     def __enter__(self) -> "Bench":
         interests = self._universe.interests
@@ -207,7 +207,7 @@ class Bench:
 
     def without_sockets(self) -> float:
         """CPU nanoseconds per message, from packets in memory."""
-        module, in_order = self.core.forwarder, self.core.watcher.in_order
+        module, in_order = self.core.forwarder, self.core.receiver.in_order
         batches = _batches(self._universe.unwanted)
         cursor = StreamCursor()
         cursor.publisher_id, cursor.group, cursor.epoch, cursor.is_smooth = 1, 1, 1, True

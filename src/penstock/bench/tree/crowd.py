@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from penstock.bench.transports import check, now
 from penstock.bench.tree.party import PACKETS_AT, BareParty
-from penstock.net.control import Ping, encode_session
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.framing import FrameDecoder, encode_frame
 from penstock.tree.core.kernel._frame import FRAME_SIZE_MAX, KIND_CONTROL, split_packets
 
 READ_SIZE = 65_536

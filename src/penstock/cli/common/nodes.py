@@ -13,7 +13,7 @@ import typer
 
 from penstock.base.config import load_toml, parse_toml, read_document
 from penstock.base.errors import ConfigurationError, PenstockError
-from penstock.net.agent import run_agent
+from penstock.net.live.agent import run_agent
 from penstock.node.pages import Pages
 from penstock.node.plant import Plant
 from penstock.runtime.node import Node

@@ -7,8 +7,8 @@ from typing import Any
 
 import penstock
 from penstock.base.errors import ConfigurationError
-from penstock.filter.application.finding import find_filter
-from penstock.filter.application.offering import offered_publisher
+from penstock.filter.client.discovery import find_filter
+from penstock.filter.client.ring_offer import offered_publisher
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap

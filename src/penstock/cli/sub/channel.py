@@ -17,9 +17,9 @@ from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import EVERYTHING
 from penstock.cli.sub.views import JsonView, PrettyView, QuietView, View
 from penstock.client.selection import Selection
-from penstock.filter.application import FilteredReceiver
-from penstock.filter.application.finding import NONE, find_filter
-from penstock.filter.control import Wish
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.client.discovery import NONE, find_filter
+from penstock.filter.core.control import Wish
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.core.grouping import channels_for
 from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver

@@ -10,7 +10,7 @@ from penstock.cli.sub.connected import show_subscription
 from penstock.cli.sub.node import show_node
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.tree import show_stream
-from penstock.filter.control import Wish
+from penstock.filter.core.control import Wish
 
 
 @takes_options(SubOptions)

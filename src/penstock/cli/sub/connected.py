@@ -14,8 +14,8 @@ from penstock.cli.sub.output import show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect
 from penstock.client.joining import Receipt
 from penstock.client.line import Transport
-from penstock.filter.application.finding import AUTO
-from penstock.filter.control import Wish
+from penstock.filter.client.discovery import AUTO
+from penstock.filter.core.control import Wish
 from penstock.middleware import Discontinuity, LossReceipt
 
 

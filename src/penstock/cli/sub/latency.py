@@ -8,7 +8,7 @@ from penstock.base.histogram import LatencyHistogram
 from penstock.cli.clock import compare_clocks
 from penstock.middleware import Deliver, DeliverBatch, records_of
 from penstock.model import MessageModel
-from penstock.net.clock import ClockEstimate
+from penstock.net.core.clock import ClockEstimate
 
 FIELD = "event_time"
 EXCHANGES = 16

@@ -13,7 +13,7 @@ from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import connect
 from penstock.engine.client import Missed, NodeMessages, Records, open_messages, open_records
-from penstock.filter.application.finding import AUTO
+from penstock.filter.client.discovery import AUTO
 
 Consumer: TypeAlias = NodeMessages | Records
 

@@ -12,7 +12,7 @@ from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
 from penstock.base.segment import Segment
 from penstock.engine.control import Events, OpenRegion, Welcome
 from penstock.engine.link import Told as Said
-from penstock.net.handover import await_segment
+from penstock.net.live.handover import await_segment
 from penstock.net.secret import Secret
 
 INBOX_MAX = 65_536

@@ -1,4 +1,4 @@
-"""SoupBinTCP sessions, the client's and the server's: cores without I/O for penstock.net.stream (see net/events.py)."""
+"""SoupBinTCP sessions of clients and servers: cores without I/O for penstock.net.live.stream (net/core/events.py)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from penstock.feed.formats import soup
 from penstock.feed.formats._framing import SoupData
 from penstock.feed.formats.soup import SoupAccepted, SoupFrames, SoupLogin, encode_soup
 from penstock.net.config import StreamConfig
-from penstock.net.events import (
+from penstock.net.core.events import (
     BytesReceived,
     Close,
     Connected,

@@ -15,7 +15,7 @@ from penstock.feed.formats import DATAGRAM_FORMATS
 from penstock.journal import JournalConfig
 from penstock.middleware import PublisherConfig
 from penstock.net.config import TlsConfig
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 

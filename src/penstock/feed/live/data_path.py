@@ -30,7 +30,7 @@ from penstock.feed.core.events import (
 from penstock.feed.live._lane import Exit, Histogram, Lane, StreamLane, Why
 from penstock.feed.live.outbound import Outbound
 from penstock.feed.live.sources import DatagramSource, RepairSocket
-from penstock.net.mailbox import Mailbox
+from penstock.net.live.mailbox import Mailbox
 
 WAKE_NS = 50 * NS_PER_MS
 """Longest sleep of the thread."""

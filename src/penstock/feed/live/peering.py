@@ -17,7 +17,7 @@ from penstock.base.log import logger
 from penstock.feed.core.events import AdapterEvent, PeerConnected, PeerDisconnected, PeerMessageReceived
 from penstock.feed.core.sync.messages import CONNECTION, PROTOCOL, SyncMessage
 from penstock.feed.live.config import PeerConfig, PeersConfig
-from penstock.net.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.secret import Secret
 
 QUEUE_MESSAGES_MAX = 65_536

@@ -19,7 +19,7 @@ from penstock.feed.core.lines.events import SessionEnded, SessionStarted, Source
 from penstock.feed.core.soup_session import SOUP_CONFIG, SoupClientSession
 from penstock.feed.formats.soup import NOT_AVAILABLE, SoupAccepted, SoupLogin
 from penstock.net.config import StreamConfig
-from penstock.net.stream import StreamConnection, open_stream
+from penstock.net.live.stream import StreamConnection, open_stream
 
 log = logger("feed.soup_client")
 

@@ -47,7 +47,7 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.secret import Secret
 
 LAST_WORDS_SECONDS = 2.0

@@ -25,7 +25,7 @@ from penstock.journal.core._log import RECORD_DTYPE
 from penstock.journal.core.format import SEQUENCE_MAX
 from penstock.journal.core.records import RecordBatch
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Text, Token, Version
+from penstock.net.core.control import ControlProtocol, Text, Token, Version
 
 BATCH_BYTES = 256 * 1024
 """Bytes of records in one message; one record that is longer goes alone."""

@@ -46,7 +46,7 @@ from penstock.journal.core.messages import (
 )
 from penstock.journal.core.records import NOTHING, Record, RecordBatch
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, connect_control
+from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 
 LogIn: TypeAlias = Callable[[str], str]

@@ -37,7 +37,7 @@ from penstock.journal.core.records import RecordBatch
 from penstock.journal.live.extent import measure
 from penstock.journal.live.reader import JournalReader
 from penstock.net.config import ControlConfig
-from penstock.net.control_driver import ControlConnection, ControlServer
+from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.secret import Secret
 
 TEXT_MAX = 256

@@ -26,11 +26,11 @@ from penstock.middleware import (
 )
 from penstock.middleware.core.events import PublisherInstruction, ReceiverInstruction
 from penstock.net.udp import Channel
-from penstock.plant.blocks import BLOCK_SIZE_MAX, Sender
-from penstock.plant.chaining import Chained
 from penstock.plant.config import DatagramsConfig
-from penstock.plant.datagrams import DatagramSender, Hearer, Way, authenticator_of, hear, streams_of
-from penstock.plant.desk import Party
+from penstock.plant.core.access import Consumer
+from penstock.plant.core.event_blocks import BLOCK_SIZE_MAX, Sender
+from penstock.plant.live.datagrams import DatagramSender, Hearer, Way, authenticator_of, hear, streams_of
+from penstock.plant.live.downstream import DownstreamNodes
 from penstock.sim.node import Node
 from penstock.wire import AuthenticationKey
 
@@ -171,31 +171,31 @@ class Outlet:
 
 
 class Chaining:
-    """The side of the node above, in its thread: Chained with what it needs of a node."""
+    """The side of the node above, in its thread: DownstreamNodes with what it needs of a node."""
 
     def __init__(self, node: "DistributionNode", config: DatagramsConfig) -> None:
         self._node = node
-        self._parties: dict[int, Party] = {}
+        self._parties: dict[int, Consumer] = {}
         self._streams: list[PublishedStream] = []
         randomness = node.randomness.fork("keys")
 
         def random(size: int) -> bytes:
             return bytes(randomness.below(256) for _ in range(size))
 
-        self._chained = Chained(config, self, self, node.counters, self._publish, random)
+        self._downstream = DownstreamNodes(config, self, self, node.counters, self._publish, random)
 
     def _publish(self, channel: Channel, **options: Any) -> PublishedStream:
         stream = PublishedStream(self._node, channel, **options)
         self._streams.append(stream)
         return stream
 
-    def enter(self, host: str, login: Login) -> Party:
-        return Party(self._node.reserve(), login, host, CLASSES)
+    def enter(self, host: str, login: Login) -> Consumer:
+        return Consumer(self._node.reserve(), login, host, CLASSES)
 
     def handle(self, event: EngineEvent) -> None:
         self._node.say(event)
 
-    def attach(self, party: Party, sender: Sender | None = None) -> None:
+    def attach(self, party: Consumer, sender: Sender | None = None) -> None:
         """The group, as a consumer."""
         assert sender is not None
         buffer = SessionBuffer(4 * EVENT_SIZE_MAX)
@@ -204,22 +204,22 @@ class Chaining:
     def open(self, number: int, name: str, address: Address, *, takes_group: bool) -> tuple[DatagramSender, Welcome]:
         """For a node below that was attached."""
         login = Login(name, "datagram", is_node=True, port=address[1], takes_group=takes_group)
-        party = self._parties[number] = Party(number, login, address[0], CLASSES)
-        sender = self._chained.open(party)
+        party = self._parties[number] = Consumer(number, login, address[0], CLASSES)
+        sender = self._downstream.open(party)
         return sender, sender.introduce(Welcome(self._node.name, self._node.incarnation, number, list(CLASSES)))
 
     def subscribed(self, number: int, request: control.Subscribe) -> None:
-        self._chained.subscribed(self._parties[number], request, request.topics)
+        self._downstream.subscribed(self._parties[number], request, request.topics)
 
     def unsubscribed(self, number: int, subscription: int) -> None:
-        self._chained.unsubscribed(self._parties[number], subscription)
+        self._downstream.unsubscribed(self._parties[number], subscription)
 
     def missed(self, number: int, first_sequence: int, last_sequence: int) -> None:
-        self._chained.missed(self._parties[number], control.Missed(first_sequence, last_sequence))
+        self._downstream.missed(self._parties[number], control.Missed(first_sequence, last_sequence))
 
     def leave(self, number: int) -> None:
         party = self._parties.pop(number, None)
-        sender = None if party is None else self._chained.leave(party)
+        sender = None if party is None else self._downstream.leave(party)
         if sender is not None:
             sender.close()
 

@@ -21,7 +21,7 @@ from penstock.engine.core.events import (
 from penstock.engine.core.signals import Readings
 from penstock.model import MessageModel
 from penstock.plant.config import NodeConfig
-from penstock.plant.segments import Parted, Segments
+from penstock.plant.live.segments import Parted, Segments
 from penstock.sim.engine.chains import Chaining
 from penstock.sim.node import Node
 

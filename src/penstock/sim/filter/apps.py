@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.base.ids import format_group, parse_group
-from penstock.filter.events import Attached, StreamOver, StreamPosition, Want, Wish
+from penstock.filter.core.events import Attached, StreamOver, StreamPosition, Want, Wish
 from penstock.middleware import (
     Address,
     Collision,

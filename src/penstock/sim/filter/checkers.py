@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.counters import Cause
-from penstock.filter.accounting import Sent
+from penstock.filter.core.ledger import Sent
 from penstock.middleware import Deliver, LossReceipt, ReceiverConfig, StreamKey
 from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
@@ -203,7 +203,7 @@ class FilteredBoundsChecker(FilterChecker):
             module = node.module()
             if module is None:
                 continue
-            for stream in module.watcher.streams():
+            for stream in module.receiver.streams():
                 self._require_window(node.name, stream, config.receiver)
             for carried in module.streams():
                 kept = carried.kept
@@ -265,7 +265,7 @@ class FilteredSourceChecker(FilterChecker):
         found = set()
         for node in plant.filters if plant.is_healed else ():
             module = node.module()
-            for stream in () if module is None else module.watcher.streams():
+            for stream in () if module is None else module.receiver.streams():
                 if stream.source == STRANGER and stream.epoch == epochs.get(stream.key.publisher_id):
                     found.add((node.viewer(), stream.key))
         self._since_ns = {each: self._since_ns.get(each, now_ns) for each in found}

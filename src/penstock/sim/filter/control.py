@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from penstock.base.clock import NS_PER_MS
-from penstock.filter.events import Attached, Collision, StreamOver, StreamPosition, Want, Wish
+from penstock.filter.core.events import Attached, Collision, StreamOver, StreamPosition, Want, Wish
 from penstock.middleware import Address
 from penstock.sim.world import World
 

@@ -6,7 +6,7 @@ import numpy
 
 from penstock.base.ids import parse_group
 from penstock.filter import FilterModule
-from penstock.filter.events import (
+from penstock.filter.core.events import (
     Attach,
     Attached,
     Detach,

@@ -8,7 +8,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
 from penstock.base.ids import parse_group
 from penstock.filter import FilterConfig
-from penstock.filter.events import Opened, Wish
+from penstock.filter.core.events import Opened, Wish
 from penstock.middleware import Address, Collision, OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
 from penstock.middleware.core.events import ReceiverInstruction
 from penstock.sim.disk import DiskFaults

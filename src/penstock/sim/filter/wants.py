@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.filter.events import Interests
+from penstock.filter.core.events import Interests
 from penstock.model import MessageModel
 from penstock.sim.randomness import SeededRandomness
 

@@ -26,7 +26,7 @@ from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.assured.wire.control import EndpointNamed
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.core.events import Address
-from penstock.net.framing import FrameDecoder
+from penstock.net.core.framing import FrameDecoder
 from penstock.sim.clock import LocalWorld
 from penstock.sim.lease.nodes import MESSAGE_SIZE_MAX, MemoryDisk, VoterNode
 from penstock.sim.node import Node

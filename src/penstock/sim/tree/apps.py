@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.base.clock import NS_PER_MS
-from penstock.net.control import Ping, Pong, encode_session
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.control import Ping, Pong, encode_session
+from penstock.net.core.framing import FrameDecoder, encode_frame
 from penstock.sim.tree.links import End
 from penstock.sim.tree.market import Taste
 from penstock.tree.core.control import (

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.net.framing import LENGTH_SIZE
+from penstock.net.core.framing import LENGTH_SIZE
 from penstock.sim.node import Node
 from penstock.sim.tree.disk import TreeDisk
 from penstock.sim.tree.links import End

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.net.agent import CoreRunner
 from penstock.net.config import ControlConfig
-from penstock.net.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
-from penstock.net.dialling import Dialling
-from penstock.net.framing import LENGTH_SIZE, FrameDecoder, encode_frame
+from penstock.net.core.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
+from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder, encode_frame
+from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.link import Link
-from penstock.net.session import Peer
+from penstock.net.live.agent import CoreRunner
+from penstock.net.live.dialling import Dialling
+from penstock.net.live.link import Link
 from penstock.tree.client.core.events import (
     Begin,
     BlockReceived,

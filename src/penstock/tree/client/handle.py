@@ -12,7 +12,7 @@ from typing import Any, Self
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.net.guard import Guard
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.tree.client.core.events import Heard, Over
 from penstock.tree.client.core.tree_client import TreeClient
 from penstock.tree.client.core_runner import TreeCoreRunner

@@ -9,11 +9,11 @@ from typing import Any
 from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import ConnectionLostError, PenstockError, RemoteProtocolError
-from penstock.net.framing import FrameDecoder, encode_frame
+from penstock.net.core.framing import FrameDecoder, encode_frame
+from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.link import Link, connect_link
+from penstock.net.live.link import Link, connect_link
 from penstock.net.place import parse_place
-from penstock.net.session import Peer
 from penstock.tree.client.core.tree_client import error_of
 from penstock.tree.client.core_runner import LINK
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Action, Login, Order, Ordered, Refused

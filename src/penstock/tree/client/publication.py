@@ -18,7 +18,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, UnreachableError
 from penstock.model import Message
 from penstock.net.guard import Guard
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.topics import InterestTable, check_topic
 from penstock.tree.client.core.events import Accepted, Receipt
 from penstock.tree.client.core.publisher import Publisher, PublisherConfig

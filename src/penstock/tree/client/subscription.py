@@ -27,7 +27,7 @@ from penstock.middleware.core.events import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.model import MessageModel
 from penstock.net.guard import Guard
-from penstock.net.loop_thread import LoopThread
+from penstock.net.live.loop_thread import LoopThread
 from penstock.topics import Interest
 from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents

@@ -26,8 +26,8 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PacketError, PenstockError, RemoteProtocolError
 from penstock.model import MessageModel
-from penstock.net.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import ErrorMessage, Goodbye, Ping, Pong, UnknownMessageError, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.children import ChildTable

@@ -24,7 +24,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from penstock.net.control import U32, U64, ControlProtocol, Interest, Name, Number, Text, Token, Version
+from penstock.net.core.control import U32, U64, ControlProtocol, Interest, Name, Number, Text, Token, Version
+from penstock.net.core.control import Refused as AnyRefused
 
 TOPICS_MAX = 4_096
 """Topics of one want."""
@@ -243,11 +244,8 @@ class Ordered(msgspec.Struct, tag="ordered", frozen=True):
     number: Number
 
 
-class Refused(msgspec.Struct, tag="refused", frozen=True):
-    code: Text
-    reason: Text
-    number: Number = 0
-    """Of the leg; 0: it is about the party, and the link ends."""
+class Refused(AnyRefused, tag="refused", frozen=True):
+    """The number is that of the leg or the order; 0: the party is refused, and the link ends."""
 
     place: PlaceText = ""
     """Where to go instead, if the agent knows."""

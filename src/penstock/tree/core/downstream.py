@@ -7,8 +7,8 @@ have to forget it too.
 import msgspec
 
 from penstock.base.errors import LimitError, NotEntitledError, PenstockError
-from penstock.net.control import Ping, encode_session
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.framing import encode_frame
 from penstock.security.token import Grant
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.children import Child, ChildLeg, ChildTable

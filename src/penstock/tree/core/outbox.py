@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 from penstock.tree.core.children import ChildTable
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Message
 from penstock.tree.core.environment import Environment

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.base.errors import FilterExpressionError
-from penstock.filter._condition import Condition
-from penstock.filter.interests import KnownModels
+from penstock.filter.core.interests import KnownModels
+from penstock.filter.core.kernel._condition import Condition
 from penstock.model import MessageModel
 from penstock.topics.interest import Interest
 from penstock.tree.core.control import Want

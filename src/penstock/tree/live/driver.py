@@ -19,16 +19,17 @@ import msgspec
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Cause
 from penstock.base.endpoint import Health
-from penstock.base.errors import PenstockError, TokenExpiredError
+from penstock.base.errors import PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.net.agent import CoreRunner
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
+from penstock.net.live.agent import CoreRunner
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
+from penstock.runtime.access import watch_expiry
 from penstock.runtime.accounts import UNWRITTEN_MAX, Account, add_accounts
 from penstock.runtime.node import Node
 from penstock.security.brokering import Revoked
@@ -59,8 +60,8 @@ from penstock.tree.core.events import (
     Start,
     Stop,
 )
+from penstock.tree.live.access import REFUSALS, PartyAccess
 from penstock.tree.live.account_rows import account_rows
-from penstock.tree.live.desk import Desk, refusal_of
 from penstock.tree.live.journal_queue import Storing
 from penstock.tree.live.links import AgentLinks
 from penstock.tree.live.load import watch_load
@@ -68,7 +69,6 @@ from penstock.tree.live.status import AgentStatus, Happening, gauges_of, rows_of
 from penstock.tree.live.status_snapshot import observed
 from penstock.tree.live.stream_store import StreamStore
 
-EXPIRY_CHECK_SECONDS = 0.5
 TOKEN_SECONDS = 5.0
 PUBLISHERS_SECONDS = 10.0
 STATUS_LINKS_MAX = 10_000
@@ -112,11 +112,11 @@ class LiveAgent:
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
         tls = TlsConfig(certificate="", private_key="", ca_file=config.ca_file) if config.ca_file else None
         verify = None if tokens is None else tokens.gate.verify
-        self._desk = Desk(config.bearers, config.operators, verify, own_token=self._own_token)
+        self._access = PartyAccess(config.bearers, config.operators, verify, own_token=self._own_token)
         self._links = AgentLinks(
             config,
             self._core.fanout,
-            self._desk,
+            self._access,
             self._tell,
             self._ordered,
             secret=secret,
@@ -198,7 +198,7 @@ class LiveAgent:
         """Take over what may change while the agent runs: its table, and the streams at the root."""
         config = config.with_session_topics()
         self._core.reconfigure(config)
-        self._desk.set_names(config.bearers, config.operators)
+        self._access.set_names(config.bearers, config.operators)
         for stream in config.streams:
             self._runner.handle(Define(stream.name, stream.topics))
 
@@ -291,28 +291,24 @@ class LiveAgent:
     # What parties may have
 
     def _revoke(self, event: Revoked) -> None:
-        for _, name in self._desk.bearers(event.subscription_id):
-            self._end_operators(name, event.reason)
-            self._tell(Revoke(name, (), event.reason, is_lasting=False))
+        for party in self._access.bearers(event.subscription_id):
+            self._end_operators(party.name, event.reason)
+            self._tell(Revoke(party.name, (), event.reason, is_lasting=False))
 
     def _end_operators(self, name: str, reason: str) -> None:
-        for link in self._desk.operators(name):
+        for link in self._access.operators(name):
             self._links.refuse(link, Refused("revoked", f"the authority of {name} was revoked: {reason}"[:256]))
 
     def _check_token(self, link: int, token: str) -> None:
         try:
-            rights = self._desk.renew(link, token, time.time_ns())
+            rights = self._access.renew(link, token, time.time_ns())
         except PenstockError as error:
-            self._runner.give(Renewed(link, None, f"{refusal_of(error).code}: {error.what}"[:256]))
+            self._runner.give(Renewed(link, None, f"{REFUSALS.code_of(error)}: {error.what}"[:256]))
         else:
             self._runner.give(Renewed(link, rights.grants))
 
     async def _watch_rights(self) -> None:
-        while True:
-            for link in self._desk.expired(time.time_ns()):
-                error = TokenExpiredError("the token has expired", hint="renew it in time")
-                self._links.refuse(link, refusal_of(error))
-            await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+        await watch_expiry(self._access, lambda party, error: self._links.refuse(party.number, REFUSALS.of(error)))
 
     async def _renew_own(self, token: str) -> None:
         self._tell(GotToken(token))
@@ -321,7 +317,7 @@ class LiveAgent:
 
     def _hold_publishers(self) -> None:
         for link in self._core.fanout.links():
-            if self._desk.is_publisher(link):
+            if self._access.is_publisher(link):
                 self._links.hold(link)
 
     async def _note_publishers(self) -> None:

@@ -24,7 +24,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.config import Config
 from penstock.base.core import Tick
 from penstock.base.errors import ConfigurationError
-from penstock.net.control import U32, ControlProtocol, Name, Version
+from penstock.net.core.control import U32, ControlProtocol, Name, Version
 
 VOTERS = 3
 EPOCH_MAX = 2**24 - 1

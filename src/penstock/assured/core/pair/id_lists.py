@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.net.framing import encode_frame
+from penstock.net.core.framing import encode_frame
 
 IDS_PER_FRAME = 65_536
 

@@ -29,8 +29,8 @@ from penstock.assured.core.lease.protocol import Epoch, Heard, Kept, LeaseConfig
 from penstock.assured.core.router.events import Event, Instruction
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
-from penstock.net.control import U32, U64, ControlProtocol, Name, Version
-from penstock.net.framing import encode_frame
+from penstock.net.core.control import U32, U64, ControlProtocol, Name, Version
+from penstock.net.core.framing import encode_frame
 
 MESSAGE_SIZE_MAX = 1024 * 1024
 MIB = 1024 * 1024

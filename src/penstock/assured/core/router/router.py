@@ -72,7 +72,7 @@ from penstock.assured.wire.control import (
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
-from penstock.net.control import TEXT_SIZE_MAX
+from penstock.net.core.control import TEXT_SIZE_MAX
 
 
 class MessageRouter:

@@ -49,7 +49,7 @@ from penstock.assured.wire._layout import (
 )
 from penstock.assured.wire.control import Ended
 from penstock.base.clock import NS_PER_MS
-from penstock.net.control import TEXT_SIZE_MAX
+from penstock.net.core.control import TEXT_SIZE_MAX
 
 ASKERS_MAX = 16
 """Who asks how a transaction ended, before it is known."""

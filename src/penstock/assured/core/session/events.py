@@ -12,7 +12,7 @@ import msgspec
 from penstock.assured.wire.control import Answer, Message, Request
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
-from penstock.net.control import Ping, Pong
+from penstock.net.core.control import Ping, Pong
 
 if TYPE_CHECKING:
     from penstock.assured.core.session.parts import FlowPart, PublisherPart

@@ -9,7 +9,7 @@ from penstock.base.backoff import BackoffPolicy, pause_ns
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.place import parse_place
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]

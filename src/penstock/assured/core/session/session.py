@@ -61,7 +61,7 @@ from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, PenstockError, RemoteProtocolError
-from penstock.net.control import Ping, Pong
+from penstock.net.core.control import Ping, Pong
 
 PINGS_PER_SILENCE = 3
 SHORT_LINKS_MAX = 3

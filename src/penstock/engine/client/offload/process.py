@@ -25,7 +25,7 @@ from penstock.engine.client.offload.calls import (
 )
 from penstock.engine.client.offload.dispatch import CallDispatcher, events_dispatcher, records_dispatcher
 from penstock.engine.client.record_reader import RecordsReader
-from penstock.net.unix import Connection
+from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
 START_WAIT_NS = 10 * NS_PER_SECOND

@@ -44,7 +44,7 @@ from penstock.engine.client.sources import EventBlock, EventCounts, RecordCounts
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 from penstock.net.guard import Guard
-from penstock.net.unix import Connection
+from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
 MODULE = "penstock.engine.client.offload.process"

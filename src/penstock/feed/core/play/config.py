@@ -8,7 +8,7 @@ from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.feed.core.play.generator import GeneratorConfig
 from penstock.feed.formats.mold import PACKET_SIZE_DEFAULT
-from penstock.net.control import Name
+from penstock.net.core.control import Name
 from penstock.net.udp import Channel
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from penstock.net.config import ControlConfig
-from penstock.net.control import ControlProtocol, Text, Version
+from penstock.net.core.control import ControlProtocol, Text, Version
 from penstock.wire.term import ADAPTERS_MAX
 
 UNIT_DIGESTS_SIZE_MAX = 16 * 1024 * 1024

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
-from penstock.net.control import Ping, Pong
+from penstock.net.core.control import Ping, Pong
 from penstock.tree.core.control import Message
 from penstock.tree.core.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 from penstock.tree.core.infostream import Info

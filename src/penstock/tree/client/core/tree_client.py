@@ -22,7 +22,7 @@ from penstock.base.errors import (
     TokenExpiredError,
     TopicError,
 )
-from penstock.net.control import Name, Ping, Pong
+from penstock.net.core.control import Name, Ping, Pong
 from penstock.tree.client.core.agent_selector import AgentSelector
 from penstock.tree.client.core.events import (
     Begin,

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.filter._condition cimport Terms
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._condition cimport Terms
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._history cimport History, Stream
 from penstock.tree.core.kernel._intake cimport Intake
 from penstock.tree.core.kernel._link cimport Link

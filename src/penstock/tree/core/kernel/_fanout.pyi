@@ -7,7 +7,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from penstock.filter._condition import Condition
+from penstock.filter.core.kernel._condition import Condition
 from penstock.topics import InterestTable
 from penstock.tree.core.kernel._intake import Intake
 from penstock.tree.core.kernel.notices import LinkState, Notice, Portion, StreamState

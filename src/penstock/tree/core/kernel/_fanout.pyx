@@ -12,8 +12,8 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, memset
 
-from penstock.filter._condition cimport Condition, is_met
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._condition cimport Condition, is_met
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._frame cimport (
     BLOCK_HEADER_SIZE,
     BLOCK_KIND_AT,

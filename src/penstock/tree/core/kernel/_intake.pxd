@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._history cimport History, Stream
 from penstock.tree.core.kernel._tail cimport TailMemory
 from penstock.wire._codec cimport MessageView, PacketView

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._history cimport History, Stream
 from penstock.tree.core.kernel._placing cimport Place, parse_published, placed_size_max, write_placed
 from penstock.tree.core.kernel._tail cimport TailMemory

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc, realloc
 
 import numpy
 
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._frame cimport (
     EXTENSION_PUBLISHED,
     PUBLISHED_NUMBER_AT,

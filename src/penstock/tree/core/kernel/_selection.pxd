@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.wire._codec cimport MessageView
 
 cdef enum:

@@ -4,8 +4,8 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock.filter._condition cimport Condition, is_met
-from penstock.filter._matching cimport Matcher
+from penstock.filter.core.kernel._condition cimport Condition, is_met
+from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._frame cimport packet_size_at
 from penstock.wire._codec cimport (
     ERROR_NONE,

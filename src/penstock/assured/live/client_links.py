@@ -1,0 +1,292 @@
+"""The links of clients to a live message router: bytes between sockets and its core, in the loop's thread.
+
+The login of a client is checked here. After that, data frames go to the core as they come, many at a time, and control
+messages one by one.
+"""
+
+import asyncio
+import select
+import ssl
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.assured.live.access import REFUSALS, ClientAccess, ClientRights
+from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.wire._frames import FrameSplitter
+from penstock.assured.wire.control import (
+    ASSURED,
+    MESSAGE_SIZE_MAX,
+    Login,
+    Message,
+    Refused,
+)
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
+from penstock.base.log import logger
+from penstock.net._tcp import Receiver
+from penstock.net.config import ControlConfig
+from penstock.net.core.control import (
+    ErrorMessage,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    UnknownMessageError,
+    encode_session,
+)
+from penstock.net.core.framing import encode_frame
+from penstock.net.core.session import Peer
+from penstock.net.live.link import Link, end_links
+from penstock.net.secret import Secret
+from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
+
+LOOK_SECONDS = 1.0
+LOOK_OUT_NS = 100_000
+"""For the next message of a client that waited for the last one, and comes again at once."""
+
+log = logger("assured.links")
+
+
+class LinkUser(Protocol):
+    """Gets what clients send."""
+
+    def arrived(self, link: int, login: Login, rights: ClientRights) -> None: ...
+
+    def said(self, link: int, message: Message) -> None: ...
+
+    def brought(self, link: int, data: bytes) -> None: ...
+
+    def left(self, link: int) -> None: ...
+
+
+class _Client:
+    """A client that has connected. Its link has a number once it has logged in."""
+
+    def __init__(self, peer: Peer, now: float) -> None:
+        self.peer = peer
+        self.splitter = FrameSplitter(LOGIN_SIZE_MAX)
+        self.heard = now
+
+
+class ClientLinks(LinkService[Message, Login, ClientRights]):
+    """From start() to close()."""
+
+    def __init__(
+        self,
+        config: RouterNodeConfig,
+        access: ClientAccess,
+        user: LinkUser,
+        *,
+        secret: Secret | None,
+        tls: ssl.SSLContext | None,
+        counters: Counters,
+        is_crowded: Callable[[], bool],
+    ) -> None:
+        super().__init__(
+            ASSURED,
+            access,
+            REFUSALS,
+            node=config.name,
+            control=config.control,
+            secret=secret,
+            tls=tls,
+            limits=ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max),
+            counters=counters,
+            log=log,
+            party="client",
+        )
+        self._config = config
+        self._names = access
+        self._user = user
+        self._is_crowded = is_crowded
+        self._clients: dict[Link, _Client] = {}
+        self._held: set[Link] = set()
+        self._answered: Link | None = None
+        self._is_prompt = False  # the client that was answered last has come again at once
+        self._answered_ns = 0
+        self.receiver = Receiver(LOOK_OUT_NS)
+        self.ears = select.epoll()
+        """Has something when a client speaks."""
+
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def bind(self) -> None:
+        """Before start(): bind the port; nobody can connect yet."""
+        await self.server.bind()
+
+    async def start(self) -> None:
+        await self.server.start()
+        self._look()
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        await end_links(set(self._clients), self.limits.linger_ms)
+        await self.server.close()
+        self.ears.close()
+
+    @property
+    def count(self) -> int:
+        return len(self.links)
+
+    # For the router
+
+    def say(self, number: int, message: Message) -> None:
+        if (link := self.links.get(number)) is not None:
+            self._write(link, self.frame(message))
+
+    def send(self, number: int, data: bytes) -> None:
+        if (link := self.links.get(number)) is not None:
+            self._answered, self._answered_ns = link, time.monotonic_ns()
+            link.write_now(data)
+            self._check_pace(link)
+
+    @property
+    def prompt(self) -> Link | None:
+        """Of the client that was answered last, if it waits for each of its messages and comes again at once."""
+        return self._answered if self._is_prompt else None
+
+    def is_between(self, link: Link) -> bool:
+        """True if no message is partly received there, and no answer partly sent."""
+        return link.is_clear and link not in self._held and self._clients[link].splitter.is_between
+
+    def look_out(self) -> None:
+        """Its next message is expected."""
+        if self._is_prompt and self._answered is not None:
+            self._is_prompt = self._answered.look_out(self.receiver)
+
+    def attended(self, link: Link, rest: bytes, *, is_prompt: bool) -> None:
+        """The link was served inline; `rest` are the bytes that were not handled there."""
+        if (client := self._clients.get(link)) is None:
+            return
+        self._answered_ns = time.monotonic_ns()
+        client.heard = self._answered_ns / NS_PER_SECOND
+        self._is_prompt = is_prompt
+        if rest:
+            link.data_received(rest)
+
+    def _write(self, link: Link, data: bytes) -> None:
+        link.write(data)
+        self._check_pace(link)
+
+    def _check_pace(self, link: Link) -> None:
+        """Disconnect a client that does not read its answers."""
+        if not link.is_writable and link.transport.get_write_buffer_size() > self._config.sends_bytes_max:
+            self.counters.add("connections_closed", cause=Cause.SLOW)
+            log.warning("client_is_slow", client=self._names.name_of(link.number), address=link.address)
+            link.abort()
+
+    def refuse(self, number: int, refusal: Refused) -> None:
+        """End a link; the refusal is its last message."""
+        if (link := self.links.get(number)) is not None:
+            self.refuse_link(link, refusal)
+
+    def dismiss(self, number: int, farewell: Message) -> None:
+        """End a link. The farewell is sent unless other bytes still wait to be sent."""
+        if (link := self.links.get(number)) is None:
+            return
+        if link.transport.get_write_buffer_size():
+            link.abort()
+        else:
+            self.say(number, farewell)
+            link.close()
+
+    def numbers(self) -> list[int]:
+        return list(self.links)
+
+    def release(self) -> None:
+        """Resume reading from all clients."""
+        for link in self._held:
+            link.resume()
+        self._held.clear()
+
+    # What links tell
+
+    def opened(self, link: Link, peer: Peer) -> None:
+        self.ears.register(link.socket_fd, select.EPOLLIN)
+        self._clients[link] = _Client(peer, time.monotonic())
+        super().opened(link, peer)
+
+    def received(self, link: Link, data: bytes) -> None:
+        client = self._clients.get(link)
+        if client is None:
+            return
+        now_ns = time.monotonic_ns()
+        client.heard = now_ns / NS_PER_SECOND
+        if link is self._answered:
+            self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
+        try:
+            for is_data, piece in client.splitter.feed(data):
+                if link not in self._clients:  # it was refused meanwhile
+                    return
+                if is_data:
+                    self._take_data(link, piece)
+                else:
+                    self._take_message(link, client, piece)
+            if client.splitter.failure:
+                raise FrameError(client.splitter.failure)
+        except PenstockError as error:
+            self.refuse_error(link, error)
+
+    def _take_data(self, link: Link, data: bytes) -> None:
+        if not link.number:
+            raise RemoteProtocolError("the first message is a login")
+        self._user.brought(link.number, data)
+        if self._is_crowded() and link not in self._held:
+            self._held.add(link)
+            link.pause()
+
+    def _take_message(self, link: Link, client: _Client, payload: bytes) -> None:
+        try:
+            message = ASSURED.decode(payload)
+        except UnknownMessageError:
+            self.counters.add("messages_skipped", cause=Cause.MESSAGE)
+            return
+        match message:
+            case Login() if not link.number:
+                self._take_login(link, client, message)
+            case Ping(t1):
+                now_ns = time.time_ns()
+                self._write(link, encode_frame(encode_session(Pong(t1, now_ns, now_ns))))
+            case Pong():
+                pass
+            case ErrorMessage() | Goodbye():
+                link.close()
+            case Login() | Hello() | Proof():
+                raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+            case _ if not link.number:
+                raise RemoteProtocolError("the first message is a login")
+            case _:
+                self._user.said(link.number, message)
+
+    def _take_login(self, link: Link, client: _Client, login: Login) -> None:
+        rights = self.log_in(link, login)
+        client.splitter.allow_more()
+        self._user.arrived(link.number, login, rights)
+
+    def writable(self, link: Link) -> None:
+        """What may wait for a client is bounded by its flows, and by sends_bytes_max."""
+
+    def lost(self, link: Link, error: PenstockError) -> None:
+        self._clients.pop(link, None)
+        self._held.discard(link)
+        if link is self._answered:
+            self._answered = None
+        name = self._names.name_of(link.number)
+        if self.forget(link):
+            say = log.debug if link.is_closing else log.info  # a client that is refused, as in a switch, is no news
+            say("client_left", client=name, address=link.address, why=str(error))
+            self._user.left(link.number)
+
+    def _look(self) -> None:
+        """Disconnect clients that were silent for too long; a client that lives sends pings."""
+        before = time.monotonic() - self._config.silence_ms / 1_000
+        for link, client in list(self._clients.items()):
+            if link.number and client.heard < before and link not in self._held:
+                log.warning("client_is_silent", client=client.peer.node, address=link.address)
+                self.counters.add("connections_closed", cause=Cause.SILENT)
+                link.abort()
+        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)

@@ -1,0 +1,233 @@
+"""An application's control connection to its filter module, in an asyncio loop (net/live/control_client.py).
+
+Messages of the filter module go into `inbox`, in their order, for the thread that receives packets.
+"""
+
+import itertools
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.base.errors import ConnectionLostError, LimitError, PenstockError, RefusedError, UnreachableError
+from penstock.base.log import logger
+from penstock.base.segment import Segment
+from penstock.filter.client.wanted import WantedInterests
+from penstock.filter.core.control import (
+    CONNECTION,
+    PROTOCOL,
+    Collided,
+    ControlMessage,
+    Ended,
+    Holds,
+    Interests,
+    Models,
+    Position,
+    RefusalCode,
+    Refused,
+    Register,
+    Registered,
+    RenewToken,
+    Restarted,
+    RestartRing,
+    Want,
+)
+from penstock.net.live.control_client import ControlClient
+from penstock.net.live.control_driver import ControlConnection
+from penstock.net.live.handover import await_segment
+from penstock.net.live.stream import is_loopback
+from penstock.net.secret import Secret
+from penstock.net.udp import Address, Channel, group_socket, host_socket
+
+log = logger("filter.link")
+
+INBOX_MAX = 65_536
+
+FINAL_CODES = frozenset(
+    {
+        RefusalCode.REVOKED, RefusalCode.ENTITLEMENT, RefusalCode.CONTROLLER, RefusalCode.HOST, RefusalCode.DELIVERY,
+        RefusalCode.INTEREST, RefusalCode.CONDITION, RefusalCode.MODEL, RefusalCode.CHANNEL, RefusalCode.PROTOCOL,
+    }
+)  # fmt: skip
+"""Refusals that another attempt would not change."""
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """The filter knows us: where packets come from, and what they come by besides our own socket."""
+
+    registered: Registered
+    group: socket.socket | None = None
+    segment: Segment | None = None
+    asking: socket.socket | None = None
+    """For requests to publishers, where our own socket is on this machine alone."""
+
+    def close(self) -> None:
+        for each in (self.group, self.segment, self.asking):
+            if each is not None:
+                each.close()
+
+
+class Detached(msgspec.Struct, frozen=True):
+    """The connection is gone; nothing more comes until there is another."""
+
+
+Told: TypeAlias = Attachment | Detached | Position | Ended | Collided | Restarted
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """How the application introduces itself."""
+
+    register: Register
+    interface: str
+    """The address of the interface by which the filter is reached."""
+
+    secret: Secret | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class FilterLink(ControlClient[ControlMessage]):
+    """`arrived` is notified of messages in the inbox; `on_news` is called as well, in the loop's thread."""
+
+    def __init__(
+        self,
+        address: Address,
+        identity: Identity,
+        wanted: WantedInterests,
+        documents: Callable[[], Sequence[str]],
+        on_news: Callable[[], None],
+        on_refused: Callable[[RefusedError], None],
+    ) -> None:
+        super().__init__(
+            PROTOCOL,
+            address,
+            node=identity.register.application,
+            server="filter",
+            secret=identity.secret,
+            tls=identity.tls,
+            config=CONNECTION,
+            log=log,
+        )
+        self.token = identity.register.token
+        self.application_id = identity.register.application_id
+        """The same on every connection, also when the filter has chosen it."""
+        self.inbox: deque[Told] = deque()
+        self.arrived = threading.Condition()
+        self.last_refusal: RefusedError | None = None
+        self.lost_at = time.monotonic()
+        """When the connection was lost; before the first connection, when the link was made."""
+        self._identity = identity
+        self._wanted = wanted
+        self._documents = documents
+        self._on_news = on_news
+        self._on_refused = on_refused
+        self._was_attached = False
+
+    async def change(self, add: Sequence[Interests] = (), remove: Sequence[Interests] = ()) -> bool:
+        """True if the filter module has made the change. Otherwise it is part of the next resume()."""
+        if self.connection is None:
+            return False
+        try:
+            for part in itertools.zip_longest(add, remove):  # added before others are removed
+                more, less = ([] if each is None else [each] for each in part)
+                await self.ask(lambda number, more=more, less=less: Want(number, more, less), Holds)  # type: ignore[misc]
+        except (ConnectionLostError, UnreachableError):
+            return False
+        return True
+
+    async def learn(self, documents: Sequence[str]) -> None:
+        if self.connection is not None and documents:
+            await self.ask(lambda number: Models(number, list(documents)), Holds)
+
+    async def renew(self, token: str) -> None:
+        self.token = token
+        if self.connection is not None:
+            await self.ask(lambda number: RenewToken(number, token), Holds)
+
+    async def restart_ring(self) -> None:
+        if self.connection is not None:
+            await self.ask(RestartRing, Restarted)
+
+    async def log_in(self, connection: ControlConnection[ControlMessage]) -> None:
+        register = msgspec.structs.replace(
+            self._identity.register, token=self.token, application_id=self.application_id
+        )
+        registered = await self.first_answer(connection, register, Registered)
+        self.application_id = registered.application_id
+        self._put(await self._opened(registered))
+
+    async def _opened(self, registered: Registered) -> Attachment:
+        """What packets come by, which must be there before they do."""
+        if registered.delivery == "ring":
+            segment = await await_segment(registered.path, registered.segment, secret=self._identity.secret)
+            attachment = Attachment(registered, segment=segment)
+        elif registered.group:
+            channel = Channel(
+                group=registered.group, port=registered.group_port, interface=self._network_interface(registered)
+            )
+            attachment = Attachment(registered, group=group_socket(channel))
+        else:
+            attachment = Attachment(registered)
+        return self._with_asking(attachment)
+
+    def _with_asking(self, attachment: Attachment) -> Attachment:
+        interface = self._network_interface(attachment.registered)
+        if attachment.registered.repair == "filter" or interface == self._identity.interface:
+            return attachment
+        try:
+            return msgspec.structs.replace(attachment, asking=host_socket(interface))
+        except PenstockError:
+            attachment.close()
+            raise
+
+    def _network_interface(self, registered: Registered) -> str:
+        """By which the filter sends and publishers are reached. A filter that is reached on this machine's own address
+        is on this machine, so its interface is ours."""
+        return registered.host if is_loopback(self._identity.interface) else self._identity.interface
+
+    async def resume(self) -> None:
+        await self.learn(self._documents())
+        for each in self._wanted.parts():
+            await self.ask(lambda number, each=each: Want(number, add=[each]), Holds)  # type: ignore[misc]
+        self._was_attached = True
+
+    def answer(self, message: ControlMessage) -> bool:
+        if not isinstance(message, Holds | Restarted | Refused):
+            return False
+        if isinstance(message, Restarted):
+            self._put_bounded(message)
+        self.give_answer(message.number, message)
+        return True
+
+    async def take(self, message: ControlMessage) -> None:
+        if isinstance(message, Position | Ended | Collided):
+            self._put_bounded(message)
+
+    def is_final(self, error: RefusedError) -> bool:
+        return error.peer_code in FINAL_CODES
+
+    def note_refusal(self, error: RefusedError) -> None:
+        super().note_refusal(error)
+        self.last_refusal = error
+        self._on_refused(error)
+
+    def lost(self, error: PenstockError) -> None:
+        if self._was_attached:
+            self._was_attached = False
+            self.lost_at = time.monotonic()
+        self._put(Detached())
+
+    def _put_bounded(self, told: Told) -> None:
+        if len(self.inbox) >= INBOX_MAX:
+            raise LimitError(f"the filter said {INBOX_MAX} things that nobody has heard yet")
+        self._put(told)
+
+    def _put(self, told: Told) -> None:
+        with self.arrived:
+            self.inbox.append(told)
+            self.arrived.notify_all()
+        self._on_news()

@@ -1,0 +1,1 @@
+"""What a filter module decides, without I/O: access, interests, consumers, forwarding, repairs."""

@@ -1,0 +1,149 @@
+"""Who gets packets: applications, and the consumers that get a copy of their own for one or several of them."""
+
+from collections import Counter
+from typing import TypeAlias
+
+from penstock.base.errors import LimitError, LocalProtocolError
+from penstock.base.ids import format_group, parse_group
+from penstock.filter.config import FilterConfig
+from penstock.filter.core.events import Address, Attach, Attached, Delivery, FilterInstruction, Opened, Shut
+from penstock.filter.core.interests import Slot, Terms
+from penstock.filter.core.kernel._consumers import Mode
+from penstock.filter.core.kernel._forward import Forwarder
+from penstock.filter.core.number_pool import NumberPool
+
+SharedKey: TypeAlias = tuple[str, str]
+"""Host and entitlement: applications that agree in both may share a copy."""
+
+MODES: dict[Delivery, Mode] = {
+    "unicast": Mode.OWN,
+    "ring": Mode.OWN,
+    "mask": Mode.MASK,
+    "residual": Mode.RESIDUAL,
+}
+
+GROUP_LAST = parse_group("239.255.255.255")
+APPLICATIONS_SHARING_MAX = 64
+"""Applications that have one copy in common: so that a mask is one word."""
+
+
+class Consumer:
+    """Gets one copy. Several applications have it in common only in the shared modes."""
+
+    def __init__(self, number: int, delivery: Delivery, address: Address, key: SharedKey | None) -> None:
+        self.number = number
+        self.delivery = delivery
+        self.address = address
+        self.key = key
+        self.applications: dict[int, Application] = {}  # by their bits
+        self.listening: Counter[int] = Counter()
+        """How many of its applications listen to each group."""
+
+
+class Application:
+    """One application, with everything it asked for."""
+
+    def __init__(self, number: int, address: Address, consumer: Consumer, bit: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.address = address
+        self.consumer = consumer
+        self.bit = bit
+        self.slots: dict[Terms, Slot] = {}
+        self.listening: Counter[int] = Counter()
+        """How many of its interests need each group."""
+
+    @property
+    def interest_count(self) -> int:
+        return sum(len(slot.interests) for slot in self.slots.values())
+
+
+class Audience:
+    """All applications and consumers."""
+
+    def __init__(self, config: FilterConfig, forwarder: Forwarder) -> None:
+        self.applications: dict[int, Application] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self._config = config
+        self._forwarder = forwarder
+        self._by_address: dict[Address, Application] = {}
+        self._shared: dict[SharedKey, list[Consumer]] = {}
+        limit = config.applications_max
+        self._numbers = NumberPool(limit, "consumers", "raise applications_max")
+        shared_max = min(limit, GROUP_LAST - parse_group(config.shared_group) + 1)
+        self._shared_numbers = NumberPool(shared_max, "addresses of shared delivery", "begin with a lower shared_group")
+
+    def known(self, number: int) -> Application:
+        application = self.applications.get(number)
+        if application is None:
+            raise LocalProtocolError(f"application {number} is not attached")
+        return application
+
+    def at(self, address: Address) -> Application | None:
+        """The application whose datagrams come from there."""
+        return self._by_address.get(address)
+
+    def attach(self, event: Attach) -> list[FilterInstruction]:
+        if event.application in self.applications:
+            raise LocalProtocolError(f"application {event.application} is attached already")
+        if event.address in self._by_address:
+            raise LocalProtocolError(f"another application is at {event.address[0]}:{event.address[1]}")
+        if len(self.applications) >= self._config.applications_max:
+            raise LimitError(f"there are {len(self.applications)} applications already", hint="raise applications_max")
+        instructions: list[FilterInstruction] = []
+        consumer = self._shared_consumer(event) if event.delivery == "shared" else None
+        if consumer is None:
+            consumer = self._open(event)
+            instructions.append(Opened(consumer.number, consumer.delivery, consumer.address))
+        bit = next(bit for bit in range(APPLICATIONS_SHARING_MAX) if bit not in consumer.applications)
+        name = event.name or str(event.application)
+        application = Application(event.application, event.address, consumer, bit, name)
+        consumer.applications[bit] = application
+        self.applications[event.application] = application
+        self._by_address[event.address] = application
+        self._forwarder.set_application(application.number, consumer.number, bit)
+        instructions.append(Attached(application.number, consumer.number, consumer.delivery, consumer.address, bit))
+        return instructions
+
+    def detach(self, application: Application) -> list[FilterInstruction]:
+        """It has no interests any more."""
+        consumer = application.consumer
+        self._forwarder.clear_application(application.number)
+        del self.applications[application.number]
+        del self._by_address[application.address]
+        del consumer.applications[application.bit]
+        return [] if consumer.applications else [self._shut(consumer)]
+
+    def _shared_consumer(self, event: Attach) -> Consumer | None:
+        """One that is there already, and has a bit for one more."""
+        for consumer in self._shared.get((event.host, event.entitlement), ()):
+            if len(consumer.applications) < APPLICATIONS_SHARING_MAX:
+                return consumer
+        return None
+
+    def _open(self, event: Attach) -> Consumer:
+        if event.delivery == "shared":
+            key = (event.host, event.entitlement)
+            address = self._shared_address(self._shared_numbers.take())
+            consumer = Consumer(self._numbers.take(), self._config.shared, address, key)
+            self._shared.setdefault(key, []).append(consumer)
+        else:
+            consumer = Consumer(self._numbers.take(), event.delivery, event.address, None)
+        number = consumer.number
+        self.consumers[number] = consumer
+        self._forwarder.set_consumer(number, MODES[consumer.delivery])
+        return consumer
+
+    def _shut(self, consumer: Consumer) -> Shut:
+        if consumer.key is not None:
+            self._shared[consumer.key].remove(consumer)
+            if not self._shared[consumer.key]:
+                del self._shared[consumer.key]
+            self._shared_numbers.give_back(parse_group(consumer.address[0]) - parse_group(self._config.shared_group))
+        del self.consumers[consumer.number]
+        self._forwarder.clear_consumer(consumer.number)
+        self._numbers.give_back(consumer.number)
+        return Shut(consumer.number)
+
+    def _shared_address(self, number: int) -> Address:
+        return format_group(parse_group(self._config.shared_group) + number), self._config.shared_port

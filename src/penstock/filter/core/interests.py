@@ -1,0 +1,369 @@
+"""What applications want: their interests in the table, by slots, and the groups on which these topics flow.
+
+A slot is a subscriber of the interest table: one application's interests under one condition. So a negative interest
+takes away from those under the same condition only.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+
+from penstock.base.errors import (
+    FilterExpressionError,
+    LimitError,
+    LocalProtocolError,
+    ModelError,
+    PenstockError,
+    TopicError,
+)
+from penstock.filter.config import FilterConfig
+from penstock.filter.core.events import Interests, Want
+from penstock.filter.core.kernel._forward import Forwarder
+from penstock.filter.core.number_pool import NumberPool
+from penstock.model import MessageModel
+from penstock.topics import GroupMap, Interest, InterestKind, InterestTable, Predicate
+from penstock.topics.refusal import Refusal, most_helpful
+
+if TYPE_CHECKING:
+    from penstock.filter.core.consumers import Application
+
+MARKS = frozenset("*>[!/#")
+"""What no plain topic has in it."""
+
+CONDITIONS_REMEMBERED_MAX = 256
+FLOWS_REMEMBERED_MAX = 4_096
+
+Predicates = dict[tuple[int, int], Predicate]
+"""By model id, and the version from which on they hold."""
+
+
+class Terms(NamedTuple):
+    """A condition: interests under equal ones are judged together."""
+
+    where: str = ""
+    content: bytes = b""
+
+
+class Flow(NamedTuple):
+    """The groups on which an interest's messages come, and whether the application named them itself."""
+
+    groups: tuple[int, ...]
+    is_named: bool
+
+
+FlowsByTerms: TypeAlias = dict[Terms, dict[str, Flow]]
+
+
+class Slot(msgspec.Struct):
+    """`interests` has each one's canonical text."""
+
+    number: int
+    interests: dict[str, Flow] = {}
+
+
+class KnownModels:
+    """Models that are never changed, and conditions that were compiled for them."""
+
+    def __init__(self, models: dict[int, MessageModel]) -> None:
+        self.models = models
+        self._compiled: dict[str, Predicates] = {}
+
+    def predicates(self, where: str) -> Predicates:
+        """The condition for every model that has its fields."""
+        found = self._compiled.get(where)
+        if found is None:
+            found = _predicates(where, self.models.values())
+            if len(self._compiled) >= CONDITIONS_REMEMBERED_MAX:
+                self._compiled.clear()
+            self._compiled[where] = found
+        return found
+
+
+class InterestBook:
+    """The interests of all applications. A change is made as a whole or, with an error, not at all."""
+
+    def __init__(
+        self,
+        config: FilterConfig,
+        table: InterestTable,
+        forwarder: Forwarder,
+        groups: Sequence[int],
+        group_map: GroupMap | None,
+        models: Iterable[MessageModel],
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._forwarder = forwarder
+        self._standard = Flow(tuple(groups), is_named=False)
+        self._map = group_map
+        self._configured = {model.id: model for model in models}
+        self._known = KnownModels(self._configured)
+        self._unnamed: set[int] = set()  # models that no application names any more
+        self._slot_numbers = NumberPool(config.conditions_max, "conditions", "raise conditions_max")
+        self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
+
+    def prepare(self, want: Want) -> None:
+        """Do what takes long of a change, in any thread: read its interests and conditions, which are remembered for a
+        while. The same errors as change()."""
+        for interests in want.add:
+            self._compile(_terms(interests))
+            for topic in interests.topics:
+                _canonical(topic)
+
+    def change(
+        self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
+    ) -> tuple[Counter[int], Counter[int]]:
+        """Make the change; for each group, how many of the application's interests came to need it, and how many
+        ceased to. `check_groups` may refuse the first."""
+        wanted = self._resolve(want.add)
+        unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
+        self._check_limits(application, wanted, unwanted)
+        compiled = {terms: self._compile(terms) for terms in wanted if terms not in application.slots}
+        new, moved = _new_and_moved(application, wanted)
+        needed = _groups(new) + _groups(moved)
+        check_groups(needed)
+        self._add(application, new, compiled)
+        freed = self._remove(application, unwanted, wanted)
+        for terms, flows in moved.items():
+            interests = application.slots[terms].interests
+            for text, flow in flows.items():
+                freed.update(interests[text].groups)
+                interests[text] = flow
+        return needed, freed
+
+    def clear(self, application: "Application") -> None:
+        """The application wants nothing any more."""
+        for terms in list(application.slots):
+            self._table.remove_subscriber(application.slots[terms].number)
+            self._release(application, terms)
+
+    def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
+        """Conditions may speak of this model, those that are there already too. One that is known, or an older version,
+        changes nothing; one that contradicts it is refused (ModelError), as others rely on it."""
+        self._unnamed.discard(model.id)
+        known = self._known.models.get(model.id)
+        if known is not None:
+            newer, older = (model, known) if model.version > known.version else (known, model)
+            if contradictions := newer.incompatibilities(older):
+                raise ModelError(f"{model.name} contradicts the model that is known: {contradictions[0]}")
+            if newer is known:
+                return
+        self._known = KnownModels({**self._known.models, model.id: model})
+        for application in applications:
+            for terms, slot in application.slots.items():
+                if terms.where:
+                    self._set_slot(application, slot.number, terms, self._compile(terms))
+
+    def forget(self, model_ids: Iterable[int], applications: Iterable["Application"]) -> None:
+        """No application uses these models any more. Models without a condition are dropped, now or when the last
+        condition that refers to them is removed."""
+        self._unnamed |= self._known.models.keys() & set(model_ids)
+        if not self._unnamed:
+            return
+        conditions = {terms.where for each in applications for terms in each.slots if terms.where}
+        for model_id in sorted(self._unnamed):
+            others = {number: model for number, model in self._known.models.items() if number != model_id}
+            if (configured := self._configured.get(model_id)) is not None:
+                others[model_id] = configured
+            known = KnownModels(others)
+            try:
+                for where in conditions:
+                    known.predicates(where)
+            except FilterExpressionError:
+                continue
+            self._known = known
+            self._unnamed.discard(model_id)
+
+    def change_map(
+        self, group_map: GroupMap, applications: Iterable["Application"]
+    ) -> dict[int, tuple[Counter[int], Counter[int]]]:
+        """Topics flow elsewhere from now on: for each application what change() says."""
+        self._map = group_map
+        changes = {}
+        for application in applications:
+            before: Counter[int] = Counter()
+            after: Counter[int] = Counter()
+            for slot in application.slots.values():
+                for text, flow in slot.interests.items():
+                    if not flow.is_named:
+                        before.update(flow.groups)
+                        slot.interests[text] = fresh = self._flow(text, ())
+                        after.update(fresh.groups)
+            changes[application.number] = (after, before)
+        return changes
+
+    def _resolve(self, wanted: Iterable[Interests]) -> FlowsByTerms:
+        resolved: FlowsByTerms = {}
+        for interests in wanted:
+            terms = _terms(interests)
+            flows = resolved.setdefault(terms, {})
+            for topic in interests.topics:
+                text = _canonical(topic)
+                flows[text] = self._flow(text, interests.groups)
+        return resolved
+
+    def _flow(self, text: str, groups: Sequence[int]) -> Flow:
+        if groups:
+            flow = Flow(tuple(groups), is_named=True)
+        elif self._map is None:
+            flow = self._standard
+        elif not MARKS.intersection(text):
+            flow = Flow((self._map.group_of(text),), is_named=False)
+        else:
+            flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
+        if len(self._flows) >= FLOWS_REMEMBERED_MAX:
+            self._flows.clear()
+        return self._flows.setdefault(flow, flow)
+
+    def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
+        """Of what there will be when the change is made."""
+        new = gone = 0
+        terms_after = set(application.slots) | set(wanted)
+        for terms, flows in wanted.items():
+            slot = application.slots.get(terms)
+            new += len(flows) if slot is None else sum(text not in slot.interests for text in flows)
+        for terms, texts in unwanted.items():
+            slot = application.slots.get(terms)
+            if slot is not None:
+                gone += sum(text in slot.interests and text not in wanted.get(terms, ()) for text in set(texts))
+        if application.interest_count + new - gone > self._config.interests_per_application_max:
+            raise LimitError(
+                f"the application would have {application.interest_count + new - gone} interests",
+                hint="raise interests_per_application_max",
+            )
+        if len(self._table) + new - gone > self._config.interests_max:
+            raise LimitError(f"there would be {len(self._table) + new - gone} interests", hint="raise interests_max")
+        if len(terms_after) > self._config.conditions_per_application_max:
+            raise LimitError(
+                f"the application would have {len(terms_after)} conditions", hint="raise conditions_per_application_max"
+            )
+        if len(terms_after) - len(application.slots) > self._slot_numbers.free:
+            raise LimitError(f"all {self._config.conditions_max} conditions are in use", hint="raise conditions_max")
+
+    def _compile(self, terms: Terms) -> Predicates | bytes | None:
+        """The condition for every model that has its fields."""
+        if terms.content:
+            return terms.content
+        if not terms.where:
+            return None
+        return self._known.predicates(terms.where)
+
+    def _add(
+        self,
+        application: "Application",
+        new: FlowsByTerms,
+        compiled: dict[Terms, Predicates | bytes | None],
+    ) -> None:
+        tried: list[tuple[int, str]] = []
+        try:
+            for terms, flows in new.items():
+                slot = application.slots.get(terms)
+                if slot is None:
+                    slot = application.slots[terms] = Slot(self._slot_numbers.take())
+                    self._set_slot(application, slot.number, terms, compiled[terms])
+                tried += [(slot.number, text) for text in flows]
+                self._table.add_many(flows, [slot.number] * len(flows))
+        except PenstockError:
+            for number, text in tried:
+                self._take_back(text, number)
+            self._release_empty(application)
+            raise
+        for terms, flows in new.items():
+            application.slots[terms].interests.update(flows)
+
+    def _remove(
+        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: FlowsByTerms
+    ) -> Counter[int]:
+        """What is added by the same change stays."""
+        freed: Counter[int] = Counter()
+        for terms, texts in unwanted.items():
+            slot = application.slots.get(terms)
+            if slot is None:
+                continue
+            for text in texts:
+                if text in slot.interests and text not in wanted.get(terms, ()):
+                    self._table.remove(text, slot.number)
+                    freed.update(slot.interests.pop(text).groups)
+        self._release_empty(application)
+        return freed
+
+    def _take_back(self, text: str, slot_number: int) -> None:
+        try:
+            self._table.remove(text, slot_number)
+        except TopicError:
+            return  # it was this one that was refused
+
+    def _set_slot(
+        self, application: "Application", number: int, terms: Terms, condition: Predicates | bytes | None
+    ) -> None:
+        self._forwarder.set_slot(number, application.consumer.number, application.bit, condition)
+
+    def _release_empty(self, application: "Application") -> None:
+        for terms in [terms for terms, slot in application.slots.items() if not slot.interests]:
+            self._release(application, terms)
+
+    def _release(self, application: "Application", terms: Terms) -> None:
+        number = application.slots.pop(terms).number
+        self._forwarder.clear_slot(number)
+        self._slot_numbers.give_back(number)
+
+
+def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
+    """The condition for every model that has its fields, in all versions."""
+    predicates: Predicates = {}
+    refusals: list[Refusal] = []
+    for model in models:
+        try:
+            for version in sorted({1, *(field.since for field in model.fields)}):  # from which on it has other fields
+                predicates[model.id, version] = Predicate.compile(where, model, version)
+        except FilterExpressionError as error:
+            refusals.append((model, error))
+    if not predicates:
+        refusal = most_helpful(where, refusals)
+        what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
+        raise FilterExpressionError(what, where=f"condition {where[:80]!r}")
+    return predicates
+
+
+def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:
+    """What the application does not want yet, and what it wants on other groups than before."""
+    new: FlowsByTerms = {}
+    moved: FlowsByTerms = {}
+    for terms, flows in wanted.items():
+        slot = application.slots.get(terms)
+        known = slot.interests if slot is not None else {}
+        new[terms] = {text: flow for text, flow in flows.items() if text not in known}
+        moved[terms] = {text: flow for text, flow in flows.items() if text in known and known[text] != flow}
+    return new, moved
+
+
+def _groups(wanted: FlowsByTerms) -> Counter[int]:
+    return Counter(group for flows in wanted.values() for flow in flows.values() for group in flow.groups)
+
+
+def _terms(interests: Interests) -> Terms:
+    if interests.where and interests.content:
+        raise LocalProtocolError("a condition is on fields or on a pattern in the content, not on both")
+    return Terms(interests.where, interests.content)
+
+
+def _by_terms(wanted: Iterable[Interests]) -> dict[Terms, list[str]]:
+    topics: dict[Terms, list[str]] = {}
+    for interests in wanted:
+        topics.setdefault(_terms(interests), []).extend(interests.topics)
+    return topics
+
+
+def _canonical(text: str) -> str:
+    """One text for all interests that mean the same by their parts."""
+    if not MARKS.intersection(text):
+        return text
+    interest = Interest.parse(text)
+    mark = "!" if interest.negative else ""
+    if interest.kind is InterestKind.REGEX:
+        return f"{mark}/{interest.subject}/"
+    if interest.kind is InterestKind.TAG:
+        return f"{mark}#{interest.subject}"
+    return mark + interest.subject

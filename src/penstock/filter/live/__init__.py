@@ -1,0 +1,1 @@
+"""A running filter module: its data thread, its control connections, its process."""

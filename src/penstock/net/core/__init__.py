@@ -1,0 +1,1 @@
+"""Connections and clocks without I/O: framing, sessions, heartbeat, WebSockets, clock offsets."""

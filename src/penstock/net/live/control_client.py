@@ -1,0 +1,271 @@
+"""The client side of a control connection, in an asyncio loop: dialled, logged in, kept, and dialled again.
+
+    dial and handshake ─► log_in() ─► resume() ─► attached: requests, answers, messages ─► lost() ─► back-off ─┐
+           ▲                                                                                                  │
+           └──────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+One driver for the clients of nodes (engine/link.py) and filter modules (filter/client/link.py). A subclass logs in, and
+asks again for what it holds when there is a new connection. Requests have numbers; an answer names its request.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from penstock.base.backoff import Backoff
+from penstock.base.clock import SystemRandomness
+from penstock.base.errors import (
+    ConnectionLostError,
+    PenstockError,
+    RefusedError,
+    RemoteProtocolError,
+    UnreachableError,
+)
+from penstock.base.log import Logger
+from penstock.net.config import ControlConfig
+from penstock.net.core.control import ControlProtocol, Refused
+from penstock.net.live.control_driver import ControlConnection, connect_control
+from penstock.net.secret import Secret
+from penstock.net.udp import Address
+
+U32_MAX = 2**32 - 1
+
+M = TypeVar("M")
+A = TypeVar("A")
+
+
+class ControlClient(Generic[M]):
+    """Runs in a loop from run() until close(), or until a final refusal. The coroutines are for that loop. `server` is
+    the name of the other side in logs and errors: node, filter."""
+
+    def __init__(
+        self,
+        protocol: ControlProtocol[M],
+        address: Address,
+        *,
+        node: str,
+        server: str,
+        secret: Secret | None,
+        tls: ssl.SSLContext | None,
+        config: ControlConfig,
+        log: Logger,
+    ) -> None:
+        self.failure: PenstockError | None = None
+        """Why there will be no connection any more."""
+        self.trouble: PenstockError | None = None
+        """Why the last connection ended, or could not be made."""
+        self.attached = threading.Event()
+        """Set while the server holds everything that was asked for."""
+        self.address = address
+        self.connection: ControlConnection[M] | None = None
+        """Set while requests can be made."""
+        self._protocol = protocol
+        self._node = node
+        self._server = server
+        self._secret = secret
+        self._tls = tls
+        self._config = config
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._number = 0
+        self._requests: dict[int, asyncio.Queue[M | PenstockError]] = {}
+
+    @property
+    def where(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        backoff = Backoff(SystemRandomness())
+        while self.failure is None:
+            error: PenstockError = ConnectionLostError("the link was closed")
+            try:
+                await self._attach()
+            except RefusedError as refused:
+                error = refused
+                if self.is_final(refused):
+                    self.failure = refused
+                self.note_refusal(refused)
+            except (PenstockError, OSError) as lost:
+                error = lost if isinstance(lost, PenstockError) else ConnectionLostError(str(lost))
+                self._log.info(f"{self._server}_lost", **{self._server: self.where}, error=str(lost))
+            finally:
+                if self.attached.is_set():
+                    backoff.succeeded()
+                self._detach(error)
+            if self.failure is None:
+                await asyncio.sleep(backoff.next_seconds(error))
+
+    async def close(self) -> None:
+        """End the connection, and wait until it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # For a subclass
+
+    async def log_in(self, connection: ControlConnection[M]) -> None:
+        """Send the first message and take its answer (first_answer())."""
+        raise NotImplementedError
+
+    async def resume(self) -> None:
+        """Ask the server again for everything that it should hold."""
+        raise NotImplementedError
+
+    async def take(self, message: M) -> None:
+        """Handle a message that is no answer. Later messages wait until this returns."""
+        raise NotImplementedError
+
+    async def read_message(self, message: M, connection: ControlConnection[M]) -> None:
+        """Handle a message: an answer goes to its request, any other message to take()."""
+        if isinstance(message, Refused) and not message.number:
+            raise self.refusal(message)
+        if not self.answer(message):
+            await self.take(message)
+
+    def answer(self, message: M) -> bool:
+        """Give an answer to its request, if the request still waits. False: the message is no answer."""
+        raise NotImplementedError
+
+    def is_final(self, error: RefusedError) -> bool:
+        """True if another attempt would be refused as well."""
+        raise NotImplementedError
+
+    def note_refusal(self, error: RefusedError) -> None:
+        """The server does not let this client in, or no longer holds something."""
+        self._log.warning(
+            f"{self._server}_refused", **{self._server: self.where}, code=error.peer_code, reason=error.what
+        )
+
+    def lost(self, error: PenstockError) -> None:
+        """The connection is gone, or could not be made."""
+        raise NotImplementedError
+
+    def is_used(self, number: int) -> bool:
+        """True if a number cannot be that of a new request."""
+        return number in self._requests
+
+    def refusal(self, message: Refused) -> RefusedError:
+        return RefusedError(f"the {self._server} refuses: {message.reason}", peer_code=message.code)
+
+    # The connection
+
+    async def _attach(self) -> None:
+        host, port = self.address
+        connection = await connect_control(
+            self._protocol, host, port, node=self._node, secret=self._secret, tls=self._tls, config=self._config
+        )
+        async with connection:
+            await self.log_in(connection)
+            reading = asyncio.create_task(self._read(connection))
+            try:
+                self.connection = connection  # from here on requests are sent at once
+                await self.resume()
+                self.attached.set()
+                self._log.info(f"{self._server}_attached", **{self._server: self.where})
+            except ConnectionLostError:
+                await reading  # its error says why
+                raise
+            else:
+                await reading
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def first_answer(self, connection: ControlConnection[M], login: M, kind: type[A]) -> A:
+        """Send the first message; the answer is of this kind, or an error is raised."""
+        await connection.send(login)
+        answer = await connection.receive()
+        if isinstance(answer, Refused):
+            raise self.refusal(answer)
+        if not isinstance(answer, kind):
+            raise RemoteProtocolError(f"the {self._server} does not answer with {kind.__name__}", where=self.where)
+        return answer
+
+    async def _read(self, connection: ControlConnection[M]) -> None:
+        error: PenstockError = ConnectionLostError(f"the {self._server} is gone")
+        try:
+            async for message in connection:
+                await self.read_message(message, connection)
+            raise ConnectionLostError(f"the {self._server} said goodbye")
+        except PenstockError as caught:
+            error = caught
+            raise
+        finally:
+            for each in self._requests.values():
+                each.put_nowait(ConnectionLostError(error.what))
+
+    def _detach(self, error: PenstockError) -> None:
+        self.connection = None
+        self.trouble = error
+        self.attached.clear()
+        self.lost(error)
+
+    # Requests; a refusal is a RefusedError with its code as peer_code
+
+    async def ask(self, question: Callable[[int], M], kind: type[A]) -> A:
+        """Send a request, and wait for its answer."""
+        async with self.request(question) as answers:
+            return await answers.get(kind)
+
+    def request(self, question: Callable[[int], M], number: int = 0) -> "Request[M]":
+        """A request, for those with several answers. UnreachableError if there is no connection."""
+        if self.connection is None:
+            raise UnreachableError(f"the {self._server} is not connected", where=self.where)
+        number = number or self.next_number()
+        return Request(self.connection, self._requests, number, question(number), self.refusal)
+
+    def next_number(self) -> int:
+        while True:
+            self._number = self._number % U32_MAX + 1
+            if not self.is_used(self._number):
+                return self._number
+
+    def give_answer(self, number: int, message: M) -> None:
+        """Give an answer to the request of this number, if it still waits."""
+        if (waiting := self._requests.get(number)) is not None:
+            waiting.put_nowait(message)
+
+
+class Request(Generic[M]):
+    """One request, from its message to its last answer."""
+
+    def __init__(
+        self,
+        connection: ControlConnection[M],
+        requests: "dict[int, asyncio.Queue[M | PenstockError]]",
+        number: int,
+        message: M,
+        refusal: Callable[[Refused], RefusedError],
+    ) -> None:
+        self._connection = connection
+        self._requests = requests
+        self._number = number
+        self._message = message
+        self._refusal = refusal
+        self._answers: asyncio.Queue[M | PenstockError] = asyncio.Queue()
+
+    async def __aenter__(self) -> "Request[M]":
+        self._requests[self._number] = self._answers
+        try:
+            await self._connection.send(self._message)
+        except BaseException:
+            self._requests.pop(self._number, None)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._requests.pop(self._number, None)
+
+    async def get(self, kind: type[A]) -> A:
+        """The next answer."""
+        answer = await self._answers.get()
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Refused):
+            raise self._refusal(answer)
+        if isinstance(answer, PenstockError):
+            raise answer
+        raise RemoteProtocolError(f"the server answers with {type(answer).__name__}")

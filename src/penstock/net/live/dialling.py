@@ -1,0 +1,171 @@
+"""Outgoing links: dialled on request of a core, kept by number, and ended.
+
+The core numbers its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each
+attempt and link. The back-off between attempts is the core's. For a link without a core, redial() repeats attempts.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Never, Protocol
+
+from penstock.base.backoff import Backoff
+from penstock.base.counters import Counters
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.net.config import ControlConfig
+from penstock.net.core.control import ControlProtocol
+from penstock.net.core.session import Peer
+from penstock.net.guard import Guard
+from penstock.net.live.link import Link, connect_link, end_links
+from penstock.net.place import parse_place
+
+log = logger("net.dialling")
+
+
+class DiallingUser(Protocol):
+    def link_opened(self, attempt: int, link: Link, peer: Peer) -> None: ...
+
+    def link_failed(self, attempt: int, error: PenstockError) -> None: ...
+
+    def link_received(self, link: Link, data: bytes) -> None: ...
+
+    def link_closed(self, number: int, why: str) -> None: ...
+
+
+class Dialling:
+    """`links` are those whose handshake is done. `next_number` draws the number of a link, if the user has other links
+    besides; `on_writable` is called when a link takes more bytes."""
+
+    def __init__(
+        self,
+        protocol: ControlProtocol[Any],
+        user: DiallingUser,
+        *,
+        node: str,
+        guard: Guard,
+        config: ControlConfig,
+        counters: Counters,
+        next_number: Callable[[], int] | None = None,
+        on_writable: Callable[[Link], None] | None = None,
+    ) -> None:
+        self.links: dict[int, Link] = {}
+        self._protocol = protocol
+        self._user = user
+        self._node = node
+        self._guard = guard
+        self._config = config
+        self._counters = counters
+        self._made: set[Link] = set()
+        self._attempts: dict[int, int] = {}  # by link
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unreachable: dict[str, str] = {}  # by place: the reason that was logged last
+        self._last_number = 0
+        self._next_number = next_number or self._count
+        self._on_writable = on_writable
+
+    def dial(self, attempt: int, place: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._dial(attempt, place))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def write(self, number: int, data: bytes) -> None:
+        """Write to a link, if it is still there."""
+        if (link := self.links.get(number)) is not None:
+            link.write(data)
+
+    def end(self, number: int) -> None:
+        if (link := self.links.get(number)) is not None:
+            link.close()
+
+    async def stop(self) -> None:
+        """Give up attempts that are under way; links stay."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.stop()
+        await end_links(self.made, self._config.linger_ms)
+
+    @property
+    def made(self) -> set[Link]:
+        """The connected links, also those whose handshake is not done."""
+        return set(self._made)
+
+    def _count(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    async def _dial(self, attempt: int, place: str) -> None:
+        number = self._next_number()
+        self._attempts[number] = attempt
+        try:
+            host, port = parse_place(place)
+            link = await connect_link(
+                self._protocol,
+                host,
+                port,
+                self,
+                node=self._node,
+                secret=self._guard.secret,
+                tls=self._guard.tls_for(host),
+                config=self._config,
+                counters=self._counters,
+                number=number,
+            )
+        except PenstockError as error:
+            self._attempts.pop(number, None)
+            is_news = self._unreachable.get(place) != str(error)
+            self._unreachable[place] = str(error)
+            (log.info if is_news else log.debug)("unreachable", place=place, error=str(error))
+            self._user.link_failed(attempt, error)
+        else:
+            self._unreachable.pop(place, None)
+            if not link.is_over:
+                self._made.add(link)
+
+    # What links tell
+
+    def opened(self, link: Link, peer: Peer) -> None:
+        self.links[link.number] = link
+        self._user.link_opened(self._attempts.pop(link.number), link, peer)
+
+    def received(self, link: Link, data: bytes) -> None:
+        self._user.link_received(link, data)
+
+    def writable(self, link: Link) -> None:
+        """Without `on_writable`, the user bounds what it writes by windows of its own."""
+        if self._on_writable is not None:
+            self._on_writable(link)
+
+    def lost(self, link: Link, error: PenstockError) -> None:
+        self._made.discard(link)
+        self.links.pop(link.number, None)
+        attempt = self._attempts.pop(link.number, None)
+        if attempt is not None:
+            log.info("refused", address=link.address, code=error.code, error=str(error))
+            self._user.link_failed(attempt, error)
+        else:
+            say = log.debug if link.is_closing else log.info
+            say("link_lost", address=link.address, code=error.code, error=str(error))
+            self._user.link_closed(link.number, str(error))
+
+
+async def redial(
+    connect: Callable[[], Awaitable[bool]], backoff: Backoff, report: Callable[[PenstockError, bool], None]
+) -> Never:
+    """Connect again and again, until the task is cancelled. `connect` returns when its connection has ended: True if
+    the connection was in use, so that the back-off starts again. `report` gets the error of an attempt, and True if it
+    is not the error of the attempt before."""
+    known = ""
+    while True:
+        failure: PenstockError | None = None
+        try:
+            if await connect():
+                backoff.succeeded()
+            known = ""
+        except PenstockError as error:
+            failure = error
+            report(error, error.code != known)
+            known = error.code
+        await asyncio.sleep(backoff.next_seconds(failure))

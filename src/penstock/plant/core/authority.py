@@ -1,0 +1,83 @@
+"""Who decides about the rights of a node's consumers (MUX-2): nobody, this node, or the upstream node."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.base.errors import RefusedError
+from penstock.engine.control import Vouched
+from penstock.plant.core.access import refused_upstream
+from penstock.security import Grant
+from penstock.security.access_control import Rights, Verify
+from penstock.security.gate import token_needed
+from penstock.security.refusal import RefusalError
+
+
+class Upstream(Protocol):
+    """The upstream node, as far as access goes."""
+
+    async def vouch(self, name: str, token: str, topics: Sequence[str] = ()) -> Vouched: ...
+
+
+class Authority(Protocol):
+    async def admit(self, name: str, token: str, now_ns: int) -> Rights:
+        """The rights of the consumer of this name; an error if it may not connect."""
+
+    async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
+        """The rights that decide about a request for these topics, of a consumer that was admitted with `rights`."""
+
+
+class OpenAuthority:
+    """Everybody who can connect has every right."""
+
+    async def admit(self, name: str, token: str, now_ns: int) -> Rights:
+        return Rights()
+
+    async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
+        return rights
+
+
+class LocalAuthority:
+    """This node checks tokens itself."""
+
+    def __init__(self, verify: Verify) -> None:
+        self._verify = verify
+
+    async def admit(self, name: str, token: str, now_ns: int) -> Rights:
+        if not token:
+            raise token_needed()
+        return Rights.of_token(self._verify(token, now_ns))
+
+    async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
+        return rights
+
+
+class UpstreamAuthority:
+    """The upstream node is asked once, when a consumer connects, and its answer is kept."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def admit(self, name: str, token: str, now_ns: int) -> Rights:
+        return await self._vouched(name, token, ())
+
+    async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
+        return rights
+
+    async def _vouched(self, name: str, token: str, topics: Sequence[str]) -> Rights:
+        try:
+            return rights_of(await self._upstream.vouch(name, token, topics))
+        except RefusedError as error:
+            raise RefusalError(refused_upstream(error), error.what) from None
+
+
+class UpstreamPerRequestAuthority(UpstreamAuthority):
+    """The upstream node is asked for each request as well, and its answers are not kept."""
+
+    async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
+        return await self._vouched(name, token, topics)
+
+
+def rights_of(told: Vouched) -> Rights:
+    """The rights of a consumer, as the upstream node tells them."""
+    grants = tuple(Grant(pattern, "receive") for pattern in told.grants)
+    return Rights(told.subject, grants, told.subscription_id, told.expires_ns)

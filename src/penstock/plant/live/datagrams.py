@@ -1,0 +1,314 @@
+"""Events between nodes by UDP (docs/protocol/distribution-datagrams.md).
+
+The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
+for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update
+makes up for a lost one. They can also come by a group, which several nodes hear.
+
+Packets and repair requests are authenticated with a random key of the sender, which the node below gets with the
+welcome of its control connection. A datagram without a valid trailer changes no state; it is counted.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, random_bytes
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import PenstockError
+from penstock.base.log import logger
+from penstock.engine import EventKind, TransmissionClass
+from penstock.engine.control import Welcome
+from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, StreamEnded, StreamKey, StreamStarted
+from penstock.middleware.live import MulticastPublisher
+from penstock.middleware.live.receiver import Received, SocketReceiver
+from penstock.net.udp import Address, Channel, group_socket, host_socket
+from penstock.plant.config import FRESH, SURE, DatagramsConfig
+from penstock.plant.core.event_blocks import (
+    BLOCK_SIZE_MAX,
+    EPOCH,
+    FORGETFUL,
+    TOPIC,
+    Cut,
+    Publish,
+    Publishing,
+    blocks_of,
+    cut_events,
+    joined,
+)
+from penstock.plant.live.group_sender import GROUP_KEY_ID, GroupSender
+from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher
+from penstock.wire.authentication import KEY_SIZE
+
+OWN_KEY_ID = 1
+SLICE_SECONDS = 0.05
+GROUP_SILENCE_NS = 5 * NS_PER_SECOND
+"""Until a group that is alive, but is not heard, is given up."""
+
+RESENT_MAX = 4_096
+"""Records that are sent to all again because one node missed them; more go to that one alone."""
+
+Way: TypeAlias = Literal["sure", "fresh", "group"]
+
+log = logger("plant.datagrams")
+
+
+class DatagramSender:
+    """The events of one consumer, from the node above; one thread at a time. A member of the group gets from here what
+    the group does not bring it."""
+
+    def __init__(
+        self,
+        config: DatagramsConfig,
+        to: Address,
+        counters: Counters,
+        group: GroupSender | None = None,
+        publish: Publish = MulticastPublisher,
+        random: Callable[[int], bytes] = random_bytes,
+    ) -> None:
+        self.group = group
+        self._missed = config.missed
+        self._items: set[int] = set()  # that a member knows
+        self._key = AuthenticationKey(OWN_KEY_ID, random(KEY_SIZE))
+        self._sure = publish(_channel(SURE, config.interface), to=to, counters=counters, keys=(self._key,))
+        self._fresh: Publishing | None = None
+        if config.missed == "wait":
+            self._fresh = publish(
+                _channel(FRESH, config.interface),
+                to=to,
+                counters=counters,
+                config=FORGETFUL,
+                publisher_id=self._sure.publisher_id,
+                epoch=EPOCH,
+                keys=(self._key,),
+            )
+
+    def introduce(self, welcome: Welcome) -> Welcome:
+        """With where events come from."""
+        host, port = self._sure.address
+        fresh_port = 0 if self._fresh is None else self._fresh.address[1]
+        placed = msgspec.structs.replace(
+            welcome,
+            publisher_id=self._sure.publisher_id,
+            host=host,
+            port=port,
+            fresh_port=fresh_port,
+            key=self._key.key,
+        )
+        if self.group is None:
+            return placed
+        return msgspec.structs.replace(
+            placed,
+            group=str(self.group.channel),
+            group_port=self.group.port,
+            group_publisher_id=self.group.publisher_id,
+            group_sequence=self.group.next_sequence,
+            group_key=self.group.key.key,
+        )
+
+    def send(self, data: bytes) -> None:
+        """Whole events."""
+        if self.group is not None:
+            data = self._without_group(data, self.group)
+        sure, fresh = (data, b"") if self._fresh is None else split_events(data)
+        if sure:
+            self._sure.publish(TOPIC, sure)
+        if fresh and self._fresh is not None:
+            self._fresh.publish(TOPIC, fresh)
+
+    def missed(self, first_sequence: int, last_sequence: int) -> None:
+        """A member did not get these packets of the group; do as it is configured."""
+        if (group := self.group) is None:
+            return
+        if first_sequence == last_sequence == 0:  # it hears nothing of the group
+            self.group, last_sequence = None, group.next_sequence
+        elif self._missed == "wait":
+            return
+        lacking = [each for each in group.missed(first_sequence, last_sequence) if each.item in self._items]
+        if self.group is not None and self._missed == "resend_all" and len(lacking) <= RESENT_MAX:
+            group.send_updates(lacking)
+            return
+        for block in blocks_of(lacking, BLOCK_SIZE_MAX):
+            self._sure.publish(TOPIC, joined(block))
+
+    def _without_group(self, data: bytes, group: GroupSender) -> bytes:
+        own: list[Cut] = []
+        for event in cut_events(data):
+            if event.kind == EventKind.DEFINE:
+                self._items.add(event.item)
+            elif event.kind == EventKind.REMOVE:
+                self._items.discard(event.item)
+            if not group.brings(event):
+                own.append(event)
+        return joined(own)
+
+    def close(self) -> None:
+        for each in (self._sure, self._fresh):
+            if each is not None:
+                each.close(linger=False)
+
+
+def split_events(data: bytes) -> tuple[bytes, bytes]:
+    """Events that must come, and updates that a later one makes up for. Of the metered class the last of a burst is to
+    come, and may be the only one for long."""
+    parts: tuple[list[Cut], list[Cut]] = ([], [])
+    for event in cut_events(data):
+        parts[event.kind == EventKind.UPDATE and event.cls == TransmissionClass.ADAPTIVE].append(event)
+    return joined(parts[0]), joined(parts[1])
+
+
+class Hearer(Protocol):
+    """The node below; called in the receiver's thread."""
+
+    def take_datagram(self, data: bytes, way: Way) -> None:
+        """Events."""
+
+    def lose_datagrams(self) -> None:
+        """Some that must come did not."""
+
+    def miss_datagrams(self, first_sequence: int, last_sequence: int) -> None:
+        """Packets of the group did not come."""
+
+    def hear_no_group(self) -> None:
+        """There is a group, but nothing comes by it."""
+
+
+class _Hearing(SocketReceiver):
+    def expect(self, event: Expect) -> None:
+        self._carry_out(self._core.handle(event, time.monotonic_ns()))
+
+
+class DatagramReceiver:
+    """The node below: hears one node above at a time, in a thread."""
+
+    def __init__(self, interface: str, hearer: Hearer, counters: Counters) -> None:
+        self._interface = interface
+        self._socket = host_socket(interface)
+        self._hearer = hearer
+        self._counters = counters
+        self._groups: list[socket.socket] = []  # that are joined
+        self._thread: threading.Thread | None = None
+        self._is_stopped = threading.Event()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def follow(self, welcome: Welcome) -> None:
+        """Hear this one from now on, and no other."""
+        self.rest()
+        streams = streams_of(welcome, self._interface)
+        self._groups = [group_socket(each.channel) for each in streams if each.way == "group"]
+        receiver = _Hearing(
+            socket.socket(fileno=os.dup(self._socket.fileno())),
+            self._groups,
+            {},
+            config=None,
+            counters=self._counters,
+            spin=False,
+            loss=0.0,
+            only_expected=True,
+            authenticator=authenticator_of(welcome),
+        )
+        for each in streams:
+            receiver.expect(each.expected_from(welcome.host))
+        self._is_stopped.clear()
+        ways = {each.channel.group_id: each.way for each in streams}
+        self._thread = threading.Thread(target=self._run, args=(receiver, ways), name="penstock-datagrams", daemon=True)
+        self._thread.start()
+
+    def rest(self) -> None:
+        """Hear nobody."""
+        if self._thread is not None:
+            self._is_stopped.set()
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        self.rest()
+        self._socket.close()
+
+    def _run(self, receiver: SocketReceiver, ways: dict[int, Way]) -> None:
+        deaf_ns = time.monotonic_ns() + GROUP_SILENCE_NS if "group" in ways.values() else None
+        with receiver:
+            while not self._is_stopped.is_set():
+                try:
+                    for each in receiver.receive(SLICE_SECONDS):
+                        if isinstance(each, StreamStarted) and ways[each.stream.group] == "group":
+                            deaf_ns = None
+                        hear(each, ways, self._hearer)
+                except PenstockError as error:  # what came makes no sense: nothing of it can be relied on
+                    log.warning("events_refused", code=error.code, error=str(error))
+                    self._hearer.lose_datagrams()
+                if deaf_ns is not None and time.monotonic_ns() >= deaf_ns:
+                    deaf_ns = None
+                    self._hearer.hear_no_group()
+
+
+def hear(received: Received, ways: dict[int, Way], hearer: Hearer) -> None:
+    """What a receiver says of the streams means this to the node below; `ways` are those of the groups."""
+    match received:
+        case Deliver(stream=stream, messages=messages):
+            for message in messages:
+                hearer.take_datagram(bytes(message.payload), ways[stream.group])
+        case DeliverBatch(messages=batch):
+            for index, message in enumerate(batch):
+                hearer.take_datagram(bytes(message.payload), ways[batch.group_of(index)])
+        case LossReceipt(stream=stream, first=first, last=last):
+            if ways[stream.group] == "sure":
+                hearer.lose_datagrams()
+            elif ways[stream.group] == "group":
+                hearer.miss_datagrams(first, last)
+        case StreamEnded(stream=stream, cause=Cause.EXPIRED):
+            if ways[stream.group] == "group":
+                hearer.hear_no_group()
+
+
+class Stream(NamedTuple):
+    """One of those that a node below hears."""
+
+    way: Way
+    channel: Channel
+    publisher_id: int
+    port: int
+    """From which its packets come."""
+
+    next_sequence: int = 1
+
+    def expected_from(self, host: str) -> Expect:
+        key = StreamKey(self.publisher_id, self.channel.group_id)
+        return Expect(key, EPOCH, self.next_sequence, (host, self.port))
+
+
+def authenticator_of(welcome: Welcome) -> Authenticator:
+    """Checks packets of the node above, and makes the trailers of requests to it. Datagrams of
+    a node that gave no key are dropped."""
+    own = _scope("own", OWN_KEY_ID, welcome.key, welcome.publisher_id)
+    return Authenticator([*own, *_scope("group", GROUP_KEY_ID, welcome.group_key, welcome.group_publisher_id)])
+
+
+def _scope(name: str, key_id: int, key: bytes, publisher_id: int) -> list[AuthenticationScope]:
+    if len(key) != KEY_SIZE or not publisher_id:
+        return []
+    vouched = VouchedPublisher(publisher_id, EPOCH, EPOCH)
+    return [AuthenticationScope(name, (AuthenticationKey(key_id, key),), key_id, (vouched,))]
+
+
+def streams_of(welcome: Welcome, interface: str) -> list[Stream]:
+    """What the node above sends by."""
+    streams = [Stream("sure", _channel(SURE, interface), welcome.publisher_id, welcome.port)]
+    if welcome.fresh_port:
+        streams.append(Stream("fresh", _channel(FRESH, interface), welcome.publisher_id, welcome.fresh_port))
+    if welcome.group:
+        channel = Channel.parse(welcome.group, interface=interface)
+        publisher_id, sequence = welcome.group_publisher_id, welcome.group_sequence
+        streams.append(Stream("group", channel, publisher_id, welcome.group_port, sequence))
+    return streams
+
+
+def _channel(group: str, interface: str) -> Channel:
+    return Channel(group=group, port=1, interface=interface)

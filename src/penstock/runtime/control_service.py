@@ -1,0 +1,246 @@
+"""The control connections of a node: one driver for the servers of nodes and filter modules.
+
+    handshake ─► first message, in time ─► admission ─► attach ─► requests and answers ─► detach
+                        │                     │           │              │
+                        └──── Refused without a number: the connection ends
+
+A subclass says what the first message does, and what attaching, requests and detaching mean. Rights that expire or are
+revoked end a connection at any time (end()).
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from penstock.base.counters import Counters
+from penstock.base.errors import PenstockError
+from penstock.base.log import Logger
+from penstock.net.config import ControlConfig
+from penstock.net.core.control import ControlProtocol
+from penstock.net.live.control_driver import ControlServer
+from penstock.net.live.outbox import Outbox, converse
+from penstock.net.live.stream_server import Through
+from penstock.net.secret import Secret
+from penstock.runtime.access import revoke, watch_expiry
+from penstock.security.access import ControlAccess
+from penstock.security.access_control import AccessControl, P
+from penstock.security.refusal import RefusalError, Refusals, check_number
+
+LOGIN_SECONDS = 10.0
+"""For the first message, from the end of the handshake."""
+
+T = TypeVar("T")
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+class Connection(Protocol[M]):
+    """To a peer: a control connection, or a WebSocket that is used like one."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def transport(self) -> asyncio.WriteTransport: ...
+
+    async def send(self, message: M, /) -> None: ...
+
+    async def receive(self) -> M | None: ...
+
+    def __aiter__(self) -> AsyncIterator[M]: ...
+
+
+class DataPath(Protocol):
+    """The part of a node that runs in its data thread."""
+
+    def ask(self, question: Callable[[], T]) -> "Future[T]": ...
+
+
+class Terms(NamedTuple):
+    """The texts and names in which services differ."""
+
+    peer: str
+    """What a peer is called in logs and counters: consumer, application."""
+
+    first: str
+    """Says what the first message must be."""
+
+    stopping: str
+    """Says that the node stops."""
+
+    stopping_code: str = "stopping"
+    limit_code: str = "limit"
+    protocol_code: str = "protocol"
+
+
+class ControlService(ControlServer, Generic[M, R, P]):
+    """M are the messages of the protocol, R the refusals among them, P the admitted peers. Serves peers until close();
+    beyond the loopback address it needs `tls` and `secret`."""
+
+    def __init__(
+        self,
+        protocol: ControlProtocol[M],
+        access: AccessControl[P],
+        refusals: Refusals[R],
+        data: DataPath,
+        terms: Terms,
+        *,
+        node: str,
+        control: ControlAccess,
+        outbox_max: int,
+        secret: Secret | None,
+        tls: ssl.SSLContext | None,
+        config: ControlConfig,
+        counters: Counters,
+        log: Logger,
+        through: Through | None = None,
+    ) -> None:
+        self.access = access
+        self.outboxes: dict[int, Outbox[Any]] = {}  # by party
+        self._refusals = refusals
+        self._data_path = data
+        self._terms = terms
+        self._outbox_max = outbox_max
+        self._log = log
+        super().__init__(
+            protocol,
+            self.converse_with,
+            node=node,
+            host=control.host,
+            port=control.port,
+            secret=secret,
+            tls=tls,
+            config=config,
+            counters=counters,
+            through=through,
+        )
+
+    # For a subclass
+
+    async def begin(self, connection: Connection[M], outbox: Outbox[Any], first: M) -> bool:
+        """Handle the first message: admit a party and serve() it. False: this message cannot be the first one."""
+        raise NotImplementedError
+
+    async def attach(self, party: P, connection: Connection[M], outbox: Outbox[Any]) -> None:
+        """The party was admitted: make it known to the data path, and answer its first message."""
+        raise NotImplementedError
+
+    async def detach(self, party: P) -> None:
+        """The party is gone, however that happened. Until this returns, its name is taken."""
+        raise NotImplementedError
+
+    def cut_off(self, party: P) -> None:
+        """Send the party no more data from now on; its connection may take some time to end."""
+        raise NotImplementedError
+
+    async def answer(self, party: P, request: M) -> Sequence[M]:
+        """Carry out a numbered request; returns the answers. A RefusalError with `is_final` ends the connection."""
+        raise NotImplementedError
+
+    async def take(self, party: P, message: M, outbox: Outbox[Any]) -> None:
+        """Handle a message after the first one: a numbered request, unless a subclass handles it before."""
+        number = getattr(message, "number", 0)
+        try:
+            check_number(number)
+            for each in await self.answer(party, message):
+                outbox.put(each)
+        except PenstockError as error:
+            self.counters.add("requests_refused", cause=self._refusals.code_of(error))
+            if self._refusals.is_final(error):
+                raise self._refusals.final(error) from None
+            outbox.put(self._refusals.of(error, number))
+
+    # From others, in the loop's thread
+
+    def tell(self, number: int, message: M) -> None:
+        """Send a message to a party, if it is there."""
+        if (outbox := self.outboxes.get(number)) is not None:
+            outbox.put(message)
+
+    def end(self, party: P, error: PenstockError) -> None:
+        """Serve this party no longer."""
+        self._log.warning(f"{self._terms.peer}_ended", **self._named(party.name), code=error.code, why=str(error))
+        if (outbox := self.outboxes.get(party.number)) is not None:
+            outbox.end(self._refusals.of(error))
+            self.cut_off(party)
+
+    def revoke(self, subscription_id: str, reason: str) -> None:
+        revoke(self.access, subscription_id, reason, self.end)
+
+    async def watch_rights(self) -> None:
+        await watch_expiry(self.access, self.end)
+
+    async def close(self) -> None:
+        for outbox in self.open_outboxes():
+            outbox.end(self._refusals.of(RefusalError(self._terms.stopping_code, self._terms.stopping)))
+        await super().close()
+
+    def open_outboxes(self) -> list[Outbox[Any]]:
+        return list(self.outboxes.values())
+
+    # One connection
+
+    async def converse_with(self, connection: Connection[M]) -> None:
+        """From the first message of a connection to its end."""
+        too_slow = f"the {self._terms.peer} does not listen to what it is told"
+        outbox: Outbox[Any] = Outbox(
+            self._outbox_max, self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
+        )
+        await converse(connection, outbox, self._read(connection, outbox))
+
+    async def _read(self, connection: Connection[M], outbox: Outbox[Any]) -> None:
+        with contextlib.suppress(PenstockError):  # the connection logs why it ended
+            try:
+                async with asyncio.timeout(LOGIN_SECONDS):
+                    first = await connection.receive()
+            except TimeoutError:
+                self._break_off(outbox, f"there was no login within {LOGIN_SECONDS:g} s")
+                return
+            if first is not None and not await self.begin(connection, outbox, first):
+                self._break_off(outbox, self._terms.first)
+
+    def _break_off(self, outbox: Outbox[Any], what: str) -> None:
+        outbox.end(self._refusals.of(RefusalError(self._terms.protocol_code, what)))
+
+    async def serve(self, connection: Connection[M], outbox: Outbox[Any], party: P) -> None:
+        """An admitted party, until its connection ends."""
+        self.outboxes[party.number] = outbox
+        try:
+            try:
+                await self.attach(party, connection, outbox)
+            except PenstockError as error:
+                raise self._refusals.final(error) from None
+            self.counters.add(f"{self._terms.peer}s_attached")
+            async for message in connection:
+                await self.take(party, message, outbox)
+        except RefusalError as error:
+            self.refuse(outbox, party.name, error)
+        finally:
+            await asyncio.shield(self._detach(party))
+
+    async def _detach(self, party: P) -> None:
+        with contextlib.suppress(PenstockError):  # the node has stopped: everybody is detached
+            await self.detach(party)
+        self.outboxes.pop(party.number, None)
+        self.access.leave(party.number)
+        self._log.info(f"{self._terms.peer}_detached", **self._named(party.name))
+
+    def refuse(self, outbox: Outbox[Any], name: str, error: PenstockError) -> None:
+        """Refuse a party; its connection ends."""
+        code = self._refusals.code_of(error)
+        self.counters.add(f"{self._terms.peer}s_refused", cause=code)
+        self._log.warning(f"{self._terms.peer}_refused", **self._named(name), code=code, why=str(error)[:256])
+        outbox.end(self._refusals.of(error))
+
+    def _named(self, name: str) -> dict[str, str]:
+        return {self._terms.peer: name}
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """The answer of the data thread."""
+        return await asyncio.wrap_future(self._data_path.ask(question))
