@@ -41,7 +41,7 @@ class SoupAccepted(msgspec.Struct, frozen=True):
 
 
 class SoupFrames:
-    """Cuts what comes over a connection into packets; sequenced data comes in batches (penstock.feed.formats._framing)."""
+    """Splits the bytes of a connection into packets; sequenced data comes in batches (formats/_framing.pyx)."""
 
     def __init__(self) -> None:
         self._pending = b""

@@ -97,7 +97,7 @@ class SoupSource:
 
 
 def event_of(stream_id: int, instruction: LineInstruction) -> AdapterEvent | None:
-    """What the adapter's core is to be told of it."""
+    """The adapter's event for this instruction; None if there is none."""
     match instruction:
         case SourceReady(batch):
             return SourceMessages(stream_id, batch)

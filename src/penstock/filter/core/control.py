@@ -11,7 +11,7 @@ application                    filter
   │ RenewToken ──────────────────► │      the same rights for longer
   │ RestartRing ─────────────────► │      the ring overran me
   │ ◄──────────────────── Restarted│
-  │ ◄────────────────────── Refused│      instead of an answer; without a number the connection ends with it
+  │ ◄────────────────────── Refused│      in place of an answer; a Refused without a number ends the connection
 
 publisher                      filter
   │ OfferRing ───────────────────► │      a ring that has every packet I send, for a filter on my own host
@@ -77,7 +77,7 @@ class Register(msgspec.Struct, tag="register", frozen=True):
     """The connection's own node name; a controlling entity names the application on whose behalf it speaks."""
 
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
-    """The UDP port at which it listens: for its packets, or where these come another way, for repairs."""
+    """The UDP port for its packets; if they come another way (ring, shared), for repairs only."""
 
     delivery: Wish = "unicast"
     host: Host = ""

@@ -124,7 +124,7 @@ async def connect_control(
 
 
 def require_verified(host: str, tls: ssl.SSLContext | None) -> None:
-    """Whoever connects beyond this host checks whom it talks to."""
+    """Raise if `tls` would accept any certificate for a host other than this one."""
     if tls is not None and not is_loopback(host) and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
         raise ConfigurationError(
             "this TLS context takes any certificate", where=host, hint="use ssl.create_default_context(cafile=…)"

@@ -53,7 +53,7 @@ class StreamStatistics(msgspec.Struct, frozen=True):
     duplicates: int
     """Messages that had come before, over another link."""
     lost: int
-    """Receipts: pieces of streams that are kept nowhere any more; `losses` says which."""
+    """Loss receipts so far; `losses` has the newest."""
     conflated: int
     """Messages left out for newer ones of their topic, as the class allows."""
     parents_lost: int
@@ -61,7 +61,7 @@ class StreamStatistics(msgspec.Struct, frozen=True):
 
 
 def position(since: Since) -> tuple[Position, dict[str, Position]]:
-    """What an application says, in the protocol's words: for all streams, and for some."""
+    """`since` as protocol positions: the default for all streams, and exceptions by stream."""
     match since:
         case Position():
             return since, {}
@@ -139,7 +139,7 @@ class StreamSubscription(StreamHandle):
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
-        """The same in an asyncio loop; a thread waits for it."""
+        """The same for `async for`. A worker thread waits, so that the loop is not blocked."""
         while not self._is_closed:
             while self._inbox:
                 if (message := self.next(0.0)) is not None:
@@ -165,7 +165,7 @@ class StreamSubscription(StreamHandle):
 
     @property
     def is_live(self) -> bool:
-        """Whether everything that there was has come, and what comes, comes at once."""
+        """True once the backlog has been received and messages arrive as they are published."""
         return self._core.is_live
 
     @property
@@ -188,8 +188,8 @@ class StreamSubscription(StreamHandle):
         return len(self._inbox)
 
     def positions(self) -> dict[str, Position]:
-        """How far the streams are that have come in here; with `since`, another subscription can go on there, after
-        everything that waits here is read."""
+        """The position reached in each stream. Given as `since`, another subscription continues there. Read what waits
+        here first: it counts as received."""
         return dict(self._core.positions())
 
     def statistics(self) -> StreamStatistics:
@@ -305,12 +305,12 @@ class StreamSubscription(StreamHandle):
 
 
 def no_models(model_id: int, version: int) -> MessageModel:
-    """Without an administration server, those that are shipped are all there are."""
+    """Model lookup without an administration server: only shipped models are known."""
     raise ModelError(f"nobody knows model {model_id}")
 
 
 def checked(topics: tuple[str, ...], where: str | None) -> None:
-    """Refuse, here already, what no agent would take."""
+    """Raise for topics or a condition that every agent would refuse."""
     if not topics:
         raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
     if all(Interest.parse(topic).negative for topic in topics):
@@ -349,9 +349,9 @@ def open_stream(
 ) -> StreamSubscription:
     """Messages of the tree whose agent is at "host:port"; `alternates` can take its place.
 
-    `where` is a SQL condition on fields; `since` where to begin: a sequence (after which it goes on), a time, how long
-    ago, "oldest" or "live", or positions() of another subscription. `name` tells it from others at the agent. `options`
-    are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
+    `where` is a SQL condition on fields; `since` is the beginning: a sequence (the first message is the one after it),
+    a time, an age, "oldest", "live", or the positions() of another subscription. `name` identifies the subscription at
+    the agent. `options` are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
     """
     name = name or f"subscriber-{random_bytes(6).hex()}"
     config, others = subscriber_config((agent, *alternates), topics, where=where, since=since, name=name, **options)
