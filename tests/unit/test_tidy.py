@@ -169,6 +169,24 @@ def test_every_package_says_what_it_is() -> None:
         assert docstring, f"{path.relative_to(SOURCE)} has no docstring"
 
 
+PLACEHOLDERS = {"toy.py", "_name.pyx"}
+"""Files of examples in docstrings."""
+
+
+def test_every_file_that_a_comment_names_exists() -> None:
+    """A name with a folder is a path below src/penstock, the package or the project; one without is a file of the same
+    package or of base."""
+    paths = [path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.*") if path.suffix != ".so"]
+    for path in (each for each in SOURCE.rglob("*.p*") if each.suffix in (".py", ".pyx", ".pxd", ".pyi")):
+        package = path.relative_to(SOURCE).parts[0]
+        for name in re.findall(r"(?<![\w.*{/-])((?:[\w-]+/)*_?[a-z]\w*\.(?:pyx|pxd|py))\b(?!\()", path.read_text()):
+            own = [
+                each for each in paths if f"/{each}".endswith(f"/{name}") and each.startswith((f"{package}/", "base/"))
+            ]
+            is_known = name in PLACEHOLDERS or own or name in paths or (SOURCE.parents[1] / name).exists()
+            assert is_known, f"{path.relative_to(SOURCE)} names {name}, which does not exist"
+
+
 def test_production_does_not_import_the_simulator() -> None:
     for path in python_files():
         package = path.relative_to(SOURCE).parts[0]

@@ -36,4 +36,4 @@ class Tick(msgspec.Struct, frozen=True):
 
 def refuse(core: object, event: Never) -> Never:
     """For the last case of a core's handle(): the caller gave it an event that is not one of its own."""
-    raise LocalProtocolError(f"{type(core).__name__} takes no {type(event).__name__}", hint="its events.py lists them")
+    raise LocalProtocolError(f"{type(core).__name__} takes no {type(event).__name__}", hint="see its events module")

@@ -3,7 +3,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
-# Named as numpy does, and Field.storage; storage_of() and the widths in _predicate.pyx rely on the order.
+# Named as numpy does, and Field.storage; storage_of() and the widths in topics/_predicate.pyx rely on the order.
 cdef enum Storage:
     I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, TEXT
 

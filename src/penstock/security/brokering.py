@@ -326,7 +326,7 @@ class AdapterHeartbeat(Document, frozen=True, kw_only=True):
     feed: Name
     adapter: Name
     term: U32
-    """The highest the adapter knows of; it names the active adapter (penstock/wire/term.py)."""
+    """The highest the adapter knows of; it names the active adapter (wire/term.py)."""
     key_ids: Annotated[list[U32], msgspec.Meta(max_length=1_024)] = []
     """The stream keys it holds."""
 

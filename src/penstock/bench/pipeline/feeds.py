@@ -1,4 +1,4 @@
-"""How fast a recorded feed becomes rows: normalised with the converter, and by hand with numpy, for pipeline.py."""
+"""How fast a recorded feed becomes rows: normalised with the converter, and by hand with numpy, for bench.py."""
 
 from __future__ import annotations
 

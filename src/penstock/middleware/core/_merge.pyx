@@ -216,5 +216,5 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
 
 
 cdef inline bint is_same_lineage(uint32_t term, uint32_t other) noexcept nogil:
-    """Whether two terms have the same lineage, and so the same numbers (penstock/wire/term.py)."""
+    """Whether two terms have the same lineage, and so the same numbers (wire/term.py)."""
     return term >> lineage_shift == other >> lineage_shift

@@ -1,4 +1,4 @@
-"""What a node sees of itself, for the signals that relieve it (engine/signals.py). It reads no clock."""
+"""What a node sees of itself, for the signals that relieve it (engine/core/signals.py). It reads no clock."""
 
 from collections.abc import Iterable
 

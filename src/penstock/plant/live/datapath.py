@@ -115,7 +115,7 @@ class Updated(NamedTuple):
     merged: int = 1
     """Updates that it stands for."""
     session_id: int = 0
-    """The session of the record (engine/sessions.py); 0 if unknown."""
+    """The session of the record (engine/core/session_events.py); 0 if unknown."""
 
 
 FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLive | Reconcile | SessionTold | Lost

@@ -5,7 +5,7 @@
     await node.node.run(stop)
 
 The loop's thread has the control connections (control_server.py), the upstream node (upstream.py) and metrics. Feeds
-have their own threads (feeding.py); every access to the engine holds one lock (datapath.py).
+have their own threads (client/feeding.py); every access to the engine holds one lock (datapath.py).
 """
 
 import asyncio

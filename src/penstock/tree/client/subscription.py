@@ -351,7 +351,8 @@ def open_stream(
 
     `where` is a SQL condition on fields; `since` is the beginning: a sequence (the first message is the one after it),
     a time, an age, "oldest", "live", or the positions() of another subscription. `name` identifies the subscription at
-    the agent. `options` are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token, guard, on_infostream.
+    the agent. `options` are the other fields of SubscriberConfig and of StreamSubscription: tree, cls, on, token,
+    guard, on_infostream.
     """
     name = name or f"subscriber-{random_bytes(6).hex()}"
     config, others = subscriber_config((agent, *alternates), topics, where=where, since=since, name=name, **options)

@@ -83,7 +83,7 @@ cdef struct Head:
     uint16_t model_id
     uint16_t model_version
     uint32_t body_size
-    uint32_t slot       # of UPDATE and REFRESH: the session of the record (engine/sessions.py), 0 if unknown
+    uint32_t slot       # of UPDATE and REFRESH: the session of the record (engine/core/session_events.py), 0 if unknown
 
 
 # The bytes an event with such a body takes.

@@ -114,7 +114,7 @@ cdef class Event:
 
     @property
     def session_id(self) -> int:
-        """Of an UPDATE or REFRESH: the session of the record (engine/sessions.py); 0 if unknown."""
+        """Of an UPDATE or REFRESH: the session of the record (engine/core/session_events.py); 0 if unknown."""
         return self.head.slot if self.head.kind == UPDATE or self.head.kind == REFRESH else 0
 
     @property

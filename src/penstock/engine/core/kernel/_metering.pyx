@@ -1,4 +1,4 @@
-"""The metering engine's compiled part; _metering.pxd says how it is used, metering.py which rates hold."""
+"""The metering engine's compiled part; _metering.pxd says how it is used, metering_limits.py which rates hold."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free

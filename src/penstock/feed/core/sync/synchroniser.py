@@ -12,7 +12,7 @@ a source stream stands for one content in all synchronised messages of a lineage
   missing messages takes over seamlessly, else it takes a new term and announces the discontinuity in the stream;
 - whoever hears of a higher term follows it; an active adapter steps down and is unsynchronised until checked.
 
-Read follower.py for the comparison, membership.py and election.py for roles, repair.py for conversion states.
+Read follower.py for the comparison, membership.py and election.py for roles, image_transfer.py for conversion states.
 """
 
 from collections.abc import Iterable, Mapping
