@@ -53,8 +53,9 @@ log = logger("assured.application")
 
 
 class SessionDriver:
-    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. One
-    that the link is lent to calls `exchanged` when it has taken something in, with what was refused."""
+    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. An
+    application thread that the link is handed over to calls `exchanged` when it has taken something in, with what was
+    refused."""
 
     def __init__(
         self,
@@ -80,8 +81,8 @@ class SessionDriver:
         self.runner.handle(Begin())
 
     def handle(self, event: Any) -> None:
-        """What the application wants. While its link is lent, that waits: what it has put into outboxes is another
-        thread's to send."""
+        """What the application wants. While the link is handed over, events wait: another thread sends what is in the
+        outboxes."""
         if self.inline_commit.is_handed_over:
             self._held_events.append(event)
             self.inline_commit.reclaim(is_crowded=isinstance(event, Flush))
@@ -115,7 +116,7 @@ class SessionDriver:
             case _:
                 self._carry_out_rest(instruction)
 
-    # A link that is lent
+    # A link that is handed over
 
     def _hand_over_soon(self) -> None:
         """When all that is on its way has come."""

@@ -180,7 +180,7 @@ class Session:
             self._ping_ns = now_ns + silence_ns // PINGS_PER_SILENCE
             self._out.append(Say(self._link, Ping(now_ns)))
 
-    # While the link is lent (client/inline_commit.py)
+    # While the link is handed over (client/inline_commit.py)
 
     def heard(self, now_ns: int) -> None:
         """In the thread that has it: the router has answered, and need not be asked whether it lives."""
