@@ -43,7 +43,7 @@ def degraded(lease: LeaseConfig | None) -> Degradation:
     if lease is not None:
         made.look(None, LATE_NS)
         assert made.mode == "degrading", "the voters have not noted it"
-        made.noted(is_alone=True)
+        made.noted(is_degraded=True)
     for _ in range(2):
         made.look(None, LATE_NS)
     assert made.mode == "degraded"
@@ -57,7 +57,7 @@ def test_repl_8_it_is_synchronous_again_when_the_other_router_has_everything(lea
     assert made.look(stream, 2 * LATE_NS) is False
     assert made.mode == "synchronous"
     assert made.keeps_up(stream) == (lease is None)
-    made.noted(is_alone=False)
+    made.noted(is_degraded=False)
     assert made.keeps_up(stream)
 
 
@@ -71,7 +71,7 @@ def test_repl_8_what_voters_were_told_to_strike_off_has_to_be_noted_anew() -> No
     for _ in range(3):
         made.look(None, 3 * LATE_NS)
     assert made.mode == "degrading"
-    made.noted(is_alone=True)
+    made.noted(is_degraded=True)
     for _ in range(2):
         made.look(None, 3 * LATE_NS)
     assert made.mode == "degraded"

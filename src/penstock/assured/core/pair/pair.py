@@ -161,14 +161,14 @@ class Pair:
         assert self.keeper is not None
         for each in self.keeper.handle(event, now_ns):
             match each:
-                case lease_protocol.Held(epoch):
+                case lease_protocol.LeaseAcquired(epoch):
                     self._activate(epoch, now_ns)
-                case lease_protocol.Lost(epoch):
+                case lease_protocol.LeaseLost(epoch):
                     if not self.switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
-                case lease_protocol.AloneNoted(_, is_alone):
+                case lease_protocol.DegradedNoted(_, is_degraded):
                     before = self.degrading.state
-                    self.degrading.noted(is_alone)
+                    self.degrading.noted(is_degraded)
                     self._mode_changed(before)
                 case _:
                     self._out.append(each)
@@ -389,10 +389,10 @@ class Pair:
     def _look_how_it_keeps_up(self, now_ns: int) -> None:
         if self.router.is_active:
             before = self.degrading.state
-            is_alone = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
+            is_degraded = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
             self._mode_changed(before)
-            if is_alone is not None and self.keeper is not None:
-                self._lease(lease_protocol.Alone(is_alone), now_ns)
+            if is_degraded is not None and self.keeper is not None:
+                self._lease(lease_protocol.NoteDegraded(is_degraded), now_ns)
             if self.router.tables.log.pending_size:
                 self._route(Tick(), now_ns)
 

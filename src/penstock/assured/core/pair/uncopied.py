@@ -33,6 +33,6 @@ class Uncopied:
     def next_deadline_ns(self) -> int | None:
         return self._look_ns if self.are_there else None
 
-    def await_copies(self, *, is_alone: bool) -> None:
-        """They are acknowledged only where everybody knows that this router is alone."""
-        self._tables.waits_for_absent = self._config.degrade == "never" or not is_alone
+    def await_copies(self, *, is_degraded: bool) -> None:
+        """They are acknowledged only where everybody knows that this router is degraded."""
+        self._tables.waits_for_absent = self._config.degrade == "never" or not is_degraded
