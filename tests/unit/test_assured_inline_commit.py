@@ -207,9 +207,12 @@ def test_the_short_way_is_taken_by_most_of_them(served: ServedRouter) -> None:
     for number in (10, 11, 12):
         served.serve(publish(handle, number, topic="few"))
     assert served.outcomes(1) == {10: OUTCOME_STORED, 11: OUTCOME_STORED, 12: OUTCOME_FULL}
-    served.core.tables.payload_size_max = 10
-    served.serve(publish(handle, 13, "x" * 11))
-    assert served.outcomes(1) == {13: OUTCOME_TOO_LARGE}
+
+
+def test_a_payload_that_is_too_large_is_refused() -> None:
+    with serving(message_bytes_max=10) as served:
+        served.serve(publish(served.publisher(1), 1, "x" * 11))
+        assert served.outcomes(1) == {1: OUTCOME_TOO_LARGE}
 
 
 def test_what_was_served_survives_a_crash(served: ServedRouter) -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from assured_kit import Router
 from penstock.assured.core.lease.protocol import LeaseConfig
 from penstock.assured.core.pair.degradation import Degradation
 from penstock.assured.core.pair.protocol import PairConfig
 from penstock.assured.core.pair.uncopied import Uncopied
-from penstock.assured.core.router._tables import Tables
 from penstock.base.clock import NS_PER_MS
 
 ROUTERS = ("a", "b")
@@ -37,7 +37,7 @@ class Whole:
 
 def degraded(lease: LeaseConfig | None) -> Degradation:
     config = PairConfig(routers=ROUTERS, lease=lease)
-    made = Degradation(config, Disk(), Uncopied(config, Tables(1, 2**20)))  # type: ignore[arg-type]
+    made = Degradation(config, Disk(), Uncopied(config, Router().core.tables))  # type: ignore[arg-type]
     made.activate(0)
     assert made.look(None, LATE_NS) is True
     if lease is not None:

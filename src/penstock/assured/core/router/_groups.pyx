@@ -187,7 +187,7 @@ def undo_group(Tables tables not None) -> None:
         while (<Item *>(tables.stream.data + tables.stream.size)).what != ITEM_BEGIN:
             tables.stream.size -= sizeof(Item)
     tables.waiting.end -= tables.group.count
-    tables.next_id -= tables.group.count
+    tables.return_ids(tables.group.count)
     tables.accepted_total -= tables.group.count
     tables.log.undo_group()
 

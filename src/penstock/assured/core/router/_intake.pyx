@@ -351,7 +351,7 @@ cdef int take(
     head.treatment = treatment_of(tables, published.flags, by_topic)
     head.payload_size = published.payload_size
     head.topic_size = published.topic_size
-    head.id = tables.next_id
+    head.id = tables.take_id()
     head.publisher = publisher.id
     head.number = number
     head.published_ns = tables.wall_ns
@@ -364,7 +364,6 @@ cdef int take(
     if tables.is_streaming and waiting.message and (tables.log.is_grouping or head.treatment != TREATMENT_NONE):
         stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
         tables.is_stream_awaited |= head.treatment == TREATMENT_SYNC
-    tables.next_id += 1
     waiting.sequence = tables.log.sequence()
     waiting.id = head.id
     waiting.number = number

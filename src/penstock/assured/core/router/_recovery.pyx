@@ -160,7 +160,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
     if head.kind == RECORD_MESSAGE:
         remember(known_publisher(tables, head.publisher), head.number)
-    tables.next_id = max(tables.next_id, head.id + 1)
+    tables.skip_ids(head.id)
     place = message_by_id(tables, head.id)
     if place: # what it says now is all that counts
         message_at(tables, place).flags &= ~<uint8_t>MESSAGE_STORED
@@ -345,7 +345,7 @@ cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequ
     cdef Publisher *publisher = NULL
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     memcpy(&head, record, TRANSACTION_HEAD_SIZE)
-    tables.next_id = max(tables.next_id, head.id + 1)
+    tables.skip_ids(head.id)
     if head.publisher:
         publisher = known_publisher(tables, head.publisher)
         publisher.transaction, publisher.treatment = head.transaction, head.treatment

@@ -178,23 +178,23 @@ cdef class Tables:
     cdef readonly uint64_t entry_count
     cdef readonly uint64_t expiring_count       # messages with a time to live
     cdef readonly uint64_t stuck_count
-    cdef public uint64_t next_id
+    cdef readonly uint64_t next_id                # of the next message
     cdef readonly uint64_t stored_through       # of the log, on the disk
-    cdef public int64_t wall_ns                 # the time of day of this event
-    cdef public uint64_t message_count_max
-    cdef public uint64_t payload_size_max
-    cdef public uint64_t unsettled_max
-    cdef public uint64_t unsettled_bytes_max
-    cdef public bint is_recovering              # the log is being read
+    cdef readonly int64_t wall_ns               # the time of day of this event
+    cdef readonly uint64_t message_count_max
+    cdef readonly uint64_t payload_size_max
+    cdef readonly uint64_t unsettled_max
+    cdef readonly uint64_t unsettled_bytes_max
+    cdef readonly bint is_recovering              # the log is being read
     cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
-    cdef public bint is_refusing                # the disk takes nothing
-    cdef public bint keeps_unmatched
+    cdef readonly bint is_refusing              # the disk takes nothing
+    cdef readonly bint keeps_unmatched
     cdef public bint has_secondary              # messages go to another router, too
     cdef public bint waits_for_absent           # what is to be synchronous waits until the other router has all its endpoints
     cdef public bint has_met_absent             # something that such endpoints have was to be synchronous
     cdef uint32_t absent_count                  # endpoints that the other router has not got
-    cdef public bint refuses_unmatched
-    cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
+    cdef readonly bint refuses_unmatched
+    cdef readonly int replicate_by              # 0 endpoints, 1 publishers, 2 topics
     cdef Bytes stream                           # of Item: what happens, for the other router
     cdef uint64_t stream_first                  # where what is not sent yet begins
     cdef public list consumed                   # (transaction's id, endpoint, ids, what was said, targets): see _groups.pyx
@@ -221,6 +221,10 @@ cdef class Tables:
     cdef readonly uint64_t discarded_total
     cdef readonly uint64_t moved_total
 
+    cdef uint64_t take_id(self) noexcept
+    cdef void return_ids(self, uint64_t count) noexcept
+    cpdef void skip_ids(self, uint64_t through) noexcept
+    cpdef void set_time(self, int64_t wall_ns) noexcept
     cdef int note_ready(self, Endpoint *endpoint) except -1
     cdef Endpoint *endpoint_of(self, uint32_t number) noexcept
     cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL

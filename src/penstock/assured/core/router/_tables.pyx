@@ -14,13 +14,25 @@ from penstock.base.errors import LocalProtocolError
 
 
 cdef class Tables:
-    """`seed` is chance, so that nobody can choose ids that collide; `cache_size` bytes hold the newest messages."""
+    """`seed` is random, so that nobody can choose ids that collide. `cache_size` bytes hold the newest messages. The other
+    limits are those of RouterConfig; `replicate_by`: 0 endpoints, 1 publishers, 2 topics."""
 
-    def __cinit__(self, uint64_t seed, uint64_t cache_size):
+    def __cinit__(
+        self, uint64_t seed, *, uint64_t cache_size, uint64_t section_size_max, uint64_t publisher_count_max,
+        uint64_t message_count_max, uint64_t payload_size_max, uint64_t unsettled_max, uint64_t unsettled_bytes_max,
+        bint keeps_unmatched, bint refuses_unmatched, int replicate_by
+    ):
         self.ids.seed = seed
-        self.publishers = PublisherTable(seed + 1)
+        self.publishers = PublisherTable(seed + 1, publisher_count_max)
         self.cache = RecordCache(cache_size)
-        self.log = LogWriter()
+        self.log = LogWriter(section_size_max)
+        self.message_count_max = message_count_max
+        self.payload_size_max = payload_size_max
+        self.unsettled_max = unsettled_max
+        self.unsettled_bytes_max = unsettled_bytes_max
+        self.keeps_unmatched = keeps_unmatched
+        self.refuses_unmatched = refuses_unmatched
+        self.replicate_by = replicate_by
         self.message_end = self.entry_end = self.endpoint_end = self.flow_end = 1
         self.next_id = 1
         self.is_recovering = True
@@ -70,6 +82,29 @@ cdef class Tables:
     def is_holding(self):
         """Whether messages of transactions wait for the secondary, before they are delivered."""
         return self.held.count > 0
+
+    # Ids and time
+
+    cdef uint64_t take_id(self) noexcept:
+        """The id of a new message."""
+        self.next_id += 1
+        return self.next_id - 1
+
+    cdef void return_ids(self, uint64_t count) noexcept:
+        """The last so many ids were not used."""
+        self.next_id -= count
+
+    cpdef void skip_ids(self, uint64_t through) noexcept:
+        """Ids up to this one are taken; new messages get higher ones."""
+        self.next_id = max(self.next_id, through + 1)
+
+    cpdef void set_time(self, int64_t wall_ns) noexcept:
+        """The time of day of all that happens until the next call."""
+        self.wall_ns = wall_ns
+
+    def refuse(self, bint is_refusing):
+        """Whether new messages are refused, because the disk takes nothing."""
+        self.is_refusing = is_refusing
 
     # Endpoints
 

@@ -115,14 +115,14 @@ class Log:
     def _recover_epoch(self, record: bytes, sequence: int) -> None:
         self.epoch = int.from_bytes(record[8:16], "little")
         self.role = "standby" if record[1] & EPOCH_STANDBY else "active"
-        self._tables.next_id = max(self._tables.next_id, int.from_bytes(record[16:24], "little") + 1)
+        self._tables.skip_ids(int.from_bytes(record[16:24], "little"))
         since_epoch, since_id = int.from_bytes(record[24:32], "little"), int.from_bytes(record[32:40], "little")
         self.since = Since(since_epoch, since_id)
         self.is_partial, self.is_degraded = bool(record[1] & EPOCH_PARTIAL), bool(record[1] & EPOCH_DEGRADED)
         self._epoch_sequence = sequence
 
     def start(self, next_sequence: int) -> None:
-        self._tables.log.next_sequence = next_sequence
+        self._tables.log.start(next_sequence)
         self.stored_through = next_sequence - 1
         for number in self._tables.undefined_endpoints():
             delete_endpoint(self._tables, number)
@@ -133,7 +133,7 @@ class Log:
     def know_of(self, id_highest: int) -> int:
         """There were messages up to this one, also if they never came here; the next EPOCH record says so. Returns the
         highest that is known of."""
-        self._tables.next_id = max(self._tables.next_id, id_highest + 1)
+        self._tables.skip_ids(id_highest)
         return self._tables.next_id - 1
 
     def append_epoch(self, role: Role, epoch: int) -> int:

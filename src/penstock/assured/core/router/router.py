@@ -74,6 +74,24 @@ from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
 from penstock.net.core.control import TEXT_SIZE_MAX
 
+REPLICATE_BY = ("endpoint", "publisher", "topic")
+
+
+def _tables_of(config: RouterConfig, seed: int) -> Tables:
+    return Tables(
+        seed,
+        cache_size=config.cache_bytes,
+        section_size_max=config.section_bytes,
+        publisher_count_max=config.publishers_max,
+        message_count_max=config.messages_max,
+        payload_size_max=config.message_bytes_max,
+        unsettled_max=config.unsettled_max,
+        unsettled_bytes_max=config.unsettled_bytes_max,
+        keeps_unmatched=config.retain_s > 0,
+        refuses_unmatched=config.unmatched == "refuse",
+        replicate_by=REPLICATE_BY.index(config.replicate_by),
+    )
+
 
 class MessageRouter:
     """`models` are those that conditions on contents speak of."""
@@ -82,7 +100,7 @@ class MessageRouter:
         seed = randomness.below(2**64)
         seeds = randomness.below(2**128).to_bytes(16, "little")
         self.config = config
-        self.tables = Tables(seed, config.cache_bytes)
+        self.tables = _tables_of(config, seed)
         self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
         self.links = Links(config, self.tables, self.endpoints, seeds)
         self.log = Log(config, self.tables, self.endpoints)
@@ -102,18 +120,6 @@ class MessageRouter:
         """Of the time of day, over the clock of events."""
         self._sweep_ns: int | None = None
         self._is_started = False
-        self._apply(config)
-
-    def _apply(self, config: RouterConfig) -> None:
-        tables = self.tables
-        tables.log.section_size_max = config.section_bytes
-        tables.message_count_max = config.messages_max
-        tables.payload_size_max = config.message_bytes_max
-        tables.unsettled_max = config.unsettled_max
-        tables.unsettled_bytes_max = config.unsettled_bytes_max
-        tables.publishers.count_max = config.publishers_max
-        tables.keeps_unmatched = config.retain_s > 0
-        tables.refuses_unmatched = config.unmatched == "refuse"
 
     @property
     def epoch(self) -> int:
@@ -126,7 +132,7 @@ class MessageRouter:
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         self._out = []
-        self.tables.wall_ns = now_ns + self.wall_offset_ns
+        self.tables.set_time(now_ns + self.wall_offset_ns)
         match event:
             case Data(number, data):
                 self._data(number, bytes(data))
@@ -220,7 +226,7 @@ class MessageRouter:
 
     def _start(self, event: Start, now_ns: int) -> None:
         self.wall_offset_ns = event.wall_ns - now_ns
-        self.tables.wall_ns = event.wall_ns
+        self.tables.set_time(event.wall_ns)
         self.log.start(event.next_sequence)
         self._is_started = True
         epoch = max(self.log.epoch, event.epoch)
@@ -234,7 +240,7 @@ class MessageRouter:
 
     def _become(self, event: Become) -> None:
         """Standing by begins at once; being active, when the disk knows it."""
-        self.tables.next_id = max(self.tables.next_id, event.epoch << EPOCH_BITS | 1)
+        self.tables.skip_ids(event.epoch << EPOCH_BITS)
         if event.role == "standby":
             self.is_active = False
             for link in self.links.all():
@@ -269,13 +275,14 @@ class MessageRouter:
 
     def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
         self.trouble = why
-        self.tables.is_refusing = True
+        self.tables.refuse(True)
         self.log.is_troubled, self.log.is_pressed = not is_relieved, is_relieved
         self._note("refuses", why=why, is_trouble=True)
 
     def _recovered(self) -> None:
         self.trouble = ""
-        self.tables.is_refusing = self.log.is_troubled = self.log.is_pressed = False
+        self.tables.refuse(False)
+        self.log.is_troubled = self.log.is_pressed = False
         self._note("accepts_again")
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:

@@ -240,7 +240,7 @@ class Transactions:
             # The other router has what is consumed: if it took over without the transaction, this would be half of it.
             treatment = TREATMENT_SYNC
         if published < 0:
-            tables.next_id += 1  # its own
+            tables.skip_ids(tables.next_id)  # its own
         last_id = tables.next_id - 1
         for _, endpoint, ids, whats in transaction.held:
             if treatment == TREATMENT_SYNC and tables.has_secondary:
