@@ -57,7 +57,6 @@ TOTALS = (
     "delivered_total",
     "given_up_total",
     "waiting_count",
-    "unreplicated_count",
 )
 
 
@@ -86,6 +85,7 @@ def state_of(router: Router) -> dict[str, Any]:
         "log_size": tables.log.size,
         "live_size": tables.log.live_size,
         "pending_size": tables.log.pending_size,
+        "unreplicated_count": tables.replication.unreplicated_count,
         "publisher_count": tables.publishers.count,
         "outcomes": tables.publishers.outcome_counts(),
         "endpoints": {each.name: tables.endpoint_numbers(each.number) for each in router.core.endpoints},

@@ -9,8 +9,9 @@ from collections import deque
 import msgspec
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.core.pair._sending import has_uncopied, set_absent, stream_count
+from penstock.assured.core.pair._sending import has_uncopied
 from penstock.assured.core.pair.protocol import Defined, encode
+from penstock.assured.core.router._mirroring import set_absent
 from penstock.assured.core.router.endpoints import EVERY_ID, Endpoint
 from penstock.assured.core.router.events import Instruction, Noted
 from penstock.assured.core.router.router import MessageRouter
@@ -60,7 +61,7 @@ class EndpointUpdates:
 
     @property
     def _backlog(self) -> int:
-        return stream_count(self._router.tables)
+        return self._router.tables.replication.backlog
 
     def passed(self, count: int) -> None:
         """So many more items of the stream have had their turn."""
@@ -113,7 +114,7 @@ class EndpointUpdates:
     def _match_from_now(self) -> None:
         """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
         is_matching = self._is_matching and not any(each.message.is_deleted for each in self._later)
-        self._router.tables.match_from = self._router.tables.next_id if is_matching else 0
+        self._router.tables.replication.set_match_from(self._router.tables.next_id if is_matching else 0)
 
     def _tell_later(self, name: str, message: Defined) -> None:
         self._later.append(_Later(self._passed + self._backlog, name, message))
@@ -138,7 +139,8 @@ class EndpointUpdates:
                 values: dict[str, str | int] = {"endpoint": each.name, "hint": "define it alike there"}
                 self._noted.append(Noted("not_at_other_router", values, is_trouble=True))
         set_absent(self._router.tables, [each.number for each in found])
-        self._router.tables.has_met_absent |= has_uncopied(self._router.tables)
+        if has_uncopied(self._router.tables):
+            self._router.tables.replication.note_absent_met()
         before, self.absent = self.absent, {each.number: each.name for each in found}
         self._is_outdated = any(endpoints.by_number(each) is not None for each in before.keys() - self.absent.keys())
 

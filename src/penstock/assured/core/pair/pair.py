@@ -52,7 +52,8 @@ class Pair:
         self._is_started = False
         self._out: list[pair_protocol.PairInstruction] = []
         self.link = PeerLink(lambda each: self._out.append(each))
-        router.waits_for_secondary = router.tables.has_secondary = True
+        router.waits_for_secondary = True
+        router.tables.replication.pair_up()
         router.defining.is_mirrored = config.mirror != "none"
 
     @property
@@ -359,7 +360,7 @@ class Pair:
             if awaits_release(self.router):
                 self._route(events.Release(*self.degrading.released(self.sending)), now_ns)
                 self._pump(now_ns)
-            if self.router.tables.has_met_absent:
+            if self.router.tables.replication.has_met_absent:
                 self._look_how_it_keeps_up(now_ns)
         elif self.receiving is not None:
             if self.router.tables.log.pending_size:
@@ -380,7 +381,7 @@ class Pair:
             self._begin_sending()
         if (sending := self.sending) is None:
             return
-        if self.router.tables.is_stream_broken:
+        if self.router.tables.replication.is_stream_broken:
             self._end_link("the other router is too far behind", now_ns)
             return
         self._out += sending.pump(now_ns, is_hurried=self.switching.is_wanted or self.switching.is_yielding)

@@ -11,7 +11,6 @@ from penstock.assured.core.pair._receiving import (
     apply_records,
     are_synchronous,
     check_publishers,
-    drop,
     held_ids,
     resolve,
     take_publishers,
@@ -21,6 +20,7 @@ from penstock.assured.core.pair._receiving import (
 from penstock.assured.core.pair.id_lists import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.core.pair.protocol import Defined, Lacking, PairConfig, Resync, StoredTo, encode
 from penstock.assured.core.pair.transaction_stream import HeldTransactions
+from penstock.assured.core.router._settling import drop
 from penstock.assured.core.router.endpoints import EVERY_ID, NUMBER_MAX, Definition, Endpoint
 from penstock.assured.core.router.log import EPOCH_BITS
 from penstock.assured.core.router.router import MessageRouter
@@ -183,7 +183,7 @@ class ReplicationReceiver:
     @property
     def has_doubts(self) -> bool:
         """Whether this router has done transactions that the active one may not have."""
-        return bool(self._router.tables.consumed)
+        return bool(self._router.tables.replication.consumed)
 
     def resolve(self) -> None:
         """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""

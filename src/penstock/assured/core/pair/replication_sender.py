@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 
 from penstock.assured.core.pair._sending import (
     begin_stream,
-    end_stream,
     is_transaction,
     next_frame,
     publisher_frames,
     send_missing,
-    stream_count,
     uncopied_counts,
 )
 from penstock.assured.core.pair.endpoint_updates import EndpointUpdates
@@ -30,6 +28,7 @@ from penstock.assured.core.pair.protocol import (
     encode,
 )
 from penstock.assured.core.pair.transaction_stream import TransactionStream
+from penstock.assured.core.router._mirroring import set_absent
 from penstock.assured.core.router.events import Instruction, ReadRecords, RecordsRead
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire._layout import KIND_LIVE
@@ -84,7 +83,7 @@ class ReplicationSender:
         self._caught_up: int | None = None
         """The position after which it has caught up."""
         live = begin_stream(router.tables)
-        self._doubtful_through = self.newest_id if router.tables.consumed else 0
+        self._doubtful_through = self.newest_id if router.tables.replication.consumed else 0
         """Transactions are listed as if they were done: what they have consumed is not sent, and they may still be
         undone. So nothing counts before the other router has all that is listed."""
         self._listed_count = sum(map(len, live.values()))
@@ -102,7 +101,8 @@ class ReplicationSender:
             router.transactions.streaming = self._streaming
 
     def end(self) -> None:
-        end_stream(self._router.tables)
+        set_absent(self._router.tables, [])
+        self._router.tables.replication.end_stream()
         self._router.transactions.streaming = None
 
     @property
@@ -122,7 +122,7 @@ class ReplicationSender:
     @property
     def backlog(self) -> int:
         """What waits for its turn, in messages and whatever else happened."""
-        return stream_count(self._router.tables)
+        return self._router.tables.replication.backlog
 
     @property
     def absent(self) -> list[str]:
@@ -210,7 +210,7 @@ class ReplicationSender:
         if not self._is_listed:
             self._definitions.tell_due()
         if not self.backlog:
-            tables.is_stream_awaited = False
+            tables.replication.clear_awaited()
         if self.is_drained:
             self.through_id = tables.next_id - 1
         if not self.is_whole and not self._is_listed:
@@ -223,7 +223,7 @@ class ReplicationSender:
 
     def _is_gathering(self, now_ns: int) -> bool:
         is_early = now_ns < self._sent_ns + GATHER_NS
-        is_awaited = self._router.tables.is_stream_awaited or awaits_release(self._router)
+        is_awaited = self._router.tables.replication.is_stream_awaited or awaits_release(self._router)
         return is_early and self.is_whole and not is_awaited
 
     def _look_whether_whole(self) -> None:
@@ -245,7 +245,8 @@ class ReplicationSender:
             data = bytes(event.data)
             self._group = data[found[0]["offset"] :][: found[0]["size"]] if found else b""
             # It was cleaned away, and its messages are elsewhere, each by itself: so the other router is to get them.
-            self._router.tables.is_stream_broken |= not is_transaction(self._group)
+            if not is_transaction(self._group):
+                self._router.tables.replication.break_stream()
 
 
 def left_behind(router: MessageRouter) -> dict[str, int]:
@@ -261,5 +262,5 @@ def awaits_release(router: MessageRouter) -> bool:
     """Whether something may wait for the other router."""
     tables = router.tables
     is_stored = router.log.stored_through + 1 == tables.log.next_sequence
-    is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
+    is_waiting = tables.replication.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
     return bool(is_waiting or router.transactions.is_waiting)

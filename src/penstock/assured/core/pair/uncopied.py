@@ -19,13 +19,13 @@ class Uncopied:
         """When it is looked whether they still are: voters are not to be asked for each message of its own."""
 
     def forget(self) -> None:
-        self.are_there = self._tables.has_met_absent = False
+        self._tables.replication.take_absent_met()
+        self.are_there = False
 
     def look(self, now_ns: int, *, is_whole: bool) -> None:
         """`is_whole`: the other router has said what it lacks, and has everything else."""
         tables, pause_ns = self._tables, self._config.degrade_after_ms * NS_PER_MS
-        if tables.has_met_absent:
-            tables.has_met_absent = False
+        if tables.replication.take_absent_met():
             self.are_there, self._look_ns = True, now_ns + pause_ns
         elif self.are_there and is_whole and now_ns >= self._look_ns:
             self.are_there, self._look_ns = has_uncopied(tables), now_ns + pause_ns
@@ -35,4 +35,4 @@ class Uncopied:
 
     def await_copies(self, *, is_degraded: bool) -> None:
         """They are acknowledged only where everybody knows that this router is degraded."""
-        self._tables.waits_for_absent = self._config.degrade == "never" or not is_degraded
+        self._tables.replication.await_absent(self._config.degrade == "never" or not is_degraded)

@@ -1,21 +1,10 @@
 from collections.abc import Sequence
 
-import numpy
-from numpy.typing import NDArray
-
 from penstock.assured.core.router._log_writer import LogWriter
 from penstock.assured.core.router._publishers import PublisherTable
+from penstock.assured.core.router._replication_state import ReplicationState
 
 class Tables:
-    consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8], NDArray[numpy.uint32]]]
-    undone: list[tuple[int, int]]
-    is_streaming: bool
-    is_stream_broken: bool
-    is_stream_awaited: bool
-    has_secondary: bool
-    waits_for_absent: bool
-    has_met_absent: bool
-    match_from: int
     def __init__(
         self,
         seed: int,
@@ -48,6 +37,8 @@ class Tables:
     def log(self) -> LogWriter: ...
     @property
     def publishers(self) -> PublisherTable: ...
+    @property
+    def replication(self) -> ReplicationState: ...
     @property
     def message_count(self) -> int: ...
     @property
@@ -90,8 +81,6 @@ class Tables:
     def memory_bytes(self) -> int: ...
     @property
     def waiting_count(self) -> int: ...
-    @property
-    def unreplicated_count(self) -> int: ...
     @property
     def is_holding(self) -> bool: ...
     @property

@@ -4,10 +4,11 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from penstock.assured.core.router._containers cimport Queue, map_free, push, queue_at
+from penstock.assured.core.router._containers cimport map_free, push, queue_forget_publisher
 from penstock.assured.core.router._log_writer cimport LogWriter
 from penstock.assured.core.router._publishers cimport PublisherTable
 from penstock.assured.core.router._record_cache cimport RecordCache
+from penstock.assured.core.router._replication_state cimport ReplicationState
 from penstock.assured.wire._layout cimport OUTCOME_FULL
 
 from penstock.base.errors import LocalProtocolError
@@ -36,8 +37,7 @@ cdef class Tables:
         self.message_end = self.entry_end = self.endpoint_end = self.flow_end = 1
         self.next_id = 1
         self.is_recovering = True
-        self.consumed = []
-        self.undone = []
+        self.replication = ReplicationState()
 
     def __dealloc__(self):
         cdef uint32_t place
@@ -53,9 +53,8 @@ cdef class Tables:
             free(self.flows[place].output.data)
         map_free(&self.ids)
         for each in (<uint64_t>self.message_blocks, <uint64_t>self.entry_blocks, <uint64_t>self.endpoints,
-                     <uint64_t>self.flows, <uint64_t>self.waiting.items, <uint64_t>self.unreplicated.items,
-                     <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
-                     <uint64_t>self.destinations.items, <uint64_t>self.stream.data, <uint64_t>self.held.items,
+                     <uint64_t>self.flows, <uint64_t>self.waiting.items, <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
+                     <uint64_t>self.destinations.items, <uint64_t>self.held.items,
                      <uint64_t>self.delayed.items, <uint64_t>self.mentioned.items):
             free(<void *><uint64_t>each)
 
@@ -72,11 +71,6 @@ cdef class Tables:
     def waiting_count(self):
         """Messages that wait for the disk."""
         return self.waiting.end - self.waiting.first
-
-    @property
-    def unreplicated_count(self):
-        """Messages whose acknowledgement waits for the secondary."""
-        return self.unreplicated.end - self.unreplicated.first
 
     @property
     def is_holding(self):
@@ -107,6 +101,16 @@ cdef class Tables:
         self.is_refusing = is_refusing
 
     # Endpoints
+
+    cdef void new_stamp(self) noexcept:
+        """Before a walk over endpoints in which each counts once."""
+        self.stamp += 1
+
+    cdef bint is_first(self, Endpoint *endpoint) noexcept:
+        """Whether the walk meets this endpoint for the first time."""
+        cdef bint is_met = endpoint.stamp == self.stamp
+        endpoint.stamp = self.stamp
+        return not is_met
 
     def set_endpoint(
         self, uint32_t number, *, bint is_exclusive, bint gives_up_when_full, uint8_t treatment, uint32_t dead_to,
@@ -207,8 +211,8 @@ cdef class Tables:
             raise LocalProtocolError("0 is no publisher's id")
         if self.publishers.count >= self.publishers.count_max:
             handle = self.publishers.forget_oldest()
-            forget_publisher(&self.waiting, handle)
-            forget_publisher(&self.unreplicated, handle)
+            queue_forget_publisher(&self.waiting, handle)
+            self.replication.forget_publisher(handle)
         return self.publishers.add(id, handle, self.wall_ns)
 
     cdef int acknowledge(self, uint32_t handle, uint64_t number, uint8_t outcome) except -1:
@@ -231,10 +235,3 @@ cdef class Tables:
         if handle == 0 or handle >= self.flow_end or not self.flows[handle].is_used:
             return NULL
         return self.flows + handle if self.flows[handle].link == link else NULL
-
-
-cdef void forget_publisher(Queue *queue, uint32_t handle) noexcept:
-    cdef uint64_t position
-    for position in range(queue.first, queue.end):
-        if queue_at(queue, position).publisher == handle:
-            queue_at(queue, position).publisher = 0

@@ -132,7 +132,7 @@ class Replays:
         """Which of these this router took, and its successor never had: they were never acknowledged."""
         is_undone = numpy.zeros(len(messages), numpy.bool_)
         ids, epochs = messages["id"], messages["id"] >> numpy.uint64(EPOCH_BITS)
-        for first, last in self._tables.undone:
+        for first, last in self._tables.replication.undone:
             is_own = epochs & numpy.uint64(1) == first >> EPOCH_BITS & 1
             is_undone |= (ids >= first) & (ids <= last) & is_own
         is_undone &= messages["treatment"] == TREATMENT_SYNC

@@ -8,9 +8,9 @@ _recovery, _cleaning) and works on the state of a router: messages, endpoints an
 """
 
 from penstock.assured.config import RouterConfig
-from penstock.assured.core.pair._receiving import enter_queues, leave_queues
 from penstock.assured.core.router._delivery import deliver_ready, give_credit
 from penstock.assured.core.router._intake import PublishBatch, frames_of, replicated, stored
+from penstock.assured.core.router._roles import enter_queues, leave_queues
 from penstock.assured.core.router._settling import Settling, settle, sweep
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoint_lifecycle import EndpointLifecycle
