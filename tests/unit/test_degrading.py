@@ -20,10 +20,10 @@ class Disk:
     """A log that is stored at once."""
 
     is_degraded = False
-    role, epoch = "active", 1
     stored_through = 0
 
-    def append_epoch(self, role: str, epoch: int) -> int:
+    def note_degraded(self, is_degraded: bool) -> int:
+        self.is_degraded = is_degraded
         self.stored_through += 1
         return self.stored_through
 

@@ -100,7 +100,7 @@ class Degradation:
             self._behind_ns = sending.oldest_ns
             self._look_whether_back(sending, now_ns)
             if self._log.is_degraded and self.mode == "synchronous":
-                self._ended_as = self._log_as(is_degraded=False)
+                self._ended_as = self._log.note_degraded(False)
         else:
             self._back_at = None
         if self.mode == "degrading" and (self._is_noted or self._config.lease is None):
@@ -132,13 +132,9 @@ class Degradation:
 
     def _go_on(self) -> None:
         if self._logged_as is None:
-            self._logged_as = self._log_as(is_degraded=True)
+            self._logged_as = self._log.note_degraded(True)
         elif self._log.stored_through >= self._logged_as:
             self.mode = "degraded"
-
-    def _log_as(self, *, is_degraded: bool) -> int:
-        self._log.is_degraded = is_degraded
-        return self._log.append_epoch(self._log.role, self._log.epoch)
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [self._late_ns(), self.uncopied.next_deadline_ns()]

@@ -97,6 +97,49 @@ class Log:
         self._remove_after = 0
         """The section may go when this record is on the disk; 0: it is not empty yet."""
 
+    # What becomes of it; is_partial, is_degraded, is_troubled, is_pressed and is_held are changed here only
+
+    def begin_active(self, since: Since, *, is_degraded: bool) -> None:
+        """The router is about to be active; the EPOCH record that follows says so."""
+        self.since, self.is_degraded, self.is_partial = since, is_degraded, False
+
+    def note_degraded(self, is_degraded: bool) -> int:
+        """Log whether the active router acknowledges what the other one may not have; returns the record's number."""
+        self.is_degraded = is_degraded
+        return self.append_epoch(self.role, self.epoch)
+
+    def become_partial(self) -> None:
+        """It catches up with the active router, and the log knows that first."""
+        if not self.is_partial:
+            self.is_partial = True
+            self.append_epoch(self.role, self.epoch)
+
+    def become_whole(self) -> None:
+        """It has caught up; the EPOCH record that follows says so."""
+        self.is_partial = False
+
+    def trouble(self, *, is_pressed: bool) -> None:
+        """The disk takes nothing; or (`is_pressed`) nothing but what makes room."""
+        self.is_troubled, self.is_pressed = not is_pressed, is_pressed
+
+    def recovered(self) -> None:
+        """The disk takes everything again."""
+        self.is_troubled = self.is_pressed = False
+
+    def hold(self, is_held: bool) -> None:
+        """Whether the log is being read, and not to be cleaned."""
+        self.is_held = is_held
+
+    @property
+    def newest_sequence(self) -> int:
+        """The number of the newest record, on the disk or not."""
+        return self._tables.log.next_sequence - 1
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there are records that flush() has not taken."""
+        return self._tables.log.pending_size > 0
+
     # At the start
 
     def recover(self, event: Replay) -> None:

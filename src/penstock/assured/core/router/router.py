@@ -8,6 +8,7 @@ _recovery, _cleaning) and works on the state of a router: messages, endpoints an
 """
 
 from penstock.assured.config import RouterConfig
+from penstock.assured.core.pair.transaction_stream import TransactionStream
 from penstock.assured.core.router._delivery import deliver_ready, give_credit
 from penstock.assured.core.router._intake import PublishBatch, frames_of, replicated, stored
 from penstock.assured.core.router._roles import enter_queues, leave_queues
@@ -101,6 +102,7 @@ class MessageRouter:
         seeds = randomness.below(2**128).to_bytes(16, "little")
         self.config = config
         self.tables = _tables_of(config, seed)
+        self.replication = self.tables.replication
         self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
         self.links = Links(config, self.tables, self.endpoints, seeds)
         self.log = Log(config, self.tables, self.endpoints)
@@ -124,6 +126,11 @@ class MessageRouter:
     @property
     def epoch(self) -> int:
         return self.log.epoch
+
+    @property
+    def newest_id(self) -> int:
+        """Of all messages so far."""
+        return self.tables.next_id - 1
 
     @property
     def is_becoming_active(self) -> bool:
@@ -273,16 +280,48 @@ class MessageRouter:
         replicated(self.tables, through_id, outcome)
         self._out += self.transactions.replicated(through_id, outcome)
 
+    # For the pair that it belongs to
+
+    def pair_up(self, *, is_mirrored: bool) -> None:
+        """There is another router. `is_mirrored`: a router that stands by takes over what the active one defines."""
+        self.waits_for_secondary = True
+        self.replication.pair_up()
+        self.defining.is_mirrored = is_mirrored
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether something may wait for the other router."""
+        is_stored = self.log.stored_through == self.log.newest_sequence
+        is_waiting = (
+            self.replication.unreplicated_count
+            or (self.tables.waiting_count and is_stored)
+            or self.tables.is_holding
+            or self.transactions.is_waiting
+        )
+        return bool(is_waiting)
+
+    def stream_transactions(self, streaming: TransactionStream | None) -> None:
+        """Where transactions go as they come; None: nowhere."""
+        self.transactions.streaming = streaming
+
+    def is_replicated(self, batch: PublishBatch) -> bool:
+        """Whether some of these messages are, as far as that can be told before they are accepted."""
+        return self.publishing.is_replicated(batch)
+
+    def resume_replays(self) -> None:
+        """Endpoints that are filled out of the log have come, gone or changed."""
+        self.replays.resume()
+
     def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
         self.trouble = why
         self.tables.refuse(True)
-        self.log.is_troubled, self.log.is_pressed = not is_relieved, is_relieved
+        self.log.trouble(is_pressed=is_relieved)
         self._note("refuses", why=why, is_trouble=True)
 
     def _recovered(self) -> None:
         self.trouble = ""
         self.tables.refuse(False)
-        self.log.is_troubled = self.log.is_pressed = False
+        self.log.recovered()
         self._note("accepts_again")
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:
