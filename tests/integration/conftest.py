@@ -7,7 +7,7 @@ import pytest
 
 from admin_kit import config, credentials
 from penstock.admin.driver import AdminServer
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from penstock.middleware.unicast import (
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret, read_secret
 from penstock.security import Opener, StreamKey, StreamKeyRing
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import Extension, MessageFlag, PacketMessage, decode_origin, decode_seal
 
 TOPICS = ("md.us.eq.>",)

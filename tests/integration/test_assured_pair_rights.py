@@ -18,8 +18,8 @@ from penstock.base.errors import PenstockError
 from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.security import Credentials
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import PATIENCE_SECONDS, wait_until
 
 

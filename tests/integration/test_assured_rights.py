@@ -23,8 +23,8 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
 from penstock.security import Credentials, Grant
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import PATIENCE_SECONDS, wait_until
 
 NOTES = EndpointConfig(name="notes", wants=(Want(topics=("app.>",)),))

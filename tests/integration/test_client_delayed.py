@@ -22,7 +22,7 @@ from penstock.journal import JournalWriter
 from penstock.middleware.unicast import Contribution, OpenStream, Position
 from penstock.net.udp import free_channel
 from penstock.security import PublicKey, Token, TokenVerifier
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import MESSAGE_DTYPE
 from unit.service_kit import unpacked
 from waiting import wait_until

@@ -25,7 +25,7 @@ from penstock.feed.live.config import AdminConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.config import TlsConfig
 from penstock.net.secret import read_secret, write_private
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
 

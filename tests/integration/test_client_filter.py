@@ -21,8 +21,8 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
 from penstock.net.udp import free_channel, free_ports
 from penstock.security import Sealer
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
 

@@ -17,8 +17,8 @@ from penstock.base.errors import LocalProtocolError, RefusedError, RevokedError,
 from penstock.client import ClientConfig
 from penstock.engine.client import Records, open_messages, open_records
 from penstock.net.udp import free_ports
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"

@@ -14,8 +14,8 @@ from penstock.base.errors import RefusedError
 from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 RULES = """

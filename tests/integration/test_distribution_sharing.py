@@ -16,8 +16,8 @@ from penstock.admin.driver import AdminServer
 from penstock.engine.client.consumer import ConsumerRequest
 from penstock.engine.client.record_reader import RecordsReader
 from penstock.engine.client.records import Records
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 RULES = """

@@ -20,7 +20,7 @@ from penstock.bench.adapters import wait_for
 from penstock.feed.config import ServiceConfig
 from penstock.feed.live.config import AdminConfig, JournalCaptureConfig
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess
+from penstock.security.core.access import AdminAccess
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.spec("AUTH-7")

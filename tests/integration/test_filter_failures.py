@@ -24,8 +24,8 @@ from penstock.filter.core import control
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 QUICK = PublisherConfig(linger_ms=1)

@@ -30,9 +30,9 @@ from penstock.journal.server import JournalServer
 from penstock.net.live.control_driver import connect_control
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
-from penstock.security.journal_access import JournalAccess, JournalLogin
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
+from penstock.security.live.journal_access import JournalAccess, JournalLogin
 from penstock.spark.journals import JournalPlace
 from penstock.spark.source import SourceOptions
 from waiting import PATIENCE_SECONDS

@@ -21,7 +21,7 @@ from penstock.net.page_access import PageTokenConfig
 from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.top.fetching import fetch
 from penstock.top.places import places_of_plant
 from waiting import PATIENCE_SECONDS

@@ -26,7 +26,7 @@ from penstock.demo.reports import DemoOptions
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.top.app import TopApp
 from penstock.top.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
 from penstock.top.picture import NodeRow, Picture, State

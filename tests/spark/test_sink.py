@@ -17,7 +17,7 @@ from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.unicast import Contribute, Contributed, StreamOpened
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.spark.sink import PenstockStreamWriter, read_sink_options
 
 TRADE = shipped("trade")

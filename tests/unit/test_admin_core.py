@@ -27,7 +27,7 @@ from penstock.base.errors import (
     TopicError,
 )
 from penstock.security import Entitlement, Policy, TokenVerifier
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AuthenticationChanged,
     Brokered,
     Challenge,
@@ -41,9 +41,9 @@ from penstock.security.brokering import (
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.operating import RestoreRequest
-from penstock.security.proof import UNBOUND
-from penstock.security.sealing import Opener, Sealer, StreamKey, StreamKeyRing
+from penstock.security.core.operating import RestoreRequest
+from penstock.security.core.proof import UNBOUND
+from penstock.security.core.sealing import Opener, Sealer, StreamKey, StreamKeyRing
 from penstock.wire import Seal
 
 NONCE = bytes(range(32))

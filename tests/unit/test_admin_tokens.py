@@ -10,9 +10,9 @@ from penstock.admin.issued import ISSUED_MAX
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LimitError, NotEntitledError, RevokedError, TokenError
 from penstock.security import Policy, PrivateKey
-from penstock.security.brokering import GenerationChanged, Revoked
-from penstock.security.gate import TokenGate
-from penstock.security.token import TOKEN_SIZE_MAX
+from penstock.security.core.brokering import GenerationChanged, Revoked
+from penstock.security.core.token import TOKEN_SIZE_MAX
+from penstock.security.live.gate import TokenGate
 
 
 @pytest.mark.spec("ADM-5")

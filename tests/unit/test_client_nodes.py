@@ -6,7 +6,7 @@ from penstock.base.errors import FilterExpressionError
 from penstock.capture.reading import Models
 from penstock.client.nodes import NodeConsumers
 from penstock.model import MessageModel, shipped, shipped_names
-from penstock.security.brokering import Brokered, BrokeredStream, ModelReference
+from penstock.security.core.brokering import Brokered, BrokeredStream, ModelReference
 
 
 def known(model_id: int, version: int) -> MessageModel:

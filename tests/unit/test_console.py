@@ -16,8 +16,8 @@ from penstock.node.console_config import ConsoleConfig, ConsoleLimits
 from penstock.node.plant import Plant
 from penstock.plant.core.status import NodeStatus
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from penstock.top.picture import State
 from penstock.top.places import Place, places_of_plant
 from penstock.top.reading import Reading, Status

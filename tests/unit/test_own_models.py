@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.model import MessageModel, shipped
-from penstock.security.sealing import Opener, StreamKey, StreamKeyRing
+from penstock.security.core.sealing import Opener, StreamKey, StreamKeyRing
 from penstock.spark.journals import JournalPlace
 from penstock.spark.pipeline.archive import Archive
 from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models

@@ -32,8 +32,8 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION, Metrics
-from penstock.security import brokering as b
-from penstock.security.authentication import PUBLISHERS
+from penstock.security.core import brokering as b
+from penstock.security.core.authentication import PUBLISHERS
 
 STATUSES = {
     "authentication": HTTPStatus.UNAUTHORIZED,

@@ -20,9 +20,9 @@ from penstock.admin.rights import Rights
 from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import EPOCH_MAX
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.brokering import Authentication, AuthenticationChanged, Vouched
-from penstock.security.sealing import KEY_SIZE, StreamKey
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.brokering import Authentication, AuthenticationChanged, Vouched
+from penstock.security.core.sealing import KEY_SIZE, StreamKey
 
 EPOCHS_AHEAD = 16
 """Number of future epochs that are vouched for in advance: restarts of a publisher while no server answers."""

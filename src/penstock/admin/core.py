@@ -33,11 +33,11 @@ from penstock.base.errors import (
 )
 from penstock.base.ids import parse_group
 from penstock.security import Policy, PrivateKey, Token, TokenSigner, TokenVerifier
-from penstock.security import brokering as b
-from penstock.security import operating as o
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.patterns import parse_pattern
-from penstock.security.policy import PolicyClient, Role
+from penstock.security.core import brokering as b
+from penstock.security.core import operating as o
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.patterns import parse_pattern
+from penstock.security.core.policy import PolicyClient, Role
 
 EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
 """Events that nobody fetched for so long are dropped."""

@@ -29,7 +29,7 @@ from penstock.base.errors import ConfigurationError, ConnectionLostError, LocalP
 from penstock.base.log import logger
 from penstock.net.page_access import page_token
 from penstock.net.secret import read_private
-from penstock.security.http import PLAIN, TLS
+from penstock.security.live.http import PLAIN, TLS
 
 TICK_S = 0.2
 STOP_S = 3

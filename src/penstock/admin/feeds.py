@@ -10,7 +10,7 @@ from penstock.admin.readers import EventReaders
 from penstock.admin.records import Adapter, FeedKey, KeyState, Subscription
 from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     AdapterRole,
@@ -21,10 +21,10 @@ from penstock.security.brokering import (
     SourceStreamName,
     StreamAddress,
 )
-from penstock.security.patterns import intersection, parse_pattern
-from penstock.security.policy import granted, is_covered
-from penstock.security.sealing import KEY_SIZE, StreamKey
-from penstock.security.token import Grant
+from penstock.security.core.patterns import intersection, parse_pattern
+from penstock.security.core.policy import granted, is_covered
+from penstock.security.core.sealing import KEY_SIZE, StreamKey
+from penstock.security.core.token import Grant
 from penstock.wire.term import Term
 
 

@@ -4,7 +4,7 @@ forget what they give."""
 from penstock.admin.records import Issued
 from penstock.admin.rights import has_lost, is_denial
 from penstock.base.errors import LimitError
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 
 ISSUED_MAX = 16
 """Lists of grants that are kept apart; of more, the oldest are merged."""

@@ -6,7 +6,7 @@ from penstock.admin.core import Caller
 from penstock.admin.rights import Rights
 from penstock.admin.state import State
 from penstock.base.errors import TokenError
-from penstock.security import operating as o
+from penstock.security.core import operating as o
 
 ROWS_MAX = 1_000
 """Clients and subscriptions that are listed."""

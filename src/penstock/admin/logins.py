@@ -10,9 +10,9 @@ from penstock.admin.config import AdminLimits
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import AuthenticationError, CredentialsExpiredError, RateLimitedError
 from penstock.security import Policy, PrivateKey, PublicKey
-from penstock.security.brokering import Challenge, LoginRequest
-from penstock.security.policy import PolicyClient
-from penstock.security.proof import (
+from penstock.security.core.brokering import Challenge, LoginRequest
+from penstock.security.core.policy import PolicyClient
+from penstock.security.core.proof import (
     CHALLENGE_SIZE,
     SALT_SIZE,
     UNBOUND,

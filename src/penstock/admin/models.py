@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.library import DIRECTORY
-from penstock.security.brokering import ModelDocument, ModelReference
+from penstock.security.core.brokering import ModelDocument, ModelReference
 
 
 class ModelCatalogue:

@@ -7,7 +7,7 @@ import msgspec
 
 import penstock
 from penstock.admin.operations import OPERATIONS, Operation
-from penstock.security.brokering import ErrorDocument
+from penstock.security.core.brokering import ErrorDocument
 
 REFERENCE = "#/components/schemas/{name}"
 

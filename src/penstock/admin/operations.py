@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from penstock.security import brokering as b
-from penstock.security import operating as o
-from penstock.security.policy import Role
+from penstock.security.core import brokering as b
+from penstock.security.core import operating as o
+from penstock.security.core.policy import Role
 
 WAIT_S_MAX = 30.0
 

@@ -7,7 +7,7 @@ from penstock.admin.records import PublisherName
 from penstock.admin.state import State
 from penstock.base.errors import LimitError
 from penstock.base.limits import EPOCH_MAX
-from penstock.security.brokering import PublisherClaimed
+from penstock.security.core.brokering import PublisherClaimed
 
 ID_SIZE = 8
 EPOCH_STEP = 1_024

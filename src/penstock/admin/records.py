@@ -4,9 +4,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from penstock.security.brokering import AdapterRegistration, Event, Revoked
-from penstock.security.sealing import StreamKey
-from penstock.security.token import Grant
+from penstock.security.core.brokering import AdapterRegistration, Event, Revoked
+from penstock.security.core.sealing import StreamKey
+from penstock.security.core.token import Grant
 
 KeyState: TypeAlias = Literal["pending", "active", "old"]
 

@@ -4,9 +4,9 @@ from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotEntitledError, RequestError, RevokedError
 from penstock.security import Policy
-from penstock.security.patterns import covers, overlaps, parse_pattern
-from penstock.security.policy import granted, is_covered
-from penstock.security.token import Action, Grant
+from penstock.security.core.patterns import covers, overlaps, parse_pattern
+from penstock.security.core.policy import granted, is_covered
+from penstock.security.core.token import Action, Grant
 from penstock.topics import Interest
 
 TOPICS_NAMED_MAX = 5

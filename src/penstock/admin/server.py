@@ -27,10 +27,10 @@ from penstock.base.errors import ConfigurationError, LocalProtocolError, Penstoc
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 from penstock.base.log import logger
 from penstock.security import Policy, PrivateKey
-from penstock.security import operating as o
-from penstock.security.brokering import LoginRequest, Session
-from penstock.security.http import certificate_digest
-from penstock.security.proof import UNBOUND
+from penstock.security.core import operating as o
+from penstock.security.core.brokering import LoginRequest, Session
+from penstock.security.core.proof import UNBOUND
+from penstock.security.live.http import certificate_digest
 
 SIGNING_KEY_NAME = "signing.pem"
 HISTORY_SIZE = 16

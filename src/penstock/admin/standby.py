@@ -14,7 +14,7 @@ from penstock.admin.config import PeerConfig
 from penstock.admin.server import AdminService
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 
 WAIT_S = 5.0
 RETRY_S = 0.25

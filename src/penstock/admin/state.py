@@ -17,7 +17,7 @@ from penstock.admin.records import (
     PublisherName,
     Subscription,
 )
-from penstock.security.brokering import Event, EventBody, Revoked
+from penstock.security.core.brokering import Event, EventBody, Revoked
 
 SERVER = "server"
 """The key of records of which there is one."""

@@ -18,7 +18,7 @@ from penstock.admin.records import KINDS, decode, encode
 from penstock.admin.state import Audit, Stored
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import create_or_open, make_directory
-from penstock.security.operating import AuditEntry, Change
+from penstock.security.core.operating import AuditEntry, Change
 
 FILE_NAME = "admin.sqlite"
 AUDIT = "audit"

@@ -13,7 +13,7 @@ from penstock.admin.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RevokedError
 from penstock.security import Token, TokenSigner
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     Brokered,
     ModifyRequest,
     Revoked,
@@ -23,7 +23,7 @@ from penstock.security.brokering import (
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.token import SKEW_S, Grant
+from penstock.security.core.token import SKEW_S, Grant
 
 TOPICS_SIZE_MAX = 65_536
 """Of the topics of a subscription together, in bytes."""

@@ -23,10 +23,10 @@ from penstock.cli.common.interrupt import interruptible
 from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Policy, PrivateKey, PublicKey
-from penstock.security.client import AdminClient
-from penstock.security.operating import AuditEntry
-from penstock.security.policy import NAME
-from penstock.security.proof import SALT_SIZE, SecretVerifier
+from penstock.security.core.operating import AuditEntry
+from penstock.security.core.policy import NAME
+from penstock.security.core.proof import SALT_SIZE, SecretVerifier
+from penstock.security.live.client import AdminClient
 
 POLL_SECONDS = 0.1
 

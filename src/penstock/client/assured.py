@@ -11,8 +11,8 @@ from penstock.client.config import ClientConfig
 from penstock.client.holding import Holding, Manager
 from penstock.client.service import Protection
 from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered
+from penstock.security.live.client import AdminClient
 
 Routers: TypeAlias = str | Sequence[str]
 """host:port of the routers of a pair, in any order; as one text with commas between."""

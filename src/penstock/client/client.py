@@ -37,9 +37,8 @@ from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.brokering import (
     Authentication,
     AuthenticationChanged,
     Brokered,
@@ -49,9 +48,10 @@ from penstock.security.brokering import (
     StreamMoved,
     SubscriptionChanged,
 )
-from penstock.security.client import AdminClient
-from penstock.security.direct_address import NUMBERS, direct_address
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.direct_address import NUMBERS, direct_address
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.client.subscription import Since

@@ -34,7 +34,7 @@ from penstock.model import Message
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread
 from penstock.security import Entitlement
-from penstock.security.brokering import Brokered, BrokeredStream, StreamAddress
+from penstock.security.core.brokering import Brokered, BrokeredStream, StreamAddress
 from penstock.topics import check_topic
 
 log = logger("client.contributor")

@@ -14,8 +14,8 @@ from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered, BrokeredStream
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered, BrokeredStream
+from penstock.security.live.client import AdminClient
 from penstock.topics import Predicate
 
 T = TypeVar("T", NodeSubscription, NodeRecords)

@@ -10,8 +10,8 @@ from penstock.client.config import ClientConfig
 from penstock.client.holding import Holding, Manager
 from penstock.client.service import Protection
 from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered
+from penstock.security.live.client import AdminClient
 from penstock.tree.client.publication import StreamPublisher, publisher_config
 from penstock.tree.client.subscription import Since, StreamSubscription, subscriber_config
 

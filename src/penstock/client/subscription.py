@@ -18,7 +18,7 @@ from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.security import Entitlement, StreamKey
-from penstock.security.brokering import Authentication, Brokered, BrokeredStream
+from penstock.security.core.brokering import Authentication, Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05

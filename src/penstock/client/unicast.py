@@ -19,7 +19,7 @@ from penstock.middleware.live import Received
 from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.wire import DatagramBatch
 
 log = logger("client.unicast")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError
-from penstock.security.access_control import AccessControl, P
+from penstock.security.core.access_control import AccessControl, P
 
 EXPIRY_CHECK_SECONDS = 0.5
 

@@ -25,9 +25,9 @@ from penstock.net.live.outbox import Outbox, converse
 from penstock.net.live.stream_server import Through
 from penstock.net.secret import Secret
 from penstock.runtime.access import revoke, watch_expiry
-from penstock.security.access import ControlAccess
-from penstock.security.access_control import AccessControl, P
-from penstock.security.refusal import RefusalError, Refusals, check_number
+from penstock.security.core.access import ControlAccess
+from penstock.security.core.access_control import AccessControl, P
+from penstock.security.core.refusal import RefusalError, Refusals, check_number
 
 LOGIN_SECONDS = 10.0
 """For the first message, from the end of the handshake."""

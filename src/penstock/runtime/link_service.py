@@ -19,9 +19,9 @@ from penstock.net.core.framing import encode_frame
 from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, LinkServer
 from penstock.net.secret import Secret
-from penstock.security.access import ControlAccess
-from penstock.security.access_control import L, LoginAccess, R
-from penstock.security.refusal import RefusalError, Refusals
+from penstock.security.core.access import ControlAccess
+from penstock.security.core.access_control import L, LoginAccess, R
+from penstock.security.core.refusal import RefusalError, Refusals
 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0

@@ -27,7 +27,7 @@ from penstock.journal.client import follow_remote_batches, measure_remote
 from penstock.journal.core.messages import Extent
 from penstock.journal.live.extent import measure
 from penstock.net.secret import read_secret
-from penstock.security.journal_access import JournalLogin, admin_access
+from penstock.security.live.journal_access import JournalLogin, admin_access
 
 REMOTE = "tcp://"
 READERS_MAX = 8

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from penstock.security import operating as o
-from penstock.security.token import Grant
+from penstock.security.core import operating as o
+from penstock.security.core.token import Grant
 
 NS_PER_MS = 1_000_000
 

@@ -24,10 +24,10 @@ from penstock.model import MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.security import Credentials
-from penstock.security.brokering import Session as AdminSession
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
-from penstock.security.policy import NAME
+from penstock.security.core.brokering import Session as AdminSession
+from penstock.security.core.policy import NAME
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from penstock.web.actions import ActionLog, Actions
 from penstock.web.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
 from penstock.web.gateway.feed import FeedSource

@@ -10,8 +10,8 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import RateLimitedError, TokenError
 from penstock.model import MessageModel
 from penstock.node.console_config import ConsoleLimits
-from penstock.security.client import AdminClient
-from penstock.security.operating import Entitlements
+from penstock.security.core.operating import Entitlements
+from penstock.security.live.client import AdminClient
 
 KEY_SIZE = 32
 OPERATOR, AUDITOR = "administrator", "auditor"

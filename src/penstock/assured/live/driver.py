@@ -58,8 +58,8 @@ from penstock.net.tls import server_context
 from penstock.runtime.access import watch_expiry
 from penstock.runtime.accounts import Account, add_accounts
 from penstock.runtime.node import Node
-from penstock.security.brokering import Revoked
-from penstock.security.gate import TokenState
+from penstock.security.core.brokering import Revoked
+from penstock.security.live.gate import TokenState
 
 TOKEN_SECONDS = 5.0
 HAPPENINGS_MAX = 200

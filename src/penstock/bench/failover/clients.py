@@ -28,7 +28,7 @@ from penstock.net.live.loop_thread import LoopThread
 from penstock.net.live.websocket_driver import connect_websocket
 from penstock.net.udp import Channel
 from penstock.plant.core.websocket_codec import BINARY
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher
 from penstock.tree.client.subscription import open_stream
 

@@ -31,7 +31,7 @@ from penstock.net.live.handover import await_segment
 from penstock.net.live.outbox import Outbox
 from penstock.net.secret import Secret
 from penstock.runtime.control_service import Connection, ControlService, Terms
-from penstock.security.refusal import RefusalError, check_number
+from penstock.security.core.refusal import RefusalError, check_number
 
 ID_BITS = 64
 TERMS = Terms("application", first="the first message registers, or offers a ring", stopping="the filter stops")

@@ -27,8 +27,8 @@ from penstock.plant.live.datapath import DataPath
 from penstock.plant.live.downstream import DownstreamNodes
 from penstock.plant.live.session_transport import session_place
 from penstock.runtime.control_service import Connection, ControlService, Terms
-from penstock.security.access_control import Rights, check_same_subject
-from penstock.security.refusal import RefusalError
+from penstock.security.core.access_control import Rights, check_same_subject
+from penstock.security.core.refusal import RefusalError
 
 TERMS = Terms("consumer", first="the first message is a login", stopping="the node stops")
 

@@ -32,8 +32,8 @@ from penstock.net.tls import client_context, server_context
 from penstock.runtime.access import watch_expiry
 from penstock.runtime.accounts import UNWRITTEN_MAX, Account, add_accounts
 from penstock.runtime.node import Node
-from penstock.security.brokering import Revoked
-from penstock.security.own_token import OwnToken
+from penstock.security.core.brokering import Revoked
+from penstock.security.live.own_token import OwnToken
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import Order, Ordered, Refused

@@ -22,7 +22,7 @@ from penstock.net.live.dialling import Dialling
 from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
-from penstock.security.access_control import Rights
+from penstock.security.core.access_control import Rights
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Login, Message, Order, Ordered, Refused
 from penstock.tree.core.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed

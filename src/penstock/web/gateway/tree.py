@@ -22,7 +22,7 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.model import Message, MessageModel
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
 from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from penstock.base.errors import NotEntitledError
 from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
-from penstock.security.patterns import covers, intersection, is_comparable, parse_pattern
-from penstock.security.token import Grant
+from penstock.security.core.patterns import covers, intersection, is_comparable, parse_pattern
+from penstock.security.core.token import Grant
 from penstock.topics import Interest
 
 _OWN = parse_pattern(f"{RESERVED_PREFIX}>")

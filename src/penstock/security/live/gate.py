@@ -12,9 +12,9 @@ from penstock.base.errors import ConfigurationError, PenstockError, TokenError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.net.secret import read_private, replace_private
-from penstock.security.brokering import EventBody, GenerationChanged, Registered, Revoked, Verification
-from penstock.security.keys import PublicKey
-from penstock.security.token import SKEW_S, Token, TokenVerifier
+from penstock.security.core.brokering import EventBody, GenerationChanged, Registered, Revoked, Verification
+from penstock.security.core.keys import PublicKey
+from penstock.security.core.token import SKEW_S, Token, TokenVerifier
 
 STATE_SIZE_MAX = 64 * 1024 * 1024
 
@@ -24,13 +24,6 @@ OTHER_KEYS_HINT = (
 )
 
 log = logger("security.gate")
-
-
-def token_needed() -> TokenError:
-    """For whoever comes without one where they are asked for."""
-    return TokenError(
-        "a token of the administration server is needed here", hint="commands get one with --connect and --credentials"
-    )
 
 
 class TokenState(msgspec.Struct, frozen=True):

@@ -28,10 +28,10 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import Config, parse_toml
 from penstock.base.errors import ConfigurationError, PenstockError, TopicError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
-from penstock.security.keys import PublicKey
-from penstock.security.patterns import covers, intersection, parse_pattern
-from penstock.security.proof import SecretVerifier
-from penstock.security.token import Grant
+from penstock.security.core.keys import PublicKey
+from penstock.security.core.patterns import covers, intersection, parse_pattern
+from penstock.security.core.proof import SecretVerifier
+from penstock.security.core.token import Grant
 from penstock.topics import Interest
 
 Role: TypeAlias = Literal["administrator", "auditor", "adapter", "filter", "publisher", "standby"]

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.security.brokering import AdapterRole, Answer, Document, Name, Topics
-from penstock.security.token import Grant
+from penstock.security.core.brokering import AdapterRole, Answer, Document, Name, Topics
+from penstock.security.core.token import Grant
 
 
 class RevokeRequest(Document, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.base.errors import ConfigurationError
-from penstock.security.keys import PrivateKey, PublicKey, decode_text, encode_text
+from penstock.security.core.keys import PrivateKey, PublicKey, decode_text, encode_text
 
 CHALLENGE_SIZE = 32
 NONCE_SIZE = 32

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from penstock.security.proof import (
+from penstock.security.core.proof import (
     BINDING_SIZE,
     CHALLENGE_SIZE,
     NONCE_SIZE,
@@ -16,8 +16,8 @@ from penstock.security.proof import (
     SALT_SIZE,
     ScryptCost,
 )
-from penstock.security.sealing import StreamKey
-from penstock.security.token import Grant
+from penstock.security.core.sealing import StreamKey
+from penstock.security.core.token import Grant
 
 TOPICS_MAX = 4_096
 MODELS_MAX = 1_024
@@ -80,7 +80,7 @@ class Session(Answer, frozen=True, kw_only=True):
     expires_ns: int
     roles: list[str]
     server_proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_SIZE_MAX)] = b""
-    """The server's proof of its identity (security/proof.py)."""
+    """The server's proof of its identity (security/core/proof.py)."""
 
 
 # Subscriptions
@@ -127,7 +127,7 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
 
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """What the packets of a feed's publishers are authenticated with. Trailers are made with the active key, and
-    accepted under any of the keys (penstock.security.authentication)."""
+    accepted under any of the keys (penstock.security.core.authentication)."""
 
     scope: str
     """The feed, or "@publishers" for publishers that belong to none."""

@@ -13,11 +13,11 @@ import msgspec
 
 from penstock.base.errors import ForbiddenError, PenstockError
 from penstock.base.log import logger
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import AuthenticationChanged, Revoked
-from penstock.security.client import AdminClient
-from penstock.security.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest
-from penstock.security.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
+from penstock.security.core.brokering import AuthenticationChanged, Revoked
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.gate import STATE_SIZE_MAX, TokenGate, TokenState, is_news, split_soonest
+from penstock.security.live.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
 
 RETRY_SECONDS = 0.5
 LEARNED_SIZE_MAX = STATE_SIZE_MAX

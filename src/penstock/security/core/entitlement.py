@@ -6,8 +6,8 @@ import numpy
 import numpy.typing as npt
 
 from penstock.base.errors import NotEntitledError
-from penstock.security.patterns import parse_pattern
-from penstock.security.token import Action, Grant
+from penstock.security.core.patterns import parse_pattern
+from penstock.security.core.token import Action, Grant
 from penstock.topics import InterestTable
 
 CACHE_SIZE_MAX = 65_536

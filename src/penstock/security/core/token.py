@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import ConfigurationError, LimitError, RevokedError, TokenError, TokenExpiredError
-from penstock.security.keys import SIGNATURE_SIZE, PrivateKey, PublicKey, decode_text, encode_text
+from penstock.security.core.keys import SIGNATURE_SIZE, PrivateKey, PublicKey, decode_text, encode_text
 
 TOKEN_SIZE_MAX = 65_536
 SKEW_S = 30
@@ -50,6 +50,13 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     expires_ns: U63
     generation: U63
     """Counts the administration servers that took over from each other; the higher one is right."""
+
+
+def token_needed() -> TokenError:
+    """For whoever comes without one where they are asked for."""
+    return TokenError(
+        "a token of the administration server is needed here", hint="commands get one with --connect and --credentials"
+    )
 
 
 class TokenSigner:

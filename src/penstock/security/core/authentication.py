@@ -12,8 +12,8 @@ from functools import lru_cache
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from penstock.security.brokering import Authentication
-from penstock.security.sealing import StreamKey
+from penstock.security.core.brokering import Authentication
+from penstock.security.core.sealing import StreamKey
 from penstock.wire.authentication import KEY_SIZE, AuthenticationKey, AuthenticationScope, VouchedPublisher
 
 PUBLISHERS = "@publishers"

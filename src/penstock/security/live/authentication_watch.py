@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import AuthenticationChanged
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.brokering import AuthenticationChanged
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import AuthenticationScope
 
 RETRY_SECONDS = 0.5

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotFoundError, PenstockError
 from penstock.base.log import logger
-from penstock.security.access import AdminAccess
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.brokering import Brokered
+from penstock.security.live.client import AdminClient
 
 RENEW_AFTER = 0.5
 """Share of a token's time after which it is renewed."""

@@ -12,9 +12,8 @@ from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 import msgspec
 
 from penstock.base.errors import LimitError, RemoteProtocolError, TokenError
-from penstock.security.gate import token_needed
-from penstock.security.narrowing import denials, entitlement_text, narrowed
-from penstock.security.token import Grant, Token
+from penstock.security.core.narrowing import denials, entitlement_text, narrowed
+from penstock.security.core.token import Grant, Token, token_needed
 
 Verify: TypeAlias = Callable[[str, int], Token]
 """Checks a token's text at a time of the wall clock; a PenstockError says why the token is not valid."""

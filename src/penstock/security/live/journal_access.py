@@ -10,11 +10,11 @@ import time
 from typing import Self
 
 from penstock.base.errors import ConfigurationError, NotEntitledError, NotFoundError, RevokedError
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
-from penstock.security.entitlement import Entitlement
-from penstock.security.gate import token_needed
-from penstock.security.token_watch import TokenWatch
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.entitlement import Entitlement
+from penstock.security.core.token import token_needed
+from penstock.security.live.client import AdminClient
+from penstock.security.live.token_watch import TokenWatch
 from penstock.topics.topic import check_topic
 
 READY_SECONDS = 5.0

@@ -14,9 +14,9 @@ from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.journal.live.files import boot_id
 from penstock.net.secret import read_private, replace_private
-from penstock.security.authentication import is_older, scope_of
-from penstock.security.brokering import Authentication
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.authentication import is_older, scope_of
+from penstock.security.core.brokering import Authentication
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire.authentication import AuthenticationScope
 
 STATE_SIZE_MAX = 16 * 1024 * 1024

@@ -12,9 +12,9 @@ from penstock.base.config import Config, parse_toml
 from penstock.base.errors import AuthenticationError, ConfigurationError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 from penstock.net.secret import read_private
-from penstock.security.brokering import Challenge
-from penstock.security.keys import PrivateKey, PublicKey
-from penstock.security.proof import (
+from penstock.security.core.brokering import Challenge
+from penstock.security.core.keys import PrivateKey, PublicKey
+from penstock.security.core.proof import (
     SECRET_SIZE_MAX,
     SECRET_SIZE_MIN,
     UNBOUND,

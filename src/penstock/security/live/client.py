@@ -30,11 +30,11 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.model import MessageModel
-from penstock.security import brokering as b
-from penstock.security import operating as o
-from penstock.security.credentials import Credentials
-from penstock.security.http import AdminAddress, HttpAnswer, HttpCaller, parse_addresses
-from penstock.security.proof import NONCE_SIZE
+from penstock.security.core import brokering as b
+from penstock.security.core import operating as o
+from penstock.security.core.credentials import Credentials
+from penstock.security.core.proof import NONCE_SIZE
+from penstock.security.live.http import AdminAddress, HttpAnswer, HttpCaller, parse_addresses
 
 A = TypeVar("A")
 

@@ -23,8 +23,8 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.net.live.stream import is_loopback
-from penstock.security.brokering import ErrorDocument
-from penstock.security.proof import UNBOUND
+from penstock.security.core.brokering import ErrorDocument
+from penstock.security.core.proof import UNBOUND
 
 DEFAULT_PORT = 7_400
 ANSWER_SIZE_MAX = 32 * 1024 * 1024
