@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from admin_kit import policy_text, registration
 from penstock.admin import AdminLimits, Caller, StreamAdministration
-from penstock.admin.state import Stored
+from penstock.admin.core.state import Stored
 from penstock.base.clock import NS_PER_SECOND
 from penstock.security import Policy, PrivateKey
 from penstock.security.core.brokering import (

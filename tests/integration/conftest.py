@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from admin_kit import config, credentials
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.security.live.client import AdminClient
 
 

@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from client_kit import registered_on
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.feed.live.registration import Registration
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher

@@ -15,7 +15,7 @@ from integration.relay import Relay
 from integration.test_adapter import contents, until
 from integration.test_admin_processes import document, serving
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import AuthenticationError, RefusedError, SealKeyError
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.config import ServiceConfig

@@ -21,7 +21,7 @@ import pytest
 from admin_kit import KEYS, RULES, SECRETS, config, confirm_keys, credentials, policy_text, registration
 from certificates import make_certificate
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base import log
 from penstock.base.errors import (
     AuthenticationError,

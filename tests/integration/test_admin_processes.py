@@ -16,7 +16,7 @@ from admin_kit import config, credentials, credentials_file, policy_text, regist
 from command_here import invoke_here
 from integration.command_kit import Running, running
 from penstock.admin import AdminConfig, PeerConfig
-from penstock.admin.server import AdminService
+from penstock.admin.live.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
 from penstock.net.udp import free_ports

@@ -12,7 +12,7 @@ from integration.console_kit import SECRETS, policy_text
 from integration.pair_kit import PairOfRouters
 from integration.test_assured_rights import NOTES, RULES
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import PenstockError
 from penstock.net.secret import write_private

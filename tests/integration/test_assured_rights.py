@@ -13,7 +13,7 @@ from certificates import make_certificate
 from integration.assured_kit import RouterHere, client_of, router_config, router_here
 from integration.console_kit import SECRETS, policy_text
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.live.config import RouterAccess
 from penstock.base.clock import NS_PER_SECOND

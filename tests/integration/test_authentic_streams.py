@@ -14,7 +14,7 @@ from admin_kit import credentials, credentials_file
 from client_kit import Originated, adapter_on, registered_on
 from integration.filter_kit import filter_here
 from integration.test_client import A_ID, AAPL, take
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.counters import Cause
 from penstock.client import Client, ClientConfig, Subscription
 from penstock.middleware import PublisherConfig

@@ -24,7 +24,7 @@ from client_kit import (
     registered_on,
 )
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import (
     AuthenticationError,
     FilterExpressionError,

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from admin_kit import RULES, config, credentials, policy_text
 from client_kit import STREAM_ID, TERM, ThreadedService, packets, registered_on
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.feed.config import ServiceConfig

@@ -16,7 +16,7 @@ from certificates import make_certificate
 from integration.command_kit import running
 from integration.feed_kit import Feed, running_feed
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription

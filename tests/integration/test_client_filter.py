@@ -12,7 +12,7 @@ from client_kit import QUOTE, STREAM_ID, TERM, Originated, adapter_on, packets, 
 from integration.filter_kit import FilterHere, filter_here
 from integration.test_client import *  # noqa: F403
 from integration.test_client import A_ID, AAPL, IBM, drained, key_in_use, serving, take
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
 from penstock.client.inbox import Inbox

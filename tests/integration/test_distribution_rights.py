@@ -9,7 +9,7 @@ import pytest
 from account_kit import recorded
 from admin_kit import config, credentials, credentials_file, policy_text
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode

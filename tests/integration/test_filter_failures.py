@@ -17,7 +17,7 @@ from admin_kit import config, credentials, credentials_file
 from integration.command_kit import Running, kill, running
 from integration.filter_kit import Application, filter_here
 from integration.test_filter_process import expected, publish
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.core import control

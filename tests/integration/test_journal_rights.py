@@ -14,7 +14,7 @@ import pytest
 from admin_kit import signed_token
 from integration.console_kit import SECRETS, policy_text
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import (
     ConfigurationError,
     NotEntitledError,

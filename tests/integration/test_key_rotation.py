@@ -12,7 +12,7 @@ from admin_kit import config, credentials, credentials_file
 from integration.command_kit import completed, running
 from integration.test_capture import payloads
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel

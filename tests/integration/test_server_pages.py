@@ -15,7 +15,7 @@ import pytest
 import admin_kit
 from certificates import make_certificate
 from integration.console_kit import SECRETS, running_console
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import ConfigurationError
 from penstock.net.page_access import PageTokenConfig
 from penstock.net.secret import write_private

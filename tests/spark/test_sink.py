@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, DecimalType, LongType, StringType, Str
 
 from admin_kit import config, credentials, credentials_file
 from client_kit import Service, registered_on
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import ConfigurationError, NotEntitledError
 from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.live import MulticastReceiver

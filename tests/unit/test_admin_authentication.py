@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from admin_plant import NOW_NS, Plant
-from penstock.admin.authentication import EPOCHS_AHEAD
+from penstock.admin.core.authentication import EPOCHS_AHEAD
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, LocalProtocolError, RequestError
 from penstock.security import Policy

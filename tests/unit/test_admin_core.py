@@ -6,8 +6,8 @@ import pytest
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
 from admin_plant import KEY, LIMITS, NOW_NS, Plant, random_numbers
 from penstock.admin import AdminLimits, Caller
-from penstock.admin.logins import LoginDesk
-from penstock.admin.state import Stored
+from penstock.admin.core.logins import LoginDesk
+from penstock.admin.core.state import Stored
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import (
     AuthenticationError,

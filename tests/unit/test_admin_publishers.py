@@ -4,7 +4,7 @@ import pytest
 
 from admin_plant import Plant
 from penstock.admin import AdminLimits
-from penstock.admin.publishers import EPOCH_STEP
+from penstock.admin.core.publishers import EPOCH_STEP
 from penstock.base.errors import ForbiddenError, LimitError
 from penstock.base.limits import EPOCH_MAX
 from penstock.security.core.brokering import PublisherClaimed, PublisherRequest

@@ -6,7 +6,7 @@ import pytest
 from admin_kit import policy_text
 from admin_plant import NOW_NS, Plant
 from penstock.admin import AdminLimits
-from penstock.admin.issued import ISSUED_MAX
+from penstock.admin.core.issued import ISSUED_MAX
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LimitError, NotEntitledError, RevokedError, TokenError
 from penstock.security import Policy, PrivateKey

@@ -25,20 +25,6 @@ WEB_CORES = (
 )  # fmt: skip
 """Files of penstock.web that hold to the same rule; its other files are drivers."""
 
-DRIVERS = {
-    "authentication_state.py", "authentication_watch.py",
-    "app.py", "client.py", "driver.py", "files.py", "gate.py", "http.py", "journal_access.py", "key_lease.py",
-    "own_token.py",
-    "server.py", "standby.py", "store.py", "token_watch.py",
-}  # fmt: skip
-"""The files of such a package that do its I/O, and nothing else."""
-
-
-ENGINE_DRIVERS = {"link.py"}
-"""And of penstock.engine: the connection to a node, which nodes and applications share. Folders decide for the rest."""
-
-DRIVERS_BESIDES = {"engine": ENGINE_DRIVERS}
-
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
@@ -95,17 +81,9 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def is_driver(path: Path) -> bool:
-    """True if a file may do I/O. Folders decide: `core/` does none; `live/` and `client/` may. The lists above name the
-    drivers of packages without these folders, and drivers outside them."""
-    package, *folders, name = path.relative_to(SOURCE).parts
-    if "core" in folders:
-        return False
-    if {"live", "client"}.intersection(folders):
-        return True
-    besides = DRIVERS_BESIDES.get(package, set())
-    if (SOURCE / package / "core").is_dir():
-        return name in besides
-    return name in DRIVERS | besides
+    """True if a file may do I/O: it is below `live/` or `client/`, and not below a `core/`."""
+    folders = path.relative_to(SOURCE).parts[1:-1]
+    return "core" not in folders and not {"live", "client"}.isdisjoint(folders)
 
 
 def assert_deterministic(path: Path) -> None:

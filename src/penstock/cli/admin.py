@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from penstock.admin import AdminConfig
-from penstock.admin.driver import AdminServer
-from penstock.admin.server import signing_key
+from penstock.admin.live.driver import AdminServer
+from penstock.admin.live.server import signing_key
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError

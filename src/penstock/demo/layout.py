@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.admin.store import FILE_NAME
+from penstock.admin.live.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.base.files import write_file
 from penstock.demo.reports import DemoOptions

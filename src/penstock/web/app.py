@@ -17,7 +17,7 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from penstock import __version__
-from penstock.admin.http import protected, read_document
+from penstock.admin.live.http import protected, read_document
 from penstock.base.clock import SystemClock
 from penstock.base.counters import Cause
 from penstock.base.endpoint import BearerToken

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.logins import FailureTable
+from penstock.admin.core.logins import FailureTable
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import RateLimitedError, TokenError
 from penstock.model import MessageModel

@@ -19,7 +19,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver
 from penstock.engine.control import Events, Login, Subscribe, Welcome
-from penstock.engine.link import NodeLink, Told
+from penstock.engine.live.link import NodeLink, Told
 from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.merging_receiver import MergingReceiver

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
-from penstock.admin.core import ITSELF, Caller, StreamAdministration
-from penstock.admin.logins import LoginDesk
-from penstock.admin.models import ModelCatalogue
-from penstock.admin.records import PolicyText
-from penstock.admin.refusals import Refusals
-from penstock.admin.state import Stored
-from penstock.admin.store import Store
+from penstock.admin.core.administration import ITSELF, Caller, StreamAdministration
+from penstock.admin.core.logins import LoginDesk
+from penstock.admin.core.models import ModelCatalogue
+from penstock.admin.core.records import PolicyText
+from penstock.admin.core.refusals import Refusals
+from penstock.admin.core.state import Stored
+from penstock.admin.live.store import Store
 from penstock.base.clock import Clock, random_bytes
 from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError, RateLimitedError, StandbyError
 from penstock.base.limits import DOCUMENT_SIZE_MAX

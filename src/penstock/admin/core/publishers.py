@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.records import PublisherName
-from penstock.admin.state import State
+from penstock.admin.core.records import PublisherName
+from penstock.admin.core.state import State
 from penstock.base.errors import LimitError
 from penstock.base.limits import EPOCH_MAX
 from penstock.security.core.brokering import PublisherClaimed

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.feeds import Feeds
-from penstock.admin.readers import EventReaders
-from penstock.admin.records import AuthenticationKeyRecord, KeyState
-from penstock.admin.rights import Rights
-from penstock.admin.state import State
+from penstock.admin.core.feeds import Feeds
+from penstock.admin.core.readers import EventReaders
+from penstock.admin.core.records import AuthenticationKeyRecord, KeyState
+from penstock.admin.core.rights import Rights
+from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import EPOCH_MAX
 from penstock.security.core.authentication import PUBLISHERS

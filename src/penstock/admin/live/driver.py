@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from penstock.admin.app import AdminApp
 from penstock.admin.config import AdminConfig
-from penstock.admin.core import ITSELF
-from penstock.admin.http import prompt_http
-from penstock.admin.server import AdminService
-from penstock.admin.standby import PeerWatcher
+from penstock.admin.core.administration import ITSELF
+from penstock.admin.live.app import AdminApp
+from penstock.admin.live.http import prompt_http
+from penstock.admin.live.server import AdminService
+from penstock.admin.live.standby import PeerWatcher
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, ConnectionLostError, LocalProtocolError

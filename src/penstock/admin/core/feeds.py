@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.readers import EventReaders
-from penstock.admin.records import Adapter, FeedKey, KeyState, Subscription
-from penstock.admin.state import State
+from penstock.admin.core.readers import EventReaders
+from penstock.admin.core.records import Adapter, FeedKey, KeyState, Subscription
+from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.security.core.brokering import (
     AdapterHeartbeat,

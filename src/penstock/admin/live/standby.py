@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.admin.config import PeerConfig
-from penstock.admin.server import AdminService
+from penstock.admin.live.server import AdminService
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.security.live.client import AdminClient

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
-from penstock.admin.feeds import Feeds
-from penstock.admin.issued import still_issued, wanted
-from penstock.admin.records import Issued, Subscription
-from penstock.admin.rights import Rights, has_lost
-from penstock.admin.state import State
+from penstock.admin.core.feeds import Feeds
+from penstock.admin.core.issued import still_issued, wanted
+from penstock.admin.core.records import Issued, Subscription
+from penstock.admin.core.rights import Rights, has_lost
+from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RevokedError
 from penstock.security import Token, TokenSigner

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 import penstock
-from penstock.admin.operations import OPERATIONS, Operation
+from penstock.admin.core.operations import OPERATIONS, Operation
 from penstock.security.core.brokering import ErrorDocument
 
 REFERENCE = "#/components/schemas/{name}"

@@ -11,15 +11,15 @@ import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.admin.authentication import StreamAuthentication
 from penstock.admin.config import AdminLimits
-from penstock.admin.feeds import Feeds, adapter_name, topics_of
-from penstock.admin.publishers import Publishers
-from penstock.admin.readers import EventReaders
-from penstock.admin.records import Adapter, Denial, Denials
-from penstock.admin.rights import Rights
-from penstock.admin.state import Audit, State, Stored
-from penstock.admin.subscriptions import Subscriptions
+from penstock.admin.core.authentication import StreamAuthentication
+from penstock.admin.core.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.core.publishers import Publishers
+from penstock.admin.core.readers import EventReaders
+from penstock.admin.core.records import Adapter, Denial, Denials
+from penstock.admin.core.rights import Rights
+from penstock.admin.core.state import Audit, State, Stored
+from penstock.admin.core.subscriptions import Subscriptions
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import (
     CredentialsExpiredError,

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from penstock.admin.records import (
+from penstock.admin.core.records import (
     Adapter,
     AuthenticationKeyRecord,
     Denials,

@@ -2,9 +2,9 @@
 
 from itertools import islice
 
-from penstock.admin.core import Caller
-from penstock.admin.rights import Rights
-from penstock.admin.state import State
+from penstock.admin.core.administration import Caller
+from penstock.admin.core.rights import Rights
+from penstock.admin.core.state import State
 from penstock.base.errors import TokenError
 from penstock.security.core import operating as o
 

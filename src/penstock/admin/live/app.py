@@ -13,12 +13,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.admin import openapi
-from penstock.admin.core import Caller
-from penstock.admin.http import protected, read_document
-from penstock.admin.listing import entitlements
-from penstock.admin.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
-from penstock.admin.server import AdminService
+from penstock.admin.core import openapi
+from penstock.admin.core.administration import Caller
+from penstock.admin.core.listing import entitlements
+from penstock.admin.core.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
+from penstock.admin.live.http import protected, read_document
+from penstock.admin.live.server import AdminService
 from penstock.base.counters import Cause, Counters
 from penstock.base.endpoint import BearerToken
 from penstock.base.errors import (

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.admin.core import Caller
+from penstock.admin.core.administration import Caller
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
 

@@ -1,6 +1,6 @@
 """What a client may at this moment: the policy's grants less what an administrator took away."""
 
-from penstock.admin.state import State
+from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import NotEntitledError, RequestError, RevokedError
 from penstock.security import Policy

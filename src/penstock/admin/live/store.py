@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.admin.records import KINDS, decode, encode
-from penstock.admin.state import Audit, Stored
+from penstock.admin.core.records import KINDS, decode, encode
+from penstock.admin.core.state import Audit, Stored
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import create_or_open, make_directory
 from penstock.security.core.operating import AuditEntry, Change
