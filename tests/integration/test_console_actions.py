@@ -23,7 +23,7 @@ from penstock.security import Credentials, Policy
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
 from penstock.web.actions import ActionLine, ActionLog
-from penstock.web.sessions import Session
+from penstock.web.core.sessions import Session
 from waiting import wait_until
 
 

@@ -22,9 +22,9 @@ from penstock.top.picture import State
 from penstock.top.places import Place, places_of_plant
 from penstock.top.reading import Reading, Status
 from penstock.top.watch import Watch
+from penstock.web.core.picture import ROWS_MAX, PictureDocument, Topology, with_actions
+from penstock.web.core.sessions import Session, Sessions
 from penstock.web.guard import HEADERS
-from penstock.web.picture import ROWS_MAX, PictureDocument, Topology, with_actions
-from penstock.web.sessions import Session, Sessions
 
 PLANT = """
 name = "trial"

@@ -19,12 +19,6 @@ CORES = (
 )  # fmt: skip
 """Packages whose Python code must be deterministic: what they need of the world is passed in."""
 
-WEB_CORES = (
-    "entitlements.py", "gateway/fields.py", "gateway/outbox.py", "gateway/replies.py", "gateway/requests.py",
-    "picture.py", "sessions.py",
-)  # fmt: skip
-"""Files of penstock.web that hold to the same rule; its other files are drivers."""
-
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
@@ -103,14 +97,9 @@ def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
 def test_core_folders_import_no_clock_socket_random_or_thread() -> None:
     """In every package, also in one that does I/O elsewhere."""
     cores = [path for path in python_files() if "core" in path.relative_to(SOURCE).parts[:-1]]
-    assert {path.relative_to(SOURCE).parts[0] for path in cores} >= {"assured", "filter", "net", "plant", "tree"}
+    assert {path.relative_to(SOURCE).parts[0] for path in cores} >= {"assured", "filter", "net", "plant", "tree", "web"}
     for path in cores:
         assert_deterministic(path)
-
-
-@pytest.mark.parametrize("name", WEB_CORES)
-def test_cores_of_web_import_no_clock_socket_random_or_thread(name: str) -> None:
-    assert_deterministic(SOURCE / "web" / name)
 
 
 def test_no_file_is_dead() -> None:

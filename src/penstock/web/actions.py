@@ -20,8 +20,8 @@ from penstock.security.core.brokering import Name, Topics
 from penstock.tree.client.operator import order_agent
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.control import Order as TreeOrder
+from penstock.web.core.sessions import Session
 from penstock.web.news import News
-from penstock.web.sessions import Session
 from penstock.web.trees import place_of
 
 LOG_NAME = "actions.jsonl"

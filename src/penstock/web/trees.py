@@ -11,8 +11,8 @@ from penstock.node.plant import Plant
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
 from penstock.tree.live.status import AgentStatus, Happening
+from penstock.web.gateway.core.replies import Info
 from penstock.web.gateway.publishing import TreePlaces
-from penstock.web.gateway.replies import Info
 
 SAID = "said"
 QUIET = frozenset({"through", "load"})

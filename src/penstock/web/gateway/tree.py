@@ -31,9 +31,9 @@ from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config
 from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
-from penstock.web.gateway import replies
+from penstock.web.gateway.core import replies
+from penstock.web.gateway.core.requests import Subscribe
 from penstock.web.gateway.publishing import Held, Publisher, TreePlaces, party
-from penstock.web.gateway.requests import Subscribe
 from penstock.web.gateway.source import Arrival, Outlet
 from penstock.wire import Extension, PacketMessage, decode_hops
 

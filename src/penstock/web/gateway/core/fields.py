@@ -11,7 +11,7 @@ from penstock.base.errors import ModelError, NotFoundError, RequestError
 from penstock.capture.reading import Readable, UnreadMessage
 from penstock.model import Message, MessageModel
 from penstock.model.jsontext import values
-from penstock.web.gateway.replies import MessageDocument
+from penstock.web.gateway.core.replies import MessageDocument
 
 SAFE_MAX = 2**53 - 1
 """JavaScript knows whole numbers so far."""

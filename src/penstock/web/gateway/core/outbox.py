@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from penstock.base.errors import LimitError
-from penstock.web.gateway.fields import Arrived
-from penstock.web.gateway.replies import Receipt, Reply
-from penstock.web.gateway.requests import Class
+from penstock.web.gateway.core.fields import Arrived
+from penstock.web.gateway.core.replies import Receipt, Reply
+from penstock.web.gateway.core.requests import Class
 
 BATCH_MAX = 256
 """Messages in one frame."""
