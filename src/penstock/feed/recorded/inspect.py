@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.base.errors import PacketError
 from penstock.convert import SourceBatch
-from penstock.convert.format import SourceFormat
+from penstock.convert.core.format import SourceFormat
 from penstock.feed.formats import DatagramFormat, Segment
 from penstock.feed.formats._framing import count_sizes, count_types
 from penstock.feed.formats.csvticks import CsvTicks
