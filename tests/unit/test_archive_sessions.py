@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from penstock.capture.rows import ORIGIN_DTYPE
-from penstock.spark.pipeline.commits import Catalogue, Commit, FileEntry
+from penstock.spark.pipeline.archive.commits import Catalogue, Commit, FileEntry
+from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.spark.pipeline.sessions import (
     all_sessions,
     days_since,
@@ -13,7 +14,6 @@ from penstock.spark.pipeline.sessions import (
     sessions_going_on,
     sessions_since,
 )
-from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.wire.term import LINEAGE_SHIFT
 
 HOUR_NS = 3_600 * 10**9

@@ -10,12 +10,12 @@ from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.model import MessageModel, shipped
 from penstock.security.core.sealing import Opener, StreamKey, StreamKeyRing
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models
-from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.playing import Chosen
 from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import balance
+from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import write_slice
 from penstock.spark.slices import JournalSlice
 from penstock.wire import Origin, decode_seal

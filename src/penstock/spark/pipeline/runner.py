@@ -19,18 +19,24 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
-from penstock.spark.pipeline.commits import Account, Commit, FileEntry
-from penstock.spark.pipeline.compaction import compact, crowded_files
-from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, refuse_other_days, remove_day
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry
+from penstock.spark.pipeline.archive.compaction import compact, crowded_files
+from penstock.spark.pipeline.archive.days import (
+    Removed,
+    covered_days,
+    refuse_archived_rows,
+    refuse_other_days,
+    remove_day,
+)
+from penstock.spark.pipeline.archive.schemas import evolved
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
-from penstock.spark.pipeline.normalise import Known
-from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.sessions import session_changes, sessions_going_on
+from penstock.spark.pipeline.sources.capture import FeedSource, Piece, Source, feed_streams
+from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from penstock.spark.pipeline.commits import Catalogue, FileEntry, SessionEntry
-from penstock.spark.pipeline.days import FEED
+from penstock.spark.pipeline.archive.commits import Catalogue, FileEntry, SessionEntry
+from penstock.spark.pipeline.archive.days import FEED
+from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS, SeenRun
 from penstock.spark.pipeline.derive.lifetimes import Span, lifetimes
 from penstock.spark.pipeline.derive.protocol import Session
 from penstock.spark.pipeline.derive.trades import NEVER
-from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun
 
 
 def session_changes(

@@ -17,10 +17,17 @@ import msgspec
 
 from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice
-from penstock.spark.pipeline.commits import Account, TradingDay
-from penstock.spark.pipeline.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
-from penstock.spark.pipeline.sessiontags import SeenRun
-from penstock.spark.pipeline.tables import RAW, MessageTables, Quarantined, TableRows, shipped_models, table_schema
+from penstock.spark.pipeline.archive.commits import Account, TradingDay
+from penstock.spark.pipeline.archive.sessiontags import SeenRun
+from penstock.spark.pipeline.archive.tables import (
+    RAW,
+    MessageTables,
+    Quarantined,
+    TableRows,
+    shipped_models,
+    table_schema,
+)
+from penstock.spark.pipeline.sources.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
 from penstock.spark.slices import JournalSlice, JournalSliceReader
 
 Slice: TypeAlias = FeedSlice | JournalSlice

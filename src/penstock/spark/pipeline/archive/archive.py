@@ -39,8 +39,8 @@ from penstock.base.errors import (
 )
 from penstock.base.files import create_or_open, make_directory, write_file
 from penstock.base.log import logger
-from penstock.spark.pipeline import commits
-from penstock.spark.pipeline.commits import (
+from penstock.spark.pipeline.archive import commits
+from penstock.spark.pipeline.archive.commits import (
     VERSION,
     Account,
     Catalogue,
@@ -52,8 +52,8 @@ from penstock.spark.pipeline.commits import (
     sync_directory,
     wrong_version,
 )
-from penstock.spark.pipeline.placing import FILES, STATES, discard, keep_files, kept, settle
-from penstock.spark.pipeline.schemas import evolved
+from penstock.spark.pipeline.archive.placing import FILES, STATES, discard, keep_files, kept, settle
+from penstock.spark.pipeline.archive.schemas import evolved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

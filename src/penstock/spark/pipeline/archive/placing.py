@@ -19,8 +19,8 @@ from pathlib import Path
 
 from penstock.base.errors import ArchiveCorruptError
 from penstock.base.files import make_directory
-from penstock.spark.pipeline import commits
-from penstock.spark.pipeline.commits import Commit, FileEntry, sync_directory
+from penstock.spark.pipeline.archive import commits
+from penstock.spark.pipeline.archive.commits import Commit, FileEntry, sync_directory
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2

@@ -27,9 +27,9 @@ from penstock.feed.recorded.dates import find_date
 from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions
 from penstock.spark.journals import REMOTE, JournalPlace
-from penstock.spark.pipeline.commits import Catalogue, TradingDay
-from penstock.spark.pipeline.days import FEED, JOURNAL, OtherSources, other_sources
-from penstock.spark.pipeline.normalise import Slice
+from penstock.spark.pipeline.archive.commits import Catalogue, TradingDay
+from penstock.spark.pipeline.archive.days import FEED, JOURNAL, OtherSources, other_sources
+from penstock.spark.pipeline.sources.normalise import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
 
 STEP_RECORDS = 200_000

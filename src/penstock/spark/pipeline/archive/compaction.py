@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.base.files import make_directory
-from penstock.spark.pipeline.archive import Archive, Staging
-from penstock.spark.pipeline.commits import Commit, FileEntry, cannot, reached, sync_file
-from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
-from penstock.spark.pipeline.placing import kept
-from penstock.spark.pipeline.writer import VENUES_MAX
+from penstock.spark.pipeline.archive.archive import Archive, Staging
+from penstock.spark.pipeline.archive.commits import Commit, FileEntry, cannot, reached, sync_file
+from penstock.spark.pipeline.archive.parquet import ROW_GROUP_ROWS, open_parquet
+from penstock.spark.pipeline.archive.placing import kept
+from penstock.spark.pipeline.archive.writer import VENUES_MAX
 
 TARGET_SIZE = 256 << 20
 """Bytes of a file that is big enough."""

@@ -27,8 +27,8 @@ from penstock.capture._digest import digest_rows
 from penstock.capture.rows import Loss, MessageRows
 from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.model import MessageModel
-from penstock.spark.pipeline.bounds import PartitionBound
-from penstock.spark.pipeline.tables import BY_DATE_ONLY, Quarantined, TableRows
+from penstock.spark.pipeline.archive.bounds import PartitionBound
+from penstock.spark.pipeline.archive.tables import BY_DATE_ONLY, Quarantined, TableRows
 from penstock.wire import OriginFlag
 from penstock.wire.term import LINEAGE_SHIFT
 

@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError
-from penstock.spark.pipeline.archive import Archive, Staging
-from penstock.spark.pipeline.commits import Catalogue, FileEntry, TradingDay
-from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS
-from penstock.spark.pipeline.placing import kept
-from penstock.spark.pipeline.writer import rewrite
+from penstock.spark.pipeline.archive.archive import Archive, Staging
+from penstock.spark.pipeline.archive.commits import Catalogue, FileEntry, TradingDay
+from penstock.spark.pipeline.archive.parquet import ROW_GROUP_ROWS
+from penstock.spark.pipeline.archive.placing import kept
+from penstock.spark.pipeline.archive.writer import rewrite
 
 FEED = "feed:"
 JOURNAL = "journal:"

@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from penstock.base.files import make_directory
-from penstock.spark.pipeline.archive import Staging
-from penstock.spark.pipeline.bounds import partition_keys, partition_of
-from penstock.spark.pipeline.commits import FileEntry, sync_file
-from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS, open_parquet
-from penstock.spark.pipeline.tables import BY_DATE_ONLY, TableRows
+from penstock.spark.pipeline.archive.archive import Staging
+from penstock.spark.pipeline.archive.bounds import partition_keys, partition_of
+from penstock.spark.pipeline.archive.commits import FileEntry, sync_file
+from penstock.spark.pipeline.archive.parquet import ROW_GROUP_ROWS, open_parquet
+from penstock.spark.pipeline.archive.tables import BY_DATE_ONLY, TableRows
 
 BOUNDED = ("seq", "event_time", "captured")
 """Columns whose extremes the catalogue has."""

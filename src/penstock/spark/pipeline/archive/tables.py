@@ -24,9 +24,9 @@ from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark
 from penstock.spark.envelope import envelope_array, envelope_schema
-from penstock.spark.pipeline.bounds import PartitionBound
-from penstock.spark.pipeline.commits import Account, TradingDay
-from penstock.spark.pipeline.sessiontags import SessionsSeen
+from penstock.spark.pipeline.archive.bounds import PartitionBound
+from penstock.spark.pipeline.archive.commits import Account, TradingDay
+from penstock.spark.pipeline.archive.sessiontags import SessionsSeen
 from penstock.wire import Extension, MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
