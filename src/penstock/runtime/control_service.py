@@ -189,9 +189,8 @@ class ControlService(ControlServer, Generic[M, R, P]):
     async def converse_with(self, connection: Connection[M]) -> None:
         """From the first message of a connection to its end."""
         too_slow = f"the {self._terms.peer} does not listen to what it is told"
-        outbox: Outbox[Any] = Outbox(
-            self._outbox_max, self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
-        )
+        refusal = self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
+        outbox: Outbox[Any] = Outbox(self._outbox_max, "end", too_slow=refusal)
         await converse(connection, outbox, self._read(connection, outbox))
 
     async def _read(self, connection: Connection[M], outbox: Outbox[Any]) -> None:

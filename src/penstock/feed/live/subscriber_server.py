@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +40,7 @@ from penstock.feed.live.delayed_stream import DelayedReader
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
+    AdapterMessage,
     Contribution,
     RefusalCode,
     StreamRefused,
@@ -48,10 +48,8 @@ from penstock.middleware.unicast import (
 )
 from penstock.net.config import ControlConfig
 from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.live.outbox import Outbox, converse
 from penstock.net.secret import Secret
-
-LAST_WORDS_SECONDS = 2.0
-"""How long a subscriber that is cut off has to take its last message."""
 
 HISTORY_QUEUE_BYTES = 1024 * 1024
 """Delayed data is read from the journal while less than this waits for its subscriber."""
@@ -74,29 +72,6 @@ class ServiceBackend(Protocol):
     def journal_path(self) -> Path | None: ...
 
 
-class _Outbox:
-    """What waits for one subscriber."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[SendMessage] = deque()
-        self.changed = asyncio.Event()
-        self.ending = asyncio.Event()
-        self.size = 0
-
-    def put(self, say: SendMessage) -> None:
-        self.waiting.append(say)
-        self.size += say.size
-        self.changed.set()
-
-    def end(self, refusal: StreamRefused | None) -> None:
-        """After what waits, or at once and with last words."""
-        if refusal is not None:
-            self.waiting.clear()
-            self.waiting.append(SendMessage(0, refusal))
-        self.ending.set()
-        self.changed.set()
-
-
 class SubscriberServer(ControlServer):
     """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`.
 
@@ -116,7 +91,7 @@ class SubscriberServer(ControlServer):
         self.service = service
         self.on_first_live: Callable[[], None] | None = None
         self._backend = backend
-        self._outboxes: dict[int, _Outbox] = {}
+        self._outboxes: dict[int, Outbox[AdapterMessage]] = {}  # bounded by the service
         self._accepted_count = 0
         self._tasks_running: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -163,39 +138,19 @@ class SubscriberServer(ControlServer):
     async def _converse_with(self, connection: ControlConnection[UnicastMessage]) -> None:
         self._accepted_count += 1
         number = self._accepted_count
-        outbox = self._outboxes[number] = _Outbox()
-        writing = asyncio.ensure_future(self._write(connection, number, outbox))
-        hearing = asyncio.ensure_future(self._hear(connection, number))
-        ending = asyncio.ensure_future(outbox.ending.wait())
+        outbox: Outbox[AdapterMessage] = Outbox(None, on_sent=lambda size: self.handle(MessageSent(number, size)))
+        self._outboxes[number] = outbox
         try:
-            await asyncio.wait([writing, hearing, ending], return_when=asyncio.FIRST_COMPLETED)
-            if outbox.ending.is_set() and not connection.is_over:  # told to leave: last words, but not for ever
-                await asyncio.wait([writing], timeout=LAST_WORDS_SECONDS)
+            await converse(connection, outbox, self._read(connection, number))
         finally:
             del self._outboxes[number]
-            for task in (writing, hearing, ending):
-                task.cancel()
-            await asyncio.gather(writing, hearing, ending, return_exceptions=True)
             self.handle(Disconnected(number))
 
-    async def _hear(self, connection: ControlConnection[UnicastMessage], number: int) -> None:
-        with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
+    async def _read(self, connection: ControlConnection[UnicastMessage], number: int) -> None:
+        with contextlib.suppress(PenstockError):  # the connection logs why it ended
             async for message in connection:
                 self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
                 self._arm()
-
-    async def _write(self, connection: ControlConnection[UnicastMessage], number: int, outbox: _Outbox) -> None:
-        with contextlib.suppress(PenstockError):
-            while True:
-                while outbox.waiting:
-                    say = outbox.waiting.popleft()
-                    await connection.send(say.message)
-                    outbox.size -= say.size
-                    self.handle(MessageSent(number, say.size))
-                if outbox.ending.is_set():
-                    return
-                outbox.changed.clear()
-                await outbox.changed.wait()
 
     def _carry_out(self, instruction: ServiceInstruction) -> None:
         outbox = self._outboxes.get(instruction.subscriber)
@@ -203,7 +158,7 @@ class SubscriberServer(ControlServer):
             return
         match instruction:
             case SendMessage():
-                outbox.put(instruction)
+                outbox.put(instruction.message, instruction.size)
             case EndStream():
                 outbox.end(instruction.refusal)
             case TakeImage():
@@ -231,7 +186,7 @@ class SubscriberServer(ControlServer):
         except PenstockError as error:
             self._fail(wish.subscriber, RefusalCode.CONTRIBUTION, str(error))
 
-    async def _follow(self, wish: StartHistory, outbox: _Outbox) -> None:
+    async def _follow(self, wish: StartHistory, outbox: Outbox[AdapterMessage]) -> None:
         """Give a delayed subscriber what becomes old enough, as fast as it takes it."""
         path = self._backend.journal_path
         try:
