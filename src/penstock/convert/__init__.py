@@ -1,8 +1,8 @@
 """Conversion: source messages of any feed into application messages, as a converter table says.
 
 A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
-sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; docs/converting.md is
-the tables' language.
+sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; docs/how-to/converting.md
+is the tables' language.
 """
 
 from penstock.convert._converted import Converted
