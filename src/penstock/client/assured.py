@@ -90,7 +90,7 @@ class AssuredWays:
     def assured(
         self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
     ) -> HeldAssured:
-        """Publishers, endpoints and transactions at the message routers of a pair (docs/assured.md).
+        """Publishers, endpoints and transactions at the message routers of a pair (docs/how-to/assured.md).
 
         Needs grants to send on the topics of `send`, and to receive those of `receive`, as far as they are granted.
         `options`: role, silence_ms, backoff_ms and others of SessionConfig.

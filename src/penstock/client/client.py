@@ -136,15 +136,15 @@ class Client(NodeWays, StreamWays, AssuredWays):
         since: Since = "live",
         **options: Any,
     ) -> Subscription | NodeSubscription | HeldStream:
-        """Messages on these topics (docs/topics.md) that meet the condition (docs/filters.md), if there is one.
+        """Messages on topics (docs/reference/topics.md) that meet the condition (docs/reference/filters.md), if given.
 
         With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
 
-        With `node`, "host:port" or "auto", they come through a distribution node (docs/records.md), always with the
-        current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
+        With `node`, "host:port" or "auto", they come through a distribution node (docs/how-to/records.md), always with
+        the current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, they come through a distribution tree (docs/agents.md), and begin `since`:
-        a sequence, a time, how long ago, "oldest" or "live".
+        With `agent`, "host:port" or several, they come through a distribution tree (docs/how-to/agents.md), and begin
+        `since`: a sequence, a time, how long ago, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)

@@ -129,6 +129,6 @@ class StreamWays:
         send on `topics` (unless named: on all that are granted).
 
         With a `name` of its own, a publisher that is started again goes on in its numbering. `options`: tree, on,
-        on_infostream, unconfirmed_max (docs/agents.md).
+        on_infostream, unconfirmed_max (docs/how-to/agents.md).
         """
         return self._streams.publisher(agent, topics or (">",), name=name, **options)

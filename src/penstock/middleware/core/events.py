@@ -275,7 +275,7 @@ class MergeGap(msgspec.Struct, frozen=True):
 class Discontinuity(msgspec.Struct, frozen=True):
     """The numbers of a source stream go on with `message_sequence` + 1, its content from `source_sequence` on.
 
-    `reason` is what the adapter says (docs/protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
+    `reason` is what the adapter says (protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
     the ranges of source messages, first and last, that the adapter never had. `trading_date` is that of the session, as
     2026-01-30; empty where it is not known.
     """

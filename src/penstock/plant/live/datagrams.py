@@ -1,4 +1,4 @@
-"""Events between nodes by UDP (docs/protocol/distribution-datagrams.md).
+"""Events between nodes by UDP (docs/reference/protocol/distribution-datagrams.md).
 
 The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
 for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update

@@ -1,4 +1,4 @@
-"""The infostream: what an agent tells its direct neighbours, as messages of stream 0 (docs/protocol/tree.md).
+"""The infostream: what an agent tells its direct neighbours, as messages of stream 0 (docs/reference/protocol/tree.md).
 
 Each kind is a type here, has a topic `infostream.<kind>`, and is a record of one of the shipped models tree_*. An agent
 numbers what it says, whomever it says it to; a child hears all of it in that order, and passes nothing on.

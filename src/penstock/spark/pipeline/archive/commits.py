@@ -6,7 +6,7 @@
 
 A document says which files came and which went, how far the sources were read, and the account of what was read:
 everything that a later run must know. Every STATE_INTERVAL commits a document of the whole state is written beside
-them, so that opening an archive stays quick. docs/protocol/archive.md has every key.
+them, so that opening an archive stays quick. docs/reference/protocol/archive.md has every key.
 """
 
 import contextlib
