@@ -180,6 +180,8 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     last_ns: int
     ended: int = 0
     """The commit in which the derivations closed it; 0: it is open."""
+    last_place: int | None = None
+    """The place of its last message, if its end was announced."""
 
 
 class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
