@@ -11,7 +11,7 @@ from penstock.client.service import Protection, opened_stream, places
 from penstock.middleware.unicast import OpenStream, StreamOpened, UnicastMessage
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.dialling import Redialling
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 
 log = logger("client.adapters")
 

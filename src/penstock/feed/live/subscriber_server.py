@@ -47,9 +47,14 @@ from penstock.middleware.unicast import (
     UnicastMessage,
 )
 from penstock.net.config import ControlConfig
+from penstock.net.live.admission import Admission, watch_rights
 from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.live.outbox import Outbox, converse
 from penstock.net.secret import Secret
+from penstock.security.core.refusal import RefusalError, Refusals
+
+LOGIN_SECONDS = 10.0
+"""For the message that opens a stream, from the end of the handshake."""
 
 HISTORY_QUEUE_BYTES = 1024 * 1024
 """Delayed data is read from the journal while less than this waits for its subscriber."""
@@ -72,8 +77,8 @@ class ServiceBackend(Protocol):
     def journal_path(self) -> Path | None: ...
 
 
-class SubscriberServer(ControlServer):
-    """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`.
+class SubscriberServer:
+    """Serves streams from start() to close(); beyond the loopback address it needs `tls` and `secret`.
 
     `on_first_live` is called when publish() is of use to somebody after it was not, before that one's image is taken:
     publish() must then be given everything from there on."""
@@ -94,8 +99,17 @@ class SubscriberServer(ControlServer):
         self._outboxes: dict[int, Outbox[AdapterMessage]] = {}  # bounded by the service
         self._accepted_count = 0
         self._tasks_running: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        super().__init__(
+        self.counters = counters or Counters("feed.service.connections")
+        self._admission: Admission[Outbox[AdapterMessage], StreamRefused] = Admission(
+            Refusals(lambda code, reason, number: StreamRefused(code, reason)),
+            Outbox.end,
+            lambda what: RefusalError(RefusalCode.PROTOCOL, what),
+            party="subscriber",
+            counter="subscriptions_refused",
+            counters=self.counters,
+            log=log,
+        )
+        self._server = ControlServer(
             PROTOCOL,
             self._converse_with,
             node=service.identity.adapter,
@@ -104,8 +118,16 @@ class SubscriberServer(ControlServer):
             secret=secret,
             tls=tls,
             config=connection,
-            counters=counters,
+            counters=self.counters,
         )
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        await self._server.start()
+        self._start(watch_rights(lambda now_ns: self.handle(Tick())))
 
     def publish(self, batch: PublishedBatch) -> None:
         """What the adapter has published, in order."""
@@ -119,10 +141,8 @@ class SubscriberServer(ControlServer):
         self.handle(Revoke(reason, client, subscription_id))
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self.handle(Close())
-        await super().close()
+        await self._server.close()
         for task in list(self._tasks_running):
             task.cancel()
         await asyncio.gather(*self._tasks_running, return_exceptions=True)
@@ -141,16 +161,22 @@ class SubscriberServer(ControlServer):
         outbox: Outbox[AdapterMessage] = Outbox(None, on_sent=lambda size: self.handle(MessageSent(number, size)))
         self._outboxes[number] = outbox
         try:
-            await converse(connection, outbox, self._read(connection, number))
+            await converse(connection, outbox, self._read(connection, number, outbox))
         finally:
             del self._outboxes[number]
             self.handle(Disconnected(number))
 
-    async def _read(self, connection: ControlConnection[UnicastMessage], number: int) -> None:
-        with contextlib.suppress(PenstockError):  # the connection logs why it ended
-            async for message in connection:
-                self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
-                self._arm()
+    async def _read(
+        self, connection: ControlConnection[UnicastMessage], number: int, outbox: Outbox[AdapterMessage]
+    ) -> None:
+        self._admission.expect(outbox, LOGIN_SECONDS, address=connection.address)
+        try:
+            with contextlib.suppress(PenstockError):  # the connection logs why it ended
+                async for message in connection:
+                    self._admission.arrived(outbox)
+                    self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
+        finally:
+            self._admission.arrived(outbox)
 
     def _carry_out(self, instruction: ServiceInstruction) -> None:
         outbox = self._outboxes.get(instruction.subscriber)
@@ -213,19 +239,3 @@ class SubscriberServer(ControlServer):
 
     def _fail(self, subscriber: int, code: RefusalCode, reason: str) -> None:
         self.handle(RequestFailed(subscriber, StreamRefused(code, reason[:256])))
-
-    # Tokens expire by the wall clock
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline_ns = self.service.next_deadline_ns()
-        if deadline_ns is not None:
-            delay_seconds = min(max(0.0, (deadline_ns - time.time_ns()) / NS_PER_SECOND), 1.0)  # clocks are set
-            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.handle(Tick())
-        self._arm()
