@@ -7,27 +7,17 @@ import pytest
 from penstock.assured.core.session.events import (
     Answered,
     Ask,
-    Begin,
     BeginTransaction,
     Changed,
-    Close,
     ClosePart,
-    Connect,
-    Connected,
-    ConnectFailed,
     DataReceived,
     End,
     EndTransaction,
     Flush,
-    LinkClosed,
     Opened,
     OpenPart,
-    Over,
     PartFailed,
-    Received,
     Renew,
-    Say,
-    SendData,
 )
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import SessionConfig
@@ -67,6 +57,18 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NotEntitledError, RemoteProtocolError, TokenError
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Over,
+    Received,
+    Say,
+    SendData,
+)
 from penstock.net.core.control import Ping
 
 A, B = "127.0.0.1:7460", "127.0.0.1:7461"

@@ -36,7 +36,6 @@ from penstock.assured.core.session.events import (
     Flush,
     Opened,
     OpenPart,
-    Over,
     PartFailed,
     Renew,
 )
@@ -69,6 +68,7 @@ from penstock.base.config import explained
 from penstock.base.counters import Counters
 from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
+from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 

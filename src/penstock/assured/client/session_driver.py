@@ -8,19 +8,9 @@ from typing import Any
 from penstock.assured.client._inline_commit import InlineLink
 from penstock.assured.client.inline_commit import ClientInlineCommit
 from penstock.assured.core.session.events import (
-    Begin,
-    Close,
-    Connect,
-    Connected,
-    ConnectFailed,
     DataReceived,
     End,
     Flush,
-    LinkClosed,
-    Over,
-    Received,
-    Say,
-    SendData,
 )
 from penstock.assured.core.session.parts import PublisherPart
 from penstock.assured.core.session.session import Session
@@ -39,6 +29,18 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Over,
+    Received,
+    Say,
+    SendData,
+)
 from penstock.net.core.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
 from penstock.net.core.framing import encode_frame
 from penstock.net.core.session import Peer

@@ -8,6 +8,17 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Received,
+    Say,
+    SendData,
+)
 from penstock.net.core.control import ErrorMessage, Goodbye, Hello, Ping, Pong, Proof, encode_session
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder, encode_frame
 from penstock.net.core.session import Peer
@@ -15,23 +26,14 @@ from penstock.net.guard import Guard
 from penstock.net.live.agent import CoreRunner
 from penstock.net.live.dialling import Dialling
 from penstock.net.live.link import Link
-from penstock.tree.client.core.events import (
-    Begin,
-    BlockReceived,
-    Received,
-    Say,
-    SayBlock,
-)
+from penstock.tree.client.core.events import BlockReceived
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Message, Welcome
-from penstock.tree.core.events import Close, Connect, Connected, ConnectFailed, LinkClosed
 from penstock.tree.core.kernel._frame import (
     BLOCK_HEADER_SIZE,
     BLOCK_LEG_AT,
     FRAME_SIZE_MAX,
     KIND_CONTROL,
     KIND_PACKETS,
-    KIND_PUBLISHED,
-    encode_block,
 )
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
@@ -90,8 +92,8 @@ class TreeCoreRunner:
                 self._dialling.dial(attempt, place)
             case Say(link, message):
                 self._dialling.write(link, encode_frame(_encoded(message)))
-            case SayBlock(link, packets):
-                self._dialling.write(link, encode_block(packets, kind=KIND_PUBLISHED))
+            case SendData(link, data):
+                self._dialling.write(link, data)
             case Close(link):
                 self._dialling.end(link)
             case _:
@@ -101,7 +103,7 @@ class TreeCoreRunner:
 
     def link_opened(self, attempt: int, link: Link, peer: Peer) -> None:
         self._decoders[link.number] = FrameDecoder(FRAME_SIZE_MAX)
-        self.runner.handle(Connected(attempt, link.number, peer.node))
+        self.runner.handle(Connected(attempt, link.number))
 
     def link_failed(self, attempt: int, error: PenstockError) -> None:
         self._tell(ConnectFailed(attempt, str(error)))

@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
+from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
-from penstock.tree.client.core.events import Heard, Over
+from penstock.tree.client.core.events import Heard
 from penstock.tree.client.core.tree_client import TreeClient
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.core.infostream import Info

@@ -22,10 +22,11 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.model import Message, MessageModel
+from penstock.net.core.client_session import Over
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
-from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.client.core.events import Deliver, Heard, Paused, Receipt, Resumed
 from penstock.tree.client.core.subscriber import Subscriber
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config

@@ -8,11 +8,12 @@ knows what it was told: what it does not know may have been committed by the one
 
 from collections.abc import Callable
 
-from penstock.assured.core.session.events import Answered, BeginTransaction, EndTransaction, Instruction, Say
+from penstock.assured.core.session.events import Answered, BeginTransaction, EndTransaction, Instruction
 from penstock.assured.core.session.parts import PublisherPart
 from penstock.assured.wire._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.wire.control import Begin, Commit, Ended, Message, Refused, Rollback
 from penstock.base.errors import LocalProtocolError
+from penstock.net.core.client_session import Say
 
 LOST = "the link to the router was lost before it was committed"
 UNKNOWN = "another router took over before it answered"
