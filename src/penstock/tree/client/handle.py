@@ -67,7 +67,7 @@ class StreamHandle:
 
     def renew(self, token: str) -> None:
         """Use a newer token of the administration server."""
-        self._loop.call_soon_threadsafe(lambda: self._runner.carry_out(self._client.renew(token)))
+        self._loop.call_soon_threadsafe(lambda: self._runner.carry_out_all(self._client.renew(token)))
 
     def fail(self, error: PenstockError) -> None:
         """End it with this error."""

@@ -294,11 +294,11 @@ class StreamSubscription(StreamHandle):
         if len(self._inbox) > self._inbox_max and not self._is_paused:
             self._is_paused = True
             self._runner.pause()
-            self._runner.carry_out(self._core.handle(Paused(), self._now_ns()))
+            self._runner.carry_out_all(self._core.handle(Paused(), self._now_ns()))
 
     def _resume(self) -> None:
         self._runner.resume()
-        self._runner.carry_out(self._core.handle(Resumed(), self._now_ns()))
+        self._runner.carry_out_all(self._core.handle(Resumed(), self._now_ns()))
 
     def _now_ns(self) -> int:
         return time.monotonic_ns()

@@ -169,12 +169,12 @@ class TreeSource:
     def pause(self) -> None:
         for feed in self._feeds.values():
             feed.running.pause()
-            feed.running.carry_out(feed.core.handle(Paused(), time.monotonic_ns()))
+            feed.running.carry_out_all(feed.core.handle(Paused(), time.monotonic_ns()))
 
     def resume(self) -> None:
         for feed in self._feeds.values():
             feed.running.resume()
-            feed.running.carry_out(feed.core.handle(Resumed(), time.monotonic_ns()))
+            feed.running.carry_out_all(feed.core.handle(Resumed(), time.monotonic_ns()))
 
     async def close(self) -> None:
         self._tending.cancel()
@@ -278,7 +278,7 @@ class TreeSource:
             self._end(feed, error)
             return
         feed.held.take(brokered)
-        feed.running.carry_out(feed.core.renew(brokered.token))
+        feed.running.carry_out_all(feed.core.renew(brokered.token))
 
 
 class _Feed:

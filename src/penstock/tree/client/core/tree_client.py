@@ -117,6 +117,9 @@ class TreeClient:
     def next_deadline_ns(self) -> int | None:
         return self._links.next_deadline_ns()
 
+    def expects_welcome(self, link: int) -> bool:
+        return self._links.expects_welcome(link)
+
     def renew(self, token: str) -> list[Instruction]:
         """A newer token, for this agent and the next."""
         self._token = token
