@@ -53,7 +53,7 @@ class AssuredSessionDriver:
         self._driver.start()
 
     def handle(self, event: Any) -> None:
-        """What the application wants. While its link is lent, that waits: what it has put into outboxes is another
+        """What the application wants. While its link is lent, that waits: what it has put into windows is another
         thread's to send."""
         if self.inline_commit.is_handed_over:
             self._held_events.append(event)

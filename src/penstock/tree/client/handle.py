@@ -14,7 +14,7 @@ from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
-from penstock.tree.client.core.events import Heard
+from penstock.tree.client.core.events import InfoHeard
 from penstock.tree.client.core.tree_client import TreeClient
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.core.infostream import Info
@@ -100,7 +100,7 @@ class StreamHandle:
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
-            case Heard(agent, info):
+            case InfoHeard(agent, info):
                 if self._on_infostream is not None:
                     self._on_infostream(agent, info)
             case Over(error):

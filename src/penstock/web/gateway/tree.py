@@ -26,7 +26,7 @@ from penstock.net.core.client_session import Over
 from penstock.security.client import AdminClient
 from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
-from penstock.tree.client.core.events import Deliver, Heard, Paused, Receipt, Resumed
+from penstock.tree.client.core.events import Deliver, InfoHeard, Paused, Receipt, Resumed
 from penstock.tree.client.core.subscriber import Subscriber
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config
@@ -200,7 +200,7 @@ class TreeSource:
                     id=feed.number, receipt=cause, stream=stream, first=first or None, last=last, count=count or None
                 )
                 self._outlet.received(told)
-            case Heard(agent, info):
+            case InfoHeard(agent, info):
                 if not isinstance(info, Through):
                     self._outlet.heard(info_document(agent, info, time.time_ns()))
             case Over(error):

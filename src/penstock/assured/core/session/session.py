@@ -252,7 +252,7 @@ class Session:
         elif isinstance(part, PublisherPart) and isinstance(message, PublisherOpened):
             part.open(message.handle, message.highest, message.transaction)
             if self.welcome is not None and self.welcome.message_bytes_max:
-                part.outbox.payload_size_max = min(self.welcome.message_bytes_max, PAYLOAD_SIZE_MAX)
+                part.window.payload_size_max = min(self.welcome.message_bytes_max, PAYLOAD_SIZE_MAX)
             self._transactions.reopened(part, message.transaction, self._link, self.epoch)
             self._publishers[message.handle] = part
             self._out.append(Opened(part))
@@ -275,7 +275,7 @@ class Session:
         for kind, handle, frame in frames_in(data):
             if kind == KIND_ACKNOWLEDGE:
                 if (publisher := self._publishers.get(handle)) is not None:
-                    runs = publisher.outbox.acknowledge(frame, self.named)
+                    runs = publisher.window.acknowledge(frame, self.named)
                     refused += [(publisher, *run) for run in runs]
             elif kind == KIND_DELIVER:
                 if (flow := self._flows.get(handle)) is not None:

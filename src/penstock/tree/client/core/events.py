@@ -1,9 +1,9 @@
 """Events and instructions of the cores of a subscriber and of a publisher; tree/core/events.py has those of agents.
 
 Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Paused, Resumed, Tick
-             -> Connect, Say, Close, Deliver, Receipt, Heard, Over
+             -> Connect, Say, Close, Deliver, Receipt, InfoHeard, Over
 Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Tick; publish() besides
-             -> Connect, Say, SendData, Close, Accepted, Heard, Over
+             -> Connect, Say, SendData, Close, Accepted, InfoHeard, Over
 
 Those that say what becomes of a link are every client's (net/core/client_session.py).
 """
@@ -73,7 +73,7 @@ class Receipt(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Heard(msgspec.Struct, frozen=True):
+class InfoHeard(msgspec.Struct, frozen=True):
     """The agent said something on its infostream."""
 
     agent: str
@@ -86,7 +86,7 @@ class Accepted(msgspec.Struct, frozen=True):
     through: int
 
 
-Instruction: TypeAlias = Connect | Say | SendData | Close | Deliver | Receipt | Heard | Accepted | Over
+Instruction: TypeAlias = Connect | Say | SendData | Close | Deliver | Receipt | InfoHeard | Accepted | Over
 
 SharedEvent: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Tick
 """What both cores are told."""

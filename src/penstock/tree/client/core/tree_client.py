@@ -26,7 +26,7 @@ from penstock.net.core.client_session import Instruction as LinkInstruction
 from penstock.net.core.control import Name, Ping, Pong
 from penstock.net.core.refusal_errors import RefusalErrors, by_code
 from penstock.tree.client.core.agent_selector import AgentSelector
-from penstock.tree.client.core.events import BlockReceived, Heard, Instruction, SharedEvent
+from penstock.tree.client.core.events import BlockReceived, InfoHeard, Instruction, SharedEvent
 from penstock.tree.config import BackoffConfig, Milliseconds, ReactionConfig, Step
 from penstock.tree.core.control import Class, Login, Message, RenewToken, Role, Welcome
 from penstock.tree.core.control import Refused as Refusal
@@ -226,7 +226,7 @@ class TreeClient:
             self._counters.add("packets_dropped", cause=error.cause)
             return
         welcome = self.welcome if link == self.link else self._links.next_welcome
-        self._out.append(Heard(welcome.agent if welcome else "", info))
+        self._out.append(InfoHeard(welcome.agent if welcome else "", info))
         self._informed(link, info)
         if link != self.link:
             return
