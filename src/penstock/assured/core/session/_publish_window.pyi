@@ -4,10 +4,10 @@ from typing_extensions import Buffer
 
 from penstock.assured.wire.control import EndpointNamed
 
-class Outbox:
-    """Numbers go on from `first`; at most `window` of them, and `bytes_max` bytes, are without an outcome."""
+class PublishWindow:
+    """Numbers go on from `first`; at most `messages_max` of them, and `bytes_max` bytes, are without an outcome."""
 
-    window: int
+    messages_max: int
     bytes_max: int
     payload_size_max: int
     """That the router takes."""
@@ -18,7 +18,7 @@ class Outbox:
     refused: int
     """Messages that were, in all."""
 
-    def __init__(self, window: int, bytes_max: int, first: int = 1) -> None: ...
+    def __init__(self, messages_max: int, bytes_max: int, first: int = 1) -> None: ...
     @property
     def room(self) -> int:
         """Messages that can be put in now."""

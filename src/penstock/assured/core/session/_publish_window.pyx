@@ -52,18 +52,18 @@ cdef inline object whole(object number):
     return number if PyLong_CheckExact(number) else PyNumber_Index(number)
 
 
-cdef class Outbox:
-    """Numbers go on from `first`; at most `window` of them, and `bytes_max` bytes, are without an outcome."""
+cdef class PublishWindow:
+    """Numbers go on from `first`; at most `messages_max` of them, and `bytes_max` bytes, are without an outcome."""
 
-    def __cinit__(self, uint32_t window, uint64_t bytes_max, uint64_t first = 1) -> None:
-        if not 0 < window <= WINDOW_MAX:
-            raise LimitError(f"a window of {window} messages", hint=f"1 to {WINDOW_MAX}")
-        self.window = window
+    def __cinit__(self, uint32_t messages_max, uint64_t bytes_max, uint64_t first = 1) -> None:
+        if not 0 < messages_max <= WINDOW_MAX:
+            raise LimitError(f"a window of {messages_max} messages", hint=f"1 to {WINDOW_MAX}")
+        self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.payload_size_max = PAYLOAD_SIZE_MAX
         self.next_number = self.unresolved = self.unsent = first
         self.full = []
-        self.slots = <Slot *>calloc(window, sizeof(Slot))
+        self.slots = <Slot *>calloc(messages_max, sizeof(Slot))
         self.outcomes = <uint8_t *>calloc(OUTCOMES_KEPT, 1)
         if self.slots is NULL or self.outcomes is NULL:
             raise MemoryError
@@ -71,20 +71,20 @@ cdef class Outbox:
     def __dealloc__(self) -> None:
         cdef uint32_t index
         if self.slots is not NULL:
-            for index in range(self.window):
+            for index in range(self.messages_max):
                 free(self.slots[index].data)
         free(self.slots)
         free(self.outcomes)
 
     cdef Slot *slot(self, uint64_t number) noexcept nogil:
-        return &self.slots[number % self.window]
+        return &self.slots[number % self.messages_max]
 
     @property
     def room(self) -> int:
         """Messages that can be put in now; one that is too long for the rest of the bytes is let in alone."""
         if self.waiting_bytes >= self.bytes_max:
             return 0
-        return self.window - (self.next_number - self.unresolved)
+        return self.messages_max - (self.next_number - self.unresolved)
 
     @property
     def is_unsent(self) -> bool:
@@ -125,7 +125,7 @@ cdef class Outbox:
         head.model_id, head.model_version = whole(model_id), whole(model_version)
         if head.priority > PRIORITY_MAX:
             raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
-        if self.waiting_bytes >= self.bytes_max or self.next_number - self.unresolved >= self.window:
+        if self.waiting_bytes >= self.bytes_max or self.next_number - self.unresolved >= self.messages_max:
             return 0
         slot = self.slot(self.next_number)
         size = published_size(<uint32_t>topic_size, payload_size)

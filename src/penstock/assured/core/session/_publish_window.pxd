@@ -13,8 +13,8 @@ cdef struct Slot:           # of one message that is not acknowledged, or was ac
     uint8_t outcome         # 0: none yet
 
 
-cdef class Outbox:
-    cdef readonly uint32_t window
+cdef class PublishWindow:
+    cdef readonly uint32_t messages_max
     cdef readonly uint64_t bytes_max
     cdef public uint64_t payload_size_max   # that the router takes
     cdef readonly uint64_t next_number
