@@ -3,8 +3,9 @@
 What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
 is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
 (SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, _cleaning) and works on the state of a router: messages, endpoints and flows (_tables.pxd), publishers
-(_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd). This file has the order of work.
+_recovery, _cleaning, _roles) and works on the state of a router: messages, endpoints and flows (_tables.pxd),
+publishers (_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd) and what is kept for
+the other router of a pair (_replication_state.pxd). This file has the order of work.
 """
 
 from penstock.assured.config import RouterConfig
