@@ -63,7 +63,7 @@ def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
         log.info("configuration_changed", agent=agent.config.name)
 
 
-def own_door(agent: LiveAgent) -> tuple[str, Guard]:
+def own_address(agent: LiveAgent) -> tuple[str, Guard]:
     """Where whoever is in the agent's process finds it, and what protects that link: the agent's secret, and nobody's
     certificate but its own."""
     access = agent.config.control
@@ -133,7 +133,7 @@ class RootFeed:
     def _open(self) -> StreamPublisher:
         if self._publisher is None or self._publisher.is_over:
             agent = self._agent
-            place, guard = own_door(agent)
+            place, guard = own_address(agent)
             self._publisher = open_publisher(
                 place,
                 name=f"{agent.config.name}-feed",
