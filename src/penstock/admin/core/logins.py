@@ -33,7 +33,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class LoginChallenges:
-    """Challenges of the logins under way. Nothing is kept on disk: after a restart a client asks for a new challenge."""
+    """Challenges of the logins under way. Nothing is kept on disk: after a restart, clients ask for new ones."""
 
     def __init__(
         self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes], binding: bytes = UNBOUND

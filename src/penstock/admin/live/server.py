@@ -70,6 +70,8 @@ class AdminService:
         log.info("started", node=config.node, role=self.role, generation=self.generation)
 
     def close(self) -> None:
+        if self._advancing is not None:
+            self._advancing.cancel()
         self._store.close()
 
     # Decisions
