@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.base.readable import printable
 from penstock.cli.common.nodes import control_facts, described_node, run_node
-from penstock.cli.common.readable import printable
 from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(help="Run the witness of a pair of message routers, or see how one is.", no_args_is_help=True)

@@ -26,7 +26,7 @@ from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.agent import run_agent
-from penstock.node.document import NodeConfig
+from penstock.node.document import NodeConfig, name_of
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
@@ -121,10 +121,6 @@ def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *,
     that it is in (penstock.web.process). `path` is the plant's document, for nodes that read it again on SIGHUP."""
     role = role_of(config, path)
     return run_agent(lambda stop: _run_role(role, tell, heeding(stop, supervised)), name=name_of(config))
-
-
-def name_of(config: NodeConfig) -> str:
-    return config.node if isinstance(config, AdminConfig) else config.name
 
 
 async def _run_role(role: Role[L], tell: Tell, stop: asyncio.Event) -> None:
