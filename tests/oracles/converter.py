@@ -1,7 +1,7 @@
 """A converter in plain Python: executes a table's document as it stands, slowly, sharing no code with the compiler.
 
-It knows the language of tables (docs/converting.md) and the models' bytes; it shares nothing with the kernels. Books,
-orders and statistics are dictionaries, recomputed where that is simplest.
+It knows the language of tables (docs/how-to/converting.md) and the models' bytes; it shares nothing with the kernels.
+Books, orders and statistics are dictionaries, recomputed where that is simplest.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def serve(
 ) -> None:
     """Run the administration server until Ctrl-C; SIGHUP has it read its policy file again."""
     if (config is None) == (policy is None):
-        raise ConfigurationError("give either --config or --policy", hint="docs/administration.md has an example")
+        raise ConfigurationError("give either --config or --policy", hint="see docs/how-to/administration.md")
     settings = AdminConfig(directory=str(directory), policy=str(policy)) if config is None else AdminConfig.load(config)
     if port is not None:
         settings = msgspec.structs.replace(settings, port=port)

@@ -2,7 +2,7 @@
 
 A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
 sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; core/ compiles a table to
-a plan, kernel/ runs it, books/ has the state that it changes. docs/converting.md is the tables' language.
+a plan, kernel/ runs it, books/ has the state that it changes. docs/how-to/converting.md is the tables' language.
 """
 
 from penstock.convert.books.state import ConversionState, StateImage, StateLimits

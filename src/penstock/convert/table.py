@@ -5,8 +5,8 @@
     table = ConverterTable.find(TableChoice(name="itch", venue="XBOS", prefix="md.us.bx"))
     converter = Converter(table.compile(), stream_id=1)
 
-docs/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file, the
-key and what was expected.
+docs/how-to/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file,
+the key and what was expected.
 """
 
 from __future__ import annotations

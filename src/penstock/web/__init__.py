@@ -7,5 +7,5 @@
     gateway/            /ws/stream: each browser is a link of its own, with its user's own grants
     app, server         the HTTP side, and the process around it
 
-docs/console.md says how it is used, docs/protocol/console.md what is spoken.
+docs/how-to/console.md says how it is used, docs/reference/protocol/console.md what is spoken.
 """

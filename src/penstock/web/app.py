@@ -39,7 +39,7 @@ from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.service import ConsoleService
 
 ASSETS = Path(__file__).parent / "assets"
-HINT = "docs/protocol/console.md says what is expected"
+HINT = "docs/reference/protocol/console.md says what is expected"
 JSON = "application/json"
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]

@@ -17,7 +17,7 @@ from penstock.web.service import ConsoleService
 
 GOING_AWAY = 1001
 GARBAGE, NO_SESSION, FORBIDDEN, SLOW, TOO_MANY, NO_AGENT = 4400, 4401, 4403, 4408, 4429, 4503
-"""Close codes (docs/protocol/console.md)."""
+"""Close codes (docs/reference/protocol/console.md)."""
 
 Talk: TypeAlias = Callable[["BrowserConnection"], Awaitable[None]]
 log = logger("console.socket")

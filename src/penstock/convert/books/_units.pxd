@@ -2,7 +2,7 @@
 
 A unit is what an image copies, sends and replaces as a whole: the session, each of 1,024 order shards, each
 instrument, and each instrument's trade log. The rows below are also the bytes of an image
-(docs/protocol/state-image.md).
+(docs/reference/protocol/state-image.md).
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t

@@ -1,7 +1,7 @@
 /* What a digest is made of, sums wider than 64 bits, and other things that C has and Cython has not.
  *
  * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
- * taken out again by subtraction and the order in which rows came does not matter. docs/protocol/state-image.md has
+ * taken out again by subtraction and the order in which rows came does not matter. docs/reference/protocol/state-image.md has
  * the definition; the numbers below are part of it.
  */
 #ifndef PENSTOCK_CONVERT_MIX_H

@@ -35,7 +35,7 @@ INSTRUMENT_DTYPE = numpy.dtype(
         ("bid_count", "<u4"), ("ask_count", "<u4"),
     ]
 )  # fmt: skip
-"""The rows of a unit; docs/protocol/state-image.md draws them."""
+"""The rows of a unit; docs/reference/protocol/state-image.md draws them."""
 
 
 class Level(NamedTuple):

@@ -49,7 +49,7 @@ class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For the metered class: updates per second of each item."""
 
     where: str = ""
-    """For messages: a SQL condition on their fields (docs/filters.md); empty for none."""
+    """For messages: a SQL condition on their fields (docs/reference/filters.md); empty for none."""
 
     name: str = "application"
     token: str = ""

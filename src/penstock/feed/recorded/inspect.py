@@ -84,8 +84,9 @@ class FileReport(msgspec.Struct):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is anything of a feed in it."""
-        return any(stream.messages or stream.datagrams for stream in self.streams)
+        """True if the file has a feed that is known; messages of unknown types say nothing about damage."""
+        is_known = self.format != "itch" or self.is_itch
+        return is_known and any(stream.messages or stream.datagrams for stream in self.streams)
 
     @property
     def is_itch(self) -> bool:

@@ -1,6 +1,6 @@
 """The documents that clients, adapters and the administration server exchange, as JSON; bytes are base64 in them.
 
-docs/protocol/administration.md says which request takes and gives which; the server's /openapi.json is made from these
+protocol/administration.md says which request takes and gives which; the server's /openapi.json is made from these
 same classes. Times are nanoseconds since 1970 in UTC.
 """
 

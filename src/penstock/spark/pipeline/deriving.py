@@ -118,7 +118,10 @@ class _ArchiveStep:
         sessions = sessions_since(self._sessions, since)
         if is_across_streams(derivation):
             written = (file for table in derivation.tables for file in self._committed(table))
-            sessions, replaced = days_since(self._sessions, since, written)
+            files = (file for table in derivation.needs for file in self._committed(table))
+            streams = {file.stream for file in (*files, *self.files) if file.table in derivation.needs}
+            concerned = [each for each in self._sessions if each.session.stream in streams]
+            sessions, replaced = days_since(concerned, since, written)
             self.removed += [file.path for file in replaced]
         step = Step(
             new={table: self._new(derivation, table, since) for table in derivation.needs},

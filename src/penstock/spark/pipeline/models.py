@@ -122,8 +122,9 @@ def read_again(archive: Archive) -> Commit | None:
     """
     catalogue = archive.catalogue
     waiting = {int(number) for number, count in catalogue.account.unknown_models.items() if count > 0}
-    models = {number: model for number, model in own_models(catalogue).items() if number in waiting}
-    versions = frozenset((number, model.version) for number, model in own_models(catalogue).items())
+    known = {**own_models(catalogue), **shipped_models()}
+    models = {number: model for number, model in known.items() if number in waiting}
+    versions = frozenset((number, model.version) for number, model in known.items())
     untried = [path for path in catalogue.files.get(RAW, {}) if archive.tried.get(path) != versions]
     if not models or not untried:
         return None

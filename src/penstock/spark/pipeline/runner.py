@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
 from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, TradingDay
-from penstock.spark.pipeline.archive.compaction import compact, crowded_files
+from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
 from penstock.spark.pipeline.archive.days import (
     OtherSources,
     Removed,
@@ -131,11 +132,12 @@ def follow(
     *,
     is_ended: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
+    first_date: Callable[[], date] | None = None,
 ) -> RunReport:
-    """What the sources have, step after step, until somebody ends it; the step at hand is committed whole.
+    """Archive what the sources have, step after step, until `is_ended`; the step in progress is committed whole.
 
-    Small files are merged between the steps. Derivations go on from step to step, and close a session when the source
-    has begun the next one.
+    Between the steps, small files are merged, and rows of dates before `first_date()` are removed. Derivations carry
+    their state from step to step, and close a session when it has ended (sessions.py).
     """
     report = RunReport()
     while not is_ended():
@@ -152,6 +154,8 @@ def follow(
         if derive(spark, archive, derivations, on_each=progress.derive) is not None:
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
+            report.commits += 1
+        if first_date is not None and retain(archive, before=first_date().isoformat()) is not None:
             report.commits += 1
         if is_idle:
             sleep(POLL_SECONDS)

@@ -1,7 +1,7 @@
 """/ws/stream: browsers publish and subscribe, each with its user's own grants.
 
-core/               no I/O: requests and replies (docs/protocol/console.md), the bounded outbox of a browser, and
-                    messages as browsers read and write them
+core/               no I/O: requests and replies (docs/reference/protocol/console.md), the bounded outbox of a browser,
+                    and messages as browsers read and write them
 source, feed        where messages come from: what a subscription is to the gateway, and the feeds of a plant
 session             one WebSocket
 """

@@ -10,7 +10,7 @@
     pandas.read_parquet(archive.paths("trade"))
 
 One process writes; others are refused. A writer first finishes or removes what a killed one left. Readers never write;
-the files of the commit that they opened stay for the grace period. docs/protocol/archive.md describes every file.
+the files of the commit that they opened stay for the grace period. protocol/archive.md describes every file.
 """
 
 from __future__ import annotations

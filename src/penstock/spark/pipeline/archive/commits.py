@@ -6,7 +6,7 @@
 
 A document says which files came and which went, how far the sources were read, and the account of what was read:
 everything that a later run must know. Every STATE_INTERVAL commits a document of the whole state is written beside
-them, so that opening an archive stays quick. docs/protocol/archive.md has every key.
+them, so that opening an archive stays quick. docs/reference/protocol/archive.md has every key.
 """
 
 import contextlib
@@ -180,6 +180,8 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     last_ns: int
     ended: int = 0
     """The commit in which the derivations closed it; 0: it is open."""
+    last_place: int | None = None
+    """The place of its last message, if its end was announced."""
 
 
 class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):

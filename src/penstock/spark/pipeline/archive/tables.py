@@ -121,7 +121,7 @@ class MessageTables:
                 yield from self._raw(chosen.select(is_sealed), number)
                 chosen = chosen.select(~is_sealed)
             is_newer = chosen.rows["model_version"] > model.version
-            if number not in shipped_models() and is_newer.any():
+            if is_newer.any():
                 yield from self._raw(chosen.select(is_newer), number)
                 chosen = chosen.select(~is_newer)
             if len(good := self._sound(chosen, model)):
@@ -168,8 +168,8 @@ class MessageTables:
         return found
 
     def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
-        """Messages without a model, of an unknown model, or of a newer version of a custom model than the known one;
-        sealed messages of any model. Their content is kept whole, so that a later run can read them."""
+        """Messages without a model, of an unknown model, or of a newer version of a model than the known one; sealed
+        messages of any model. Their content is kept whole, so that a later run can read them."""
         is_placed, times = self._placed(messages, np.zeros(len(messages), np.int64))
         messages = messages.select(is_placed)
         contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())

@@ -14,7 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from penstock.capture.rows import MessageRows
+from penstock.middleware.core.source_stream import END_INDEX
 from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice
 from penstock.spark.pipeline.archive.commits import Account, TradingDay
@@ -27,7 +31,14 @@ from penstock.spark.pipeline.archive.tables import (
     shipped_models,
     table_schema,
 )
-from penstock.spark.pipeline.sources.facts import FACT_SCHEMAS, SliceFacts, bounded, quarantine_rows
+from penstock.spark.pipeline.sources.facts import (
+    ANNOUNCED,
+    FACT_SCHEMAS,
+    ORIGIN_KINDS,
+    SliceFacts,
+    bounded,
+    quarantine_rows,
+)
 from penstock.spark.slices import JournalSlice, JournalSliceReader
 
 Slice: TypeAlias = FeedSlice | JournalSlice
@@ -120,7 +131,7 @@ class JournalReading:
         self._tables.covered = known.covered
         self._facts = SliceFacts(piece.place.where, self._tables.models)
         self._tables.on_records = self._facts.measure
-        self._reader.on_judged = self._facts.take
+        self._reader.on_judged = self._note
 
     def __iter__(self) -> Iterator[TableRows]:
         reader, tables = self._reader, self._tables
@@ -138,6 +149,12 @@ class JournalReading:
         self.cursors = {str(image.stream): msgspec.to_builtins(image) for image in images}
         self.schemas = schemas_of(tables, self.account)
         self.documents = sorted(each.decode(errors="replace") for each in tables.documents)
+
+    def _note(self, messages: MessageRows, is_repeated: NDArray[np.bool_]) -> None:
+        self._facts.take(messages, is_repeated)
+        origins = messages.origins
+        is_end = (origins["flags"] & ORIGIN_KINDS == ANNOUNCED) & (origins["part"] == END_INDEX)
+        self._tables.sessions.note_ends(origins[is_end])
 
     def _removed(self) -> Iterator[Quarantined]:
         if removed := self._piece.removed:

@@ -65,7 +65,7 @@ def document(arrived: Arrived) -> MessageDocument:
 
 
 def binary(messages: list[Arrived]) -> bytes:
-    """A frame of messages (docs/protocol/console.md)."""
+    """A frame of messages (docs/reference/protocol/console.md)."""
     parts = [_KIND.pack(KIND_MESSAGES)]
     for arrived in messages:
         message, stream, topic = arrived.message, arrived.stream.encode(), arrived.message.topic.encode()

@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import RequestError
 
-HINT = "docs/protocol/console.md says what is expected"
+HINT = "docs/reference/protocol/console.md says what is expected"
 AGO_S_MAX = 366 * 86_400
 
 Id = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
