@@ -233,17 +233,22 @@ def running_console(directory: Path, more: str = "", **settings: Any) -> Iterato
         chosen = {"port": 0, "interval_ms": 100, "state_directory": str(directory / "console"), **settings}
         config: ConsoleConfig = msgspec.structs.replace(plant.console(), **chosen)
         thread = LoopThread("console")
-        console = ConsoleServer(plant, config)
         try:
-            thread.start(console.start()).result(PATIENCE_SECONDS)
+            console = thread.start(_started(plant, config)).result(PATIENCE_SECONDS)
             made = RunningConsole(directory, admin, console, thread)
             try:
                 with made.stack:
                     yield made
             finally:
-                thread.start(console.stop()).result(PATIENCE_SECONDS)
+                thread.start(console.node.close()).result(PATIENCE_SECONDS)
         finally:
             thread.close()
+
+
+async def _started(plant: Plant, config: ConsoleConfig) -> ConsoleServer:
+    console = ConsoleServer(plant, config)
+    await console.node.start()
+    return console
 
 
 @contextlib.contextmanager
