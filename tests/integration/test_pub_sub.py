@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from command_here import run_here
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, completed, kill, running
 from penstock.net.udp import free_channel
 
@@ -311,3 +312,21 @@ def test_a_channel_beside_a_map_is_refused(tmp_path: Path) -> None:
         done = completed(*words)
         assert done.returncode != 0
         assert what in done.stderr
+
+
+def test_a_subscriber_that_receives_nothing_says_why() -> None:
+    channel = str(free_channel())
+    with running("sub", channel, "--seconds", "0.1") as sub:
+        assert sub.end() == 0
+        assert f"-- no message yet: nothing arrives from {channel}; `penstock pub` publishes there" in sub.err
+    with running("sub", channel, "md.B.>", "--seconds", "2", "--from-start") as sub:
+        sub.wait_for_output("listening")
+        assert pub(channel, quote("A", "1")).returncode == 0
+        sub.wait_for_output("no message yet")
+        assert f"1 messages arrived from {channel}, none of them on md.B.>" in sub.err
+
+
+def test_a_subscriber_without_the_filter_module_that_it_wants_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.filter.client.discovery.answers", lambda place: False)
+    done = run_here("sub", "--filter", "auto", str(free_channel()), "--seconds", "0.1")
+    assert "no filter module answers at 127.0.0.1:7402, and nothing arrives" in done.stderr
