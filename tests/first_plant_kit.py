@@ -11,6 +11,8 @@ from typing import NamedTuple
 from command_here import run_here
 from integration.command_kit import Running, running
 from penstock.demo.ports import FIRST_DEFAULT, PORTS, Ports
+from penstock.engine.client.discovery import VARIABLE as NODE_VARIABLE
+from penstock.filter.client.discovery import VARIABLE as FILTER_VARIABLE
 
 DIRECTORY = "plant.d"
 
@@ -24,6 +26,12 @@ class FirstPlant(NamedTuple):
     """What `penstock init` said."""
 
     up: Running
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment in which applications find the nodes that documented ports would lead to."""
+        ports = Ports.documented(self.first)
+        return {NODE_VARIABLE: f"127.0.0.1:{ports.nodes[1]}", FILTER_VARIABLE: f"127.0.0.1:{ports.filter}"}
 
     def moved(self, text: str) -> str:
         """A documented command or program, with the ports of this plant in place of the documented ones."""
