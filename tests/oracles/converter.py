@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.convert.document import TableDocument
-from penstock.convert.format import SourceFormat, SourceMessage
+from penstock.convert.core.document import TableDocument
+from penstock.convert.core.format import SourceFormat, SourceMessage
 from penstock.model import MessageModel, shipped
 
 MISSING = None

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from penstock.base.errors import LocalProtocolError, SealError, SealKeyError
 from penstock.security import Opener, Sealer, StreamKey, StreamKeyRing
-from penstock.security.sealing import KEYS_MAX
+from penstock.security.core.sealing import KEYS_MAX
 from penstock.wire import Origin, Seal
 
 KEY = StreamKey("itch", 7, bytes(range(32)))

@@ -24,6 +24,7 @@ from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
 from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
@@ -35,11 +36,11 @@ from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
+from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.brokering import (
     Authentication,
     AuthenticationChanged,
     Brokered,
@@ -49,9 +50,10 @@ from penstock.security.brokering import (
     StreamMoved,
     SubscriptionChanged,
 )
-from penstock.security.client import AdminClient
-from penstock.security.direct_address import NUMBERS, direct_address
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.direct_address import NUMBERS, direct_address
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.client.subscription import Since
@@ -103,10 +105,11 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        around = (admin, self._protection, self.config, self.models, self, self._adopt)
-        self._nodes = NodeConsumers(*around)
-        self._streams = Streams(*around)
-        self._assured = AssuredSessions(*around)
+        guard = Guard(self._protection.secret, self._protection.tls)
+        context = ClientContext(admin, guard, self.config, self.models, self, self._adopt)
+        self._nodes = NodeConsumers(context)
+        self._streams = Streams(context)
+        self._assured = AssuredSessions(context)
 
     @overload
     def subscribe(

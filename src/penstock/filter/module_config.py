@@ -12,7 +12,7 @@ from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 
 RING_BYTES_MIN = 1024 * 1024
 

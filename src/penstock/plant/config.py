@@ -15,7 +15,7 @@ from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.plant.core.views import ViewName
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 
 RING_BYTES_MIN = 1024 * 1024

@@ -319,9 +319,11 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if both events name one session."""
         return is_same_session(self.session, self.trading_date, other.session, other.trading_date)
 
-    def is_of_session(self, known: "SessionEvent") -> bool:
-        """True if the event is about the session of an event that came before."""
-        return self.tag == known.tag and (not self.session or self.has_name_of(known))
+    def repeats(self, known: "SessionEvent | None") -> bool:
+        """True if `known`, an event that came before, says the same of the same session."""
+        if known is None or self.tag != known.tag or (self.session and not self.has_name_of(known)):
+            return False
+        return self.kind != "end" or known.kind == "end"
 
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick
