@@ -14,13 +14,13 @@ from penstock.cli.common.channel import CHANNEL
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.model import find_model
 from penstock.cli.sub.options import SubOptions
-from penstock.cli.sub.output import EVERYTHING
+from penstock.cli.sub.output import EVERYTHING, SilenceNotice
 from penstock.cli.sub.views import JsonView, PrettyView, QuietView, View
 from penstock.client.latency import LatencyMeter
 from penstock.client.selection import Selection
 from penstock.filter.client import FilteredReceiver
-from penstock.filter.client.discovery import NONE, find_filter
-from penstock.filter.core.control import Wish
+from penstock.filter.client.discovery import AUTO, NONE, find_filter
+from penstock.filter.core.control import PORT_DEFAULT, Wish
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.core.grouping import channels_for
 from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver
@@ -59,7 +59,8 @@ def show_channel(options: SubOptions) -> None:
         place = f"the filter at {module[0]}:{module[1]}"
     with interruptible() as interrupt, receiver:
         log.info("listening", channel=place, patterns=" ".join(patterns or [EVERYTHING]))
-        _show(receiver, selection, view, meter, interrupt, options.count, started + options.seconds)
+        silence = SilenceNotice(lambda: _explain_silence(receiver, place, patterns, options))
+        _show(receiver, selection, view, meter, silence, interrupt, options.count, started + options.seconds)
     _write_summary(receiver, selection, view, place, time.monotonic() - started)
     if meter is not None:
         sys.stderr.write(f"{meter.summary()}\n")
@@ -112,6 +113,7 @@ def _show(
     selection: Selection,
     view: View,
     meter: LatencyMeter | None,
+    silence: SilenceNotice,
     interrupt: Interrupt,
     count: int | None,
     deadline: float,
@@ -128,7 +130,21 @@ def _show(
                 if view.shown == count:
                     return view.flush()
         view.flush()
+        silence.check(view.shown)
+    silence.check(view.shown, is_end=True)
     return None
+
+
+def _explain_silence(receiver: SocketReceiver, place: str, patterns: list[str], options: SubOptions) -> str:
+    if delivered := receiver.counters["messages_delivered"]:
+        return f"{delivered:,} messages arrived from {place}, none of them on {' '.join(patterns)}" + (
+            f" with {options.where}" if options.where else ""
+        )
+    missing = f"no filter module answers at 127.0.0.1:{PORT_DEFAULT}, and " if options.filter_place == AUTO else ""
+    return (
+        f"{missing}nothing arrives from {place}; `penstock pub` publishes there, "
+        "and the streams of a plant need --connect and --credentials"
+    )
 
 
 def _write_summary(receiver: SocketReceiver, selection: Selection, view: View, place: str, ran_seconds: float) -> None:

@@ -34,6 +34,9 @@ def show_node(options: SubOptions) -> None:
             losing=consumer if isinstance(consumer, NodeMessages) else None,
             tell=_write_missed,
             summary=lambda seconds: _summary(consumer, seconds),
+            explain_silence=lambda: (
+                f"the node has no record on {' '.join(options.topics)}; `penstock top` shows its items"
+            ),
         )
 
 
