@@ -28,6 +28,7 @@ from penstock.wire import (
     AuthenticationScope,
     Authenticator,
     DatagramBatch,
+    LeaseFlag,
     PacketFlag,
     PacketStore,
     VouchedPublisher,
@@ -187,6 +188,25 @@ def authenticated_publisher(**config: object) -> Publisher:
     made = Publisher(PUBLISHER_ID, 1, chosen, is_authenticated=True)
     made.authenticate([KEY], KEY.key_id)
     return made
+
+
+@pytest.mark.spec("AUTH-6")
+def test_a_publisher_whose_lease_has_ended_answers_no_requests() -> None:
+    lease = LeaseFlag(has_ended=False)
+    publisher = Publisher(PUBLISHER_ID, 1, PublisherConfig(), is_authenticated=True, lease=lease)
+    publisher.authenticate([KEY], KEY.key_id)
+    publisher.handle(Publish(GROUP, (OutgoingMessage("t", b"1"),)), 0)
+
+    def repairs(number: int) -> list[bytes]:
+        request = authentic(encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 1)], requester=7, number=number))
+        return sent(publisher.handle(DatagramReceived(request, SOURCE), number * 10 * MS))
+
+    assert len(repairs(1)) == 1
+    lease.has_ended = True
+    assert repairs(2) == []
+    assert publisher.counters.by_cause("packets_dropped") == {Cause.LEASE_ENDED: 1}
+    lease.has_ended = False
+    assert len(repairs(2)) == 1
 
 
 def sent(instructions: list[object]) -> list[bytes]:
