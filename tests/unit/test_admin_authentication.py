@@ -8,7 +8,7 @@ import pytest
 from admin_plant import NOW_NS, Plant
 from penstock.admin.authentication import EPOCHS_AHEAD
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, LocalProtocolError, RequestError
+from penstock.base.errors import ForbiddenError, LocalProtocolError, NotEntitledError, RequestError
 from penstock.security import Policy
 from penstock.security.authentication import PUBLISHERS, is_older, scope_of
 from penstock.security.authentication_state import AuthenticationState
@@ -310,6 +310,31 @@ def test_who_may_not_listen_to_the_groups_gets_no_keys() -> None:
 
 
 @pytest.mark.spec("AUTH-1")
+@pytest.mark.parametrize("client", ["root", "dora"])
+def test_a_client_without_a_live_grant_gets_no_keys_of_publishers(client: str) -> None:
+    plant = Plant()
+    plant.core.claim_publisher(plant.caller("quill"), PublisherRequest(name="quotes"), plant.now_ns)
+    with pytest.raises(NotEntitledError, match=f"{client} may not check packets of publishers"):
+        plant.core.authenticate(plant.caller(client), plant.now_ns)
+    for entitled in ("alice", "quill", "feed", "filter"):
+        assert plant.core.authenticate(plant.caller(entitled), plant.now_ns).scopes[0].keys
+
+
+@pytest.mark.spec("AUTH-6")
+@pytest.mark.parametrize("client", ["alice", "quill"])
+def test_a_client_from_which_everything_is_taken_loses_the_keys_of_publishers(client: str) -> None:
+    plant = Plant()
+    for each in ("alice", "bob", "quill"):
+        plant.core.authenticate(plant.caller(each), plant.now_ns)
+    plant.revoke(client)
+    (taken,) = changes(plant, client)
+    assert (taken.scope, taken.keys, taken.publishers) == (PUBLISHERS, [], [])
+    assert [each.key_id for each in changes(plant, "bob")[-1].keys] == [1, 2]
+    with pytest.raises(NotEntitledError):
+        plant.core.authenticate(plant.caller(client), plant.now_ns)
+
+
+@pytest.mark.spec("AUTH-1")
 def test_filters_get_the_keys_of_all_feeds_also_of_those_that_come_later() -> None:
     plant = Plant()
     text = plant.core.policy.text.replace("[clients.carol]", '[clients.carol]\nroles = ["filter"]')
@@ -427,4 +452,4 @@ def test_a_filter_module_that_loses_its_role_is_told_to_drop_the_keys() -> None:
         state.note(each)
     keys = {each.name: [key.key_id for key in each.keys] for each in state.scopes}
     assert keys["itch"] == []
-    assert keys[PUBLISHERS]
+    assert keys[PUBLISHERS] == []

@@ -67,8 +67,10 @@ class StreamAuthentication:
         entry = self._rights.policy.clients.get(client)
         if entry is None or (entry.expires_ns is not None and entry.expires_ns <= now_ns):
             return False
-        if "filter" in entry.roles or scope == PUBLISHERS or client in self._feeds.clients(scope):
+        if "filter" in entry.roles or client in self._feeds.clients(scope):
             return True
+        if scope == PUBLISHERS:
+            return self._rights.may_publish(client, now_ns) or self._rights.has_live_data(client, now_ns)
         return self._feeds.has_multicast(client, scope, now_ns)
 
     def tell_of_publishers(self, feed: str, now_ns: int) -> None:
