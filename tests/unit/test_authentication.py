@@ -276,7 +276,7 @@ def test_trusted_addresses_need_no_trailer(filter_address: tuple[str, int]) -> N
     core = receiver()
     authenticator = core.in_order.authenticator
     assert authenticator is not None
-    authenticator.trust([filter_address])
+    authenticator.trust({filter_address: ()})
     one, two, three, four = packets(4)
     heard = contents(core.handle(DatagramsReceived(batch_of(one, authentic(two), source=filter_address)), 0))
     heard += contents(core.handle(DatagramReceived(three, filter_address), 0))
@@ -289,7 +289,7 @@ def test_trusted_addresses_need_no_trailer(filter_address: tuple[str, int]) -> N
 def test_a_batch_from_a_socket_knows_trusted_addresses_by_their_numbers() -> None:
     """Numeric sources, as sockets give them, come in tests/integration/test_authentic_streams.py."""
     addresses = [(f"10.0.0.{number}", 1_000 + number) for number in range(1, 100)]
-    authenticator = Authenticator([], trusted=addresses)
+    authenticator = Authenticator([], trusted=dict.fromkeys(addresses, ()))
     assert authenticator.check(packets(1)[0], addresses[50]) is not None
     assert authenticator.check(packets(1)[0], STRANGER) is None
 

@@ -428,7 +428,7 @@ class Upstream:
             self._datagrams.use_group_keys(message.keys)
 
     def lost(self, error: PenstockError) -> None:
-        """The keys of the group may be replaced now: without the node above it is not known for how long they are good."""
+        """The keys of the group may be replaced from now on, and this node would not be told."""
         self._counters.add("upstream_lost")
         if self._datagrams is not None and self._keys_end is None:
             self._keys_end = self._loop.call_later(GROUP_KEY_GRACE_S, self._datagrams.use_group_keys, ())
