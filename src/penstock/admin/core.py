@@ -390,6 +390,8 @@ class StreamAdministration:
         self.feeds.adjust_times(now_ns)
         self.feeds.rotate_aged(now_ns)
         self.advance_keys(now_ns)
+        for feed in self.authentication.rotate_silent(now_ns):
+            self.audit(ITSELF, "key", now_ns, detail=f"{feed} gets another authentication key: an adapter is silent")
         for key in self.authentication.tick(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is authenticated with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):
