@@ -1,9 +1,9 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
 Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
-knows, seals with its stream key and answers repair requests until its leases end (security/key_lease.py), and
+knows, seals with its stream key and answers repair requests until its leases end (security/live/key_lease.py), and
 registers again when a server answers, or when another server has taken over. What tokens are checked with is kept
-(security/gate.py), also over a restart.
+(security/live/gate.py), also over a restart.
 """
 
 import threading
@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from penstock.base.errors import NotFoundError, PenstockError
 from penstock.base.log import logger
-from penstock.security.brokering import AdapterHeartbeat, AdapterRegistration, Events, HeartbeatAnswer, Registered
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import EVENTS_WAIT_SECONDS
+from penstock.security.core.brokering import AdapterHeartbeat, AdapterRegistration, Events, HeartbeatAnswer, Registered
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import EVENTS_WAIT_SECONDS
 
 RETRY_SECONDS = 0.5
 
