@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials
 from penstock.security.core.authentication import scope_of
-from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, EventBody
+from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, Events
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
 from penstock.web.server import ConsoleServer
@@ -283,8 +283,8 @@ def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
         scope = scope_of(told)
         publisher.authenticate(scope.keys, scope.active_key_id)
 
-    def take(events: Iterable[EventBody]) -> None:
-        for event in events:
+    def take(answer: Events, _: int) -> None:
+        for event in (each.body for each in answer.events):
             if isinstance(event, AuthenticationChanged) and event.authentication.scope == registered.feed:
                 use(event.authentication)
 

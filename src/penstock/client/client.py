@@ -242,6 +242,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             config=config,
             ring=ring,
             keys=(),
+            lease=self._lease.flag,
         )
         with self._lock:
             self._publishers = [each for each in self._publishers if not each.is_closed] + [made]
