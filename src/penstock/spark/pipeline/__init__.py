@@ -1,12 +1,14 @@
-"""The pipeline: capture, normalise, derive, archive, audit; each step from DataFrames to DataFrames, and one runner.
+"""The pipeline: capture, normalise, derive, archive, audit. Each step maps DataFrames to DataFrames; one runner
+combines them.
 
-runner.py has the whole way in one place. In its order:
+runner.py shows the whole sequence. The modules in that order:
 
-    capture.py       what there is to read, from where the last commit left off, cut into slices
-    work.py          what Spark's workers do with a slice: normalise.py (rows: tables.py, facts.py), writer.py (files)
-    archive.py       the tables; commits.py first: an archive is its commits, a commit one document for all tables
-    deriving.py      derive/: tables that follow from others, step by step or all at once
-    audit/           what the tables prove
+    capture.py       finds new input since the last commit, and cuts the input into slices
+    work.py          work of a Spark worker on a slice: normalise.py (rows: tables.py, facts.py), writer.py (files)
+    archive.py       the tables; read commits.py first: an archive is a log of commits, one document for all tables each
+    deriving.py      derive/: tables computed from other tables, incrementally or all at once
+    audit/           reports computed from the tables
 
-Besides, from an archive or a journal: replay.py to live subscribers, plan.py to a map of topics to groups.
+An archive or a journal can also be replayed to live subscribers (replay.py) and used to plan multicast groups
+(plan.py).
 """
