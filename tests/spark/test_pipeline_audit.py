@@ -353,7 +353,8 @@ def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "tree")
     assert good.verdict == "good"
     assert (
-        "2 agents of 1 tree; roots numbered 1,000 messages; 1 subscriber received 250 live; 50 from the journals" in good.summary
+        "2 agents of 1 tree; roots numbered 1,000 messages; 1 subscriber received 250 live; 50 from the journals"
+        in good.summary
     )
     assert "parents were lost 2 times; 2 requests were refused; 0 messages reported as missing" in good.summary
     measured = {(m.subject, m.name): m.value for m in good.measures}

@@ -158,7 +158,7 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"which is the stream of .*two.itch"):
         taken(catalogue, find_feeds(options(streams=[8]), [other], 1))
     third = feed_file(tmp_path / "20190201.itch", 9)
-    with pytest.raises(ConfigurationError, match=r"messages of 2019-02-01, venue XNAS, and so have .*one.itch and .*two.itch"):
+    with pytest.raises(ConfigurationError, match=r"venue XNAS, and so have .*one.itch and .*two.itch"):
         taken(catalogue, find_feeds(options(), [third], 1))
 
 
