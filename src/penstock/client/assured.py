@@ -1,4 +1,4 @@
-"""How a client publishes and consumes assured messages: with a token of its administration server."""
+"""Publish and consume assured messages as a client, with a token of its administration server."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -15,11 +15,11 @@ from penstock.security.brokering import Brokered
 from penstock.security.client import AdminClient
 
 Routers: TypeAlias = str | Sequence[str]
-"""host:port of the routers of a pair, in any order; as one text with commas between."""
+"""host:port of both routers of a pair, in any order; a text separates them by a comma."""
 
 
 class HeldAssured(Holding, Assured):
-    """Made by Client.assured(). Any thread may use it."""
+    """An assured session, opened by Client.assured(). Thread-safe."""
 
     close = Assured.close
     renew = Assured.renew
@@ -43,7 +43,7 @@ class HeldAssured(Holding, Assured):
 
 
 class AssuredSessions:
-    """Of one client. `adopt` makes what is opened the client's own, whose token is renewed."""
+    """Opens the assured sessions of a client. `adopt` adds a session to the client, which then renews its token."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class AssuredSessions:
 
 
 class AssuredWays:
-    """The part of a client that speaks of assured messages."""
+    """The methods of a client for assured messages."""
 
     _assured: AssuredSessions
 
     def assured(
         self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
     ) -> HeldAssured:
-        """Publishers, endpoints and transactions at the message routers of a pair (docs/assured.md).
+        """Open publishers, endpoints and transactions at a pair of message routers (docs/assured.md).
 
-        Needs grants to send on the topics of `send`, and to receive those of `receive`, as far as they are granted.
-        `options`: role, silence_ms, backoff_ms and others of SessionConfig.
+        Requires grants to send on the topics of `send` and to receive those of `receive`; topics without a grant are
+        left out. `options`: role, silence_ms, backoff_ms and others of SessionConfig.
         """
         return self._assured.open(routers, tuple(receive), tuple(send), **options)
