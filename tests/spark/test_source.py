@@ -115,7 +115,7 @@ def test_columns_are_pruned_and_filters_pushed(spark: Any, captured: Path) -> No
         ({"copies": "some"}, "copies"),
         ({"condition": "quantity > 1"}, "option model"),
         ({"from": "yesterday"}, "is not a journal position"),
-        ({"journal": "/nowhere/j.d"}, "cannot be listed"),
+        ({"journal": "/nowhere/j.d"}, "cannot list the directory"),
         ({"model": "trade", "topics": "a..b"}, "topic"),
     ],
 )
