@@ -1,8 +1,8 @@
-"""Conversion: source messages of any feed into application messages, as a converter table says.
+"""Conversion: source messages of any feed become application messages as a converter table defines.
 
-A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
-sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; docs/converting.md is
-the tables' language.
+A table is compiled to a plan; the same compiled code runs the plan for a single message and for a batch. This package
+knows nothing of sockets, lines or subscribers (see penstock.feed). Read table.py first, then converter.py;
+docs/converting.md describes the language of the tables.
 """
 
 from penstock.convert._converted import Converted
