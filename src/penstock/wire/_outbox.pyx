@@ -1,4 +1,4 @@
-"""Packets on their way out, each for one of many consumers, in memory that is used again and again."""
+"""Outgoing packets to many consumers, in reusable memory."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
@@ -19,14 +19,14 @@ cdef inline uint64_t whole_lines(uint64_t size) noexcept nogil:
 
 
 cdef class Outbox:
-    """Room for `rows_max` packets of `bytes_max` bytes together. Consumers are small numbers of the caller's choice.
+    """Room for `rows_max` packets of `bytes_max` bytes in total. Consumers are small numbers chosen by the caller.
 
-    Memory is taken from the operating system only as it is used.
+    The operating system provides memory only as it is used.
     """
 
     def __cinit__(self, uint64_t rows_max, uint64_t bytes_max):
         if not 1 <= rows_max <= UINT32_MAX or not PACKET_SIZE_MAX + CACHE_LINE <= bytes_max < <uint64_t>1 << 48:
-            raise LocalProtocolError(f"an outbox cannot have room for {rows_max} packets of {bytes_max} bytes")
+            raise LocalProtocolError(f"invalid outbox size: {rows_max} packets of {bytes_max} bytes")
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self._data = numpy.empty(bytes_max, numpy.uint8)
@@ -38,7 +38,7 @@ cdef class Outbox:
 
     @staticmethod
     def for_consumers(consumers_max: int) -> Outbox:
-        """One that has room for the largest packet for each of so many consumers, and for some more."""
+        """Create an outbox with room for the largest packet for each consumer, and some more."""
         packet_size_max = whole_lines(PACKET_SIZE_MAX)
         return Outbox(max(2 * consumers_max, ROWS_MIN), consumers_max * packet_size_max + packet_size_max + BYTES_SPARE)
 
@@ -46,7 +46,7 @@ cdef class Outbox:
         return self.count
 
     def packets(self) -> list:
-        """(consumer, packet) in the order they are to be sent."""
+        """(consumer, packet) in the order of sending."""
         cdef uint64_t index
         return [
             (
@@ -57,7 +57,7 @@ cdef class Outbox:
         ]
 
     def clear(self) -> None:
-        """They were sent."""
+        """Remove all packets after sending."""
         self.reset()
 
     cdef void reset(self) noexcept nogil:
@@ -65,7 +65,7 @@ cdef class Outbox:
         self.used = 0
 
     cdef bint has_room(self, uint64_t packets, uint64_t size) noexcept nogil:
-        """For so many packets of so many bytes together."""
+        """True if there is room for this many packets with this total size."""
         return self.count + packets <= self.rows_max and self.used + size + packets * CACHE_LINE <= self.bytes_max
 
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil:
