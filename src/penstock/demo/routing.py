@@ -1,4 +1,4 @@
-"""The demo's pair of message routers and its witness, as a plant's document has them."""
+"""The demo's pair of message routers and its witness, as written in plant.toml."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,19 +8,19 @@ from penstock.net.udp import free_ports
 ROUTERS = ("router-a", "router-b")
 WITNESS = "witness"
 LEASE_MS = 1_500
-"""Short, for those who watch: a router that dies is replaced in about that time."""
+"""Short, so that a takeover is visible: a dead router is replaced in about this time."""
 
 
 class Routing(NamedTuple):
     document: str
     places: str
-    """Where clients connect, with a comma between."""
+    """Addresses for clients, separated by a comma."""
 
 
 def routing(
     *, credentials: str, operator: str, endpoint: str, topics: list[str], accounts: Callable[[str], str]
 ) -> Routing:
-    """Two routers with one endpoint, of which the second has copies, and a third voter."""
+    """Return two routers with one endpoint, replicated to the second router, and a witness."""
     *controls, link, witness = free_ports(2 + 2 * len(ROUTERS))
     places = [f"127.0.0.1:{port}" for port in controls[:2]]
     ports = {**dict(zip(ROUTERS, controls[2:], strict=True)), WITNESS: witness}
