@@ -193,8 +193,8 @@ class FeedSource:
         return self.stream
 
     def _refuse_same_day(self, catalogue: Catalogue) -> None:
-        """Refuse a second file of a day and venue: two files are a correction, or hours or lines of one session; a
-        capture is a copy.
+        """Refuse a second file of a day and venue. The file may be a correction, a part of the session or a copy, which
+        the user must decide.
         """
         found = self.others(catalogue)
         if found and not self.is_replacing:
