@@ -177,7 +177,7 @@ def test_what_is_run_one_by_one_of_a_plant_is_found_by_its_document(tmp_path: Pa
 
     witness = f'[[witness]]\nname = "three"\nrouters = ["one", "two"]\ncontrol = {{ port = {voting[2]} }}\n'
     plant.write_text(f'name = "desk"\n{router("one", one)}{router("two", two)}{witness}')
-    assert "it does not run from this document here" in run_here("router", "status", plant).stdout
+    assert "not started from this document on this host" in run_here("router", "status", plant).stdout
     with (
         running("router", "run", "--config", str(plant), "--name", "one") as first,
         running("router", "run", "--config", str(plant), "--name", "two") as second,

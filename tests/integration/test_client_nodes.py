@@ -47,11 +47,11 @@ def test_a_subscription_through_a_plant_begins_with_what_there_is(server: AdminS
 
 def test_options_of_another_way_are_refused(server: AdminServer) -> None:
     with penstock.connect(server.url, credentials=credentials("alice")) as alice:
-        with pytest.raises(LocalProtocolError, match="not for a node"):
+        with pytest.raises(LocalProtocolError, match="cannot be used with node"):
             alice.subscribe(AAPL, node="auto", image=True)  # type: ignore[call-overload]
-        with pytest.raises(LocalProtocolError, match="not for a node"):
+        with pytest.raises(LocalProtocolError, match="cannot be used with node"):
             alice.subscribe(AAPL, node="auto", transport="unicast")  # type: ignore[call-overload]
-        with pytest.raises(LocalProtocolError, match="are for a node"):
+        with pytest.raises(LocalProtocolError, match="need a node"):
             alice.subscribe(AAPL, convert=True)  # type: ignore[call-overload]
 
 

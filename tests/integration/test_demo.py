@@ -53,7 +53,9 @@ def test_the_active_adapter_is_killed_and_nobody_misses_anything() -> None:
         assert len(re.findall(r"longest gap between two deliveries [\d,.]+ ms around the kill", demo.out)) == 2
         assert re.search(r"algorithm \(critical, by mux\): [1-9][\d,]* trades, every one, once; 0 lost", demo.out)
         assert re.search(r"pricing \(adaptive, by mux\): [1-9][\d,]* reads .* always the newest\n", demo.out)
-        assert re.search(r"screen \(metered at 4/s, by edge\): [1-9].* the last of each came; 0 lost", demo.out)
+        assert re.search(
+            r"screen \(metered at 4/s, by edge\): [1-9].* the last update of each item arrived; 0 lost", demo.out
+        )
 
 
 @pytest.mark.soak  # test_filter_failures.py kills one without a whole plant around it

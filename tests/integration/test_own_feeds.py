@@ -57,7 +57,7 @@ def test_an_installed_feed_is_found_by_its_names(tmp_path: Path) -> None:
     (site / "acme_feeds" / "toy.py").write_text("import nothing_of_that_name\n")
     broken = run(tmp_path, "convert", "run", "toy", "toy.pcap", path=site)
     assert broken.returncode == 1
-    assert "entry point 'toy' of penstock.feeds (acme_feeds.toy): does not load" in broken.stderr
+    assert "entry point 'toy' of penstock.feeds (acme_feeds.toy): cannot load the module" in broken.stderr
     assert "nothing_of_that_name" in broken.stderr
 
 
@@ -124,9 +124,12 @@ name = "toy-a"
     assert "mine.py: there is no such file" in missing.stderr
     (tmp_path / "mine.py").write_text("x = 1\n\nx.nothing\n")
     failing = run(tmp_path, "up", "--check", "plant.toml")
-    assert "mine.py: does not load: AttributeError: 'int' object has no attribute 'nothing' (line 3)" in failing.stderr
+    assert (
+        "mine.py: cannot load the module: AttributeError: 'int' object has no attribute 'nothing' (line 3)"
+        in failing.stderr
+    )
     (tmp_path / "mine.py").write_text("def broken(:\n")
-    assert "mine.py: does not load: SyntaxError" in run(tmp_path, "up", "--check", "plant.toml").stderr
+    assert "mine.py: cannot load the module: SyntaxError" in run(tmp_path, "up", "--check", "plant.toml").stderr
     (tmp_path / "mine.py").write_text("")
     unknown = run(tmp_path, "up", "--check", "plant.toml")
     assert "no framing is called 'toy'" in unknown.stderr

@@ -173,4 +173,4 @@ def test_top_reads_the_pages_with_the_token_that_the_document_names(tmp_path: Pa
         assert reading.outcome == "answered", reading.why
         (tmp_path / "page.token").write_text("a-token-of-somebody-else")
         reading = asyncio.run(fetch(place, PATIENCE_SECONDS))
-        assert (reading.outcome, "another token" in reading.why) == ("garbled", True)
+        assert (reading.outcome, "the token is wrong" in reading.why) == ("garbled", True)

@@ -131,7 +131,7 @@ def test_what_fails_in_a_task_is_an_error_of_ours_and_nothing_of_it_is_committed
         ("full without a number", ArchiveFullError, "archive-full", "No space left on device"),
         ("gone", PenstockError, "journal-gone", "there: records 1 to 5 were removed (too late)"),
         ("dies", TaskError, "task", "Python worker exited unexpectedly"),
-        ("mistaken", TaskError, "task", "a task of Spark failed: ValueError: a mistake"),
+        ("mistaken", TaskError, "task", "a Spark task failed: ValueError: a mistake"),
     ]
     with Archive.writing(tmp_path / "archive") as archive:
         append(spark, archive, JournalSource(place).pieces(archive.catalogue), RunReport())

@@ -50,7 +50,7 @@ def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_pa
         other = bytearray(feed.read_bytes())
         other[len(other) // 2] ^= 1
         feed.write_bytes(other)
-        with pytest.raises(ConfigurationError, match="that is the stream of"):
+        with pytest.raises(ConfigurationError, match="which is the stream of"):
             source.pieces(archive.catalogue)  # a file that differs in one bit is another feed
 
     assert readable_by_others(path) == []

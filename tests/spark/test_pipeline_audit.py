@@ -296,7 +296,7 @@ WRONG = {
     "2024-02-02": (filtered(passed=9_001), "1 account wrong"),  # more than came
     "2024-02-03": (filtered(packets=989), "1 account wrong"),  # a packet is missing and not told as lost
     "2024-02-04": (filtered(packets=987, lost_gone=2, lost_window=1), "3 lost; every number is accounted for"),
-    "2024-02-06": (killed(), "1 run killed, 100 packets from then until the next unknown"),
+    "2024-02-06": (killed(), "1 run killed, 100 packets between them and the next runs unknown"),
     "2024-02-05": (filtered(packets=1_000, left_to_receivers=0, messages=BLOCKS * 1024 - 1), "1 account wrong"),
 }
 """The last one had no loss, and yet less than a capture of the same packets."""
@@ -308,7 +308,7 @@ def test_accounts_of_filter_modules_that_do_not_add_up_are_found(spark: Any, arc
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "filters")
     assert good.verdict == "good"
     assert (
-        "of 9,000 for 1 application 700 were passed on; 8,300 were removed; 4 packets repaired; 0 lost" in good.summary
+        "700 of 9,000 messages for 1 application passed on; 8,300 removed; 4 packets repaired; 0 lost" in good.summary
     )
     measured = {(m.subject, m.name): m.value for m in good.measures}
     assert measured["beside, quoter", "removed"] == 8_300
@@ -328,13 +328,13 @@ def test_accounts_of_distribution_nodes_are_judged(spark: Any, archive: Path, tm
     sections = [section for section in SECTIONS if section.name == "engine"]
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "engine")
     assert good.verdict == "good"
-    assert "1 node served 1 consumer; 1,000 updates were sent; 1,500 were merged into later ones" in good.summary
+    assert "1 node served 1 consumer; 1,000 updates sent; 1,500 conflated" in good.summary
     measured = {(m.subject, m.name): m.value for m in good.measures}
     assert measured["plant", "updates"] == 9_000
     assert measured["plant, screen, critical", "sent"] == 500
     wrong = {
         "2024-02-01": (distributed(conflated=1), "1 account wrong"),
-        "2024-02-02": (distributed(receipts=2), "2 receipts for what a consumer did not get; every account is right"),
+        "2024-02-02": (distributed(receipts=2), "2 receipts for undelivered updates; every account is right"),
         "2024-02-03": (distributed(bytes=0), "1 account wrong"),
         "2024-02-04": (distributed(is_killed=True), "1 run killed"),
     }
@@ -353,9 +353,10 @@ def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "tree")
     assert good.verdict == "good"
     assert (
-        "2 agents of 1 tree; roots numbered 1,000 messages; 1 subscriber got 250 live; 50 of the past" in good.summary
+        "2 agents of 1 tree; roots numbered 1,000 messages; 1 subscriber received 250 live; 50 from the journals"
+        in good.summary
     )
-    assert "parents were lost 2 times; 2 requests were refused; 0 messages told as missing" in good.summary
+    assert "parents were lost 2 times; 2 requests were refused; 0 messages reported as missing" in good.summary
     measured = {(m.subject, m.name): m.value for m in good.measures}
     assert measured["leaf, md", "duplicates"] == 7
     assert measured["leaf, screen", "lagging"] == 1

@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left_on_it(tmp_path: Path) -
     assert status == 1, errors
     assert "[archive-full]" in errors
     assert "No space left on device" in errors
-    assert "make room and run it again" in errors
+    assert "free disk space and run the command again" in errors
     assert "Traceback" not in errors + out
     assert "\tat " not in errors, "nor Java's"
     assert not out, "nothing is staged or committed"

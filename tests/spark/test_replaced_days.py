@@ -61,7 +61,7 @@ def test_a_corrected_file_replaces_the_first_in_one_commit(spark: Any, tmp_path:
     archived(spark, path, feed(other, NEXT_DAY.isoformat()))
     before = rows_of(path)
     reader = Archive.open(path)
-    with pytest.raises(ConfigurationError, match=r"is of 2024-01-02 and venue XNAS, as .*day\.itch is") as caught:
+    with pytest.raises(ConfigurationError, match=r"2024-01-02, venue XNAS, and so has .*day\.itch") as caught:
         archived(spark, path, feed(second))
     assert "--replace" in caught.value.hint
     assert rows_of(path) == before
@@ -190,7 +190,7 @@ def test_a_day_of_a_capture_of_several_days_is_refused_or_replaced_alone(spark: 
     archived(spark, path, days, derivations=())
     old = [(day, "160.00000000") for day in ("2024-01-08", "2024-01-09", "2024-01-10") for _ in range(4)]
     assert prices(path) == old
-    with pytest.raises(ConfigurationError, match=r"is of 2024-01-09 and venue XNAS, as .*days\.pcap is"):
+    with pytest.raises(ConfigurationError, match=r"messages of 2024-01-09, venue XNAS, and so has .*days\.pcap"):
         archived(spark, path, feed(tuesday, "2024-01-09"), derivations=())
     report = archived(spark, path, feed(tuesday, "2024-01-09", is_replacing=True), derivations=())
     assert report.replaced[0].sources == [str(capture)]
@@ -199,11 +199,11 @@ def test_a_day_of_a_capture_of_several_days_is_refused_or_replaced_alone(spark: 
     assert archived(spark, path, days, derivations=()).commits == 0
 
     replacing = FeedSource(capture, Conversion("itch", 0), cache=tmp_path / "cache", is_replacing=True)
-    with pytest.raises(ArchiveError, match=r"has 3 sessions, and rows of .* not of 2024-01-08 of XNAS"):
+    with pytest.raises(ArchiveError, match=r"has 3 sessions, and rows of .* outside 2024-01-08 of XNAS"):
         archived(spark, tmp_path / "empty", replacing, derivations=())
     assert not list((tmp_path / "empty").rglob("*.parquet")), "nothing is committed"
     archived(spark, tmp_path / "other", feed(tuesday, "2024-01-09"), derivations=())
-    with pytest.raises(ArchiveError, match=r"2024-01-09 of XNAS, and so has .*tuesday\.itch"):
+    with pytest.raises(ArchiveError, match=r"2024-01-09, XNAS, and so has .*tuesday\.itch"):
         archived(spark, tmp_path / "other", days, derivations=())
     assert prices(tmp_path / "other") == [("2024-01-09", "170.00000000")] * 4
 
@@ -252,7 +252,7 @@ def test_replacing_a_day_does_not_split_the_open_session_of_the_next_day(spark: 
     write_feed(official, 300, symbols=5)
     archived(spark, path, JournalSource(place), derivations=derivations)
     before = rows_of(path)
-    with pytest.raises(ArchiveError, match="cannot replace 2024-01-02 of XNAS now: the session of stream 1") as caught:
+    with pytest.raises(ArchiveError, match="2024-01-02 of XNAS now: the open session of stream 1") as caught:
         archived(spark, path, feed(official, is_replacing=True), derivations=derivations)
     assert "--close" in caught.value.hint
     assert rows_of(path) == before

@@ -74,7 +74,7 @@ def test_a_frame_is_published(spark: Any) -> None:
     assert {topic: (trade.symbol, float(trade.price)) for topic, trade in found.items()} == {
         f"derived.{number}": (f"S{number}", float(number)) for number in range(20)
     }
-    with pytest.raises(Exception, match="no field of the messages"):
+    with pytest.raises(Exception, match="not a field of the messages"):
         frame.withColumn("colour", frame.topic).write.format("penstock").mode("append").option(
             "channel", str(channel)
         ).option("model", "trade").save()
@@ -126,9 +126,9 @@ def test_a_query_publishes_with_its_entitlements_and_no_batch_twice(tmp_path: Pa
     ("options", "schema", "text"),
     [
         ({"chanel": "239.1.1.1:7000"}, SCHEMA, "did you mean 'channel'"),
-        ({}, SCHEMA, "say where to publish"),
-        ({"connect": "penstock://h:1"}, SCHEMA, "who publishes"),
-        ({"channel": "239.1.1.1:7000"}, SCHEMA, "is no field"),
+        ({}, SCHEMA, "no destination is given"),
+        ({"connect": "penstock://h:1"}, SCHEMA, "are missing"),
+        ({"channel": "239.1.1.1:7000"}, SCHEMA, "is not a field"),
         ({"channel": "x", "model": "trade"}, SCHEMA, "not a channel"),
         ({"channel": "239.1.1.1:7000"}, StructType().add("topic", StringType()), "no column 'payload'"),
         ({"channel": "239.1.1.1:7000"}, StructType().add("payload", BinaryType()), "no column 'topic'"),

@@ -111,11 +111,11 @@ def test_columns_are_pruned_and_filters_pushed(spark: Any, captured: Path) -> No
     [
         ({"journl": "x"}, "did you mean 'journal'"),
         ({"model": "trad"}, "did you mean 'trade'"),
-        ({"columns": "seq,prize"}, "no column is called 'prize'"),
+        ({"columns": "seq,prize"}, "unknown column 'prize'"),
         ({"copies": "some"}, "copies"),
         ({"condition": "quantity > 1"}, "option model"),
-        ({"from": "yesterday"}, "no place"),
-        ({"journal": "/nowhere/j.d"}, "cannot be listed"),
+        ({"from": "yesterday"}, "is not a journal position"),
+        ({"journal": "/nowhere/j.d"}, "cannot list the directory"),
         ({"model": "trade", "topics": "a..b"}, "topic"),
     ],
 )

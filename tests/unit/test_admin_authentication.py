@@ -453,7 +453,7 @@ def test_a_value_that_cannot_be_applied_is_not_kept(tmp_path: Path) -> None:
     good, bad = with_one_key_id_in_two_scopes()
     state = AuthenticationState(path, Authenticator().use)
     state.note(good)
-    with pytest.raises(LocalProtocolError, match="two authentication keys have the id 1"):
+    with pytest.raises(LocalProtocolError, match="duplicate authentication key id 1"):
         state.note(bad)
     assert state.scopes == AuthenticationState(path, Authenticator().use).scopes == [scope_of(good)]
     newer = msgspec.structs.replace(good, number=good.number + 1, active_key_id=0)

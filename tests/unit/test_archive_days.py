@@ -109,7 +109,7 @@ def test_captured_rows_of_a_files_day_are_refused(
             commit(other, "journal:/captured", [("XNAS", hour)])
             files = other.files("trade")
         if is_refused:
-            with pytest.raises(ArchiveError, match=r"2024-01-02 of XNAS.*day\.itch"):
+            with pytest.raises(ArchiveError, match=r"2024-01-02, XNAS.*day\.itch"):
                 refuse_archived_rows(archive, files, {"journal:/captured": {}})
         else:
             refuse_archived_rows(archive, files, {"journal:/captured": {}})
@@ -126,7 +126,7 @@ def test_captured_rows_of_other_days_of_a_file_that_replaced_one_day_are_refused
         commit(archive, "feed:week", rows, path="week.csv", **covering)
         files = entries_of(tmp_path, "journal:/captured", [("XNAS", hour)])
         if is_refused:
-            with pytest.raises(ArchiveError, match=r"2024-01-03 of XNAS.*week\.csv"):
+            with pytest.raises(ArchiveError, match=r"2024-01-03, XNAS.*week\.csv"):
                 refuse_archived_rows(archive, files, {"journal:/captured": {}})
         else:
             refuse_archived_rows(archive, files, {"journal:/captured": {}})
@@ -138,7 +138,7 @@ def test_a_file_of_several_sessions_and_days_replaces_no_day(tmp_path: Path) -> 
     refuse_other_days(Path("week.pcap"), DAY, files, 1)
     refuse_other_days(Path("week.pcap"), DAY, files[:1], 2)
     with pytest.raises(
-        ArchiveError, match=r"2 sessions, and rows of 2024-01-03 .* not of 2024-01-02 of XNAS"
+        ArchiveError, match=r"2 sessions, and rows of 2024-01-03 .* outside 2024-01-02 of XNAS"
     ) as caught:
         refuse_other_days(Path("the week.pcap.gz"), DAY, files, 2)
     assert caught.value.where == "the week.pcap.gz"
@@ -235,7 +235,7 @@ def test_rows_of_a_file_without_a_date_are_compared(
         files = entries_of(tmp_path, "feed:second", rows)
         positions = {"feed:second": position("second.csv", stream=9, is_separate=is_separate)}
         if is_refused:
-            with pytest.raises(ArchiveError, match=r"2024-01-0[23] of XNAS, and so has first\.csv") as caught:
+            with pytest.raises(ArchiveError, match=r"2024-01-0[23], XNAS, and so has first\.csv") as caught:
                 refuse_archived_rows(archive, files, positions)
             assert caught.value.where == "second.csv"
             assert "--replace" in caught.value.hint

@@ -101,7 +101,7 @@ def test_accounts_are_written_down_and_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "summary", "verdict"),
     [
-        ({}, "100 messages accepted, 100 acknowledged, 3 refused; 110 delivered, 10 of them again", "good"),
+        ({}, "100 messages accepted, 100 acknowledged, 3 refused; 110 delivered, 10 of these again", "good"),
         ({}, "none is missing after a restart; every account adds up", "good"),
         ({"settled": 89}, "1 account wrong", "bad"),  # one vanished
         ({"live": 6}, "1 account wrong", "bad"),  # one came from nowhere

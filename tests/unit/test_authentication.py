@@ -86,7 +86,7 @@ def test_a_key_has_sixteen_bytes_and_an_id() -> None:
         Authenticator([scope(AuthenticationKey(1, b"abc"))])
     with pytest.raises(LocalProtocolError, match="key id 0"):
         Authenticator([scope(AuthenticationKey(0, bytes(16)))])
-    with pytest.raises(LocalProtocolError, match="two authentication keys"):
+    with pytest.raises(LocalProtocolError, match="duplicate authentication key"):
         Authenticator([scope(KEY, KEY)])
 
 

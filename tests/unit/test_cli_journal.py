@@ -152,7 +152,7 @@ def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
     result = run("verify", tmp_path / "journal")
     assert result.returncode == 1
     one, two, total = result.stdout.splitlines()
-    assert one == f"damaged: {first.name} at byte 64: record 1 is damaged or missing, though there were records up to 3"
+    assert one == f"damaged: {first.name} at byte 64: record 1 is damaged or missing, but records up to 3 existed"
     assert second.name in two
     assert total.startswith("3 good records in 3 segments")
     assert "error [journal-corrupt]" in result.stderr
@@ -162,8 +162,8 @@ def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("ls", "/nowhere"), "error [journal]: /nowhere: cannot be listed: No such file or directory"),
-        (("cat", "/nowhere"), "error [journal]: /nowhere: cannot be listed"),
+        (("ls", "/nowhere"), "error [journal]: /nowhere: cannot list the directory: No such file or directory"),
+        (("cat", "/nowhere"), "error [journal]: /nowhere: cannot list the directory"),
         (("cat", "tcp://nowhere"), "error [config]: 'nowhere' is not an address"),
         (("cat", ".", "--from-time", "soon"), "error [config]: --from-time: 'soon' is not a time"),
         (("cat", ".", "--from-time", "1", "--from", "1"), "error [config]: --from and --from-time"),

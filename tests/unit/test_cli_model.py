@@ -143,5 +143,5 @@ def test_a_changed_document_with_the_same_version_is_refused(tmp_path: Path) -> 
     older, newer = tmp_path / "older.toml", tmp_path / "newer.toml"
     older.write_text(VERSION_1)
     newer.write_text(VERSION_1 + 'conflate = "sum"\n')
-    assert "the version must grow" in refusal("check", str(newer), "--against", str(older))
+    assert "increase the version" in refusal("check", str(newer), "--against", str(older))
     assert "readable by version 1" in run("check", str(older), "--against", str(older))

@@ -343,5 +343,5 @@ def test_callers_mistakes() -> None:
     core.handle(Connected(), 0)
     with pytest.raises(LocalProtocolError, match="once"):
         core.handle(Connected(), 0)
-    with pytest.raises(LocalProtocolError, match="takes no"):
+    with pytest.raises(LocalProtocolError, match="does not accept event str"):
         core.handle("nonsense", 0)  # type: ignore[arg-type]

@@ -33,8 +33,8 @@ def told(made: Consumer, count: int, *, is_whole: bool, newest: int = 0) -> str:
     [
         (100, True, "every one, once"),
         (90, True, "10 missing"),
-        (103, True, "3 more than there were"),
-        (103, False, "nobody got everything to compare with"),
+        (103, True, "3 more than published"),
+        (103, False, "no subscriber received everything for comparison"),
     ],
 )
 def test_nothing_is_compared_with_one_who_did_not_get_everything(messages: int, is_whole: bool, what: str) -> None:
@@ -44,10 +44,10 @@ def test_nothing_is_compared_with_one_who_did_not_get_everything(messages: int, 
 
 
 def test_the_last_ones_came_or_did_not() -> None:
-    assert "and the last of each came;" in told(consumer("screen", 10, 100), 100, is_whole=True)
+    assert "and the last update of each item arrived;" in told(consumer("screen", 10, 100), 100, is_whole=True)
     late = told(consumer("screen", 10, 99), 100, is_whole=True)
-    assert "the last of some did not come" in late
-    assert "the last of each came" not in late
+    assert "the last updates of some items are missing" in late
+    assert "the last update of each item arrived" not in late
     late = told(consumer("pricing", 10, 0, newest=5), 100, is_whole=False, newest=6)
     assert "but not the last ones" in late
     assert "always the newest" not in late

@@ -191,7 +191,7 @@ def test_top_reads_a_page_with_its_certificate_and_token(tmp_path: Path) -> None
         given["token_file"] = str(tmp_path / "other.token")
         other = place_given(f"https://127.0.0.1:{port}", **given)
         reading = asyncio.run(fetch(other))
-        assert (reading.outcome, "another token" in reading.why) == ("garbled", True)
+        assert (reading.outcome, "the token is wrong" in reading.why) == ("garbled", True)
         stranger, _ = make_certificate(tmp_path / "stranger", common_name="stranger")
         mistaken = place_given(f"https://127.0.0.1:{port}", ca_file=str(stranger), token_file=files.token_file)
         reading = asyncio.run(fetch(mistaken))
@@ -202,6 +202,6 @@ def test_top_reads_a_page_with_its_certificate_and_token(tmp_path: Path) -> None
 
 
 def test_an_address_with_tls_needs_both_files() -> None:
-    with pytest.raises(ConfigurationError, match="read with TLS and a token"):
+    with pytest.raises(ConfigurationError, match="needs TLS and a token"):
         place_given("https://127.0.0.1:9400", ca_file="ca.pem")
     assert place_given("127.0.0.1:9400", ca_file="ca.pem", token_file="x").token_file == ""

@@ -84,7 +84,7 @@ def test_a_file_that_changed_is_indexed_again_and_the_old_index_goes(tmp_path: P
     assert converted_slices(new) == converted_whole(path)
     assert old[1].start is not None
     assert not Path(old[1].start.image).exists()
-    with pytest.raises(FeedIndexError, match="cannot be read"):
+    with pytest.raises(FeedIndexError, match="cannot read the file"):
         converted_slices(old[1:2])
 
 
@@ -159,18 +159,18 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     write_day(path, 500)
     with pytest.raises(ConfigurationError, match="needs a date"):
         plan_slices(path, conversion=Conversion("itch"))
-    with pytest.raises(ConfigurationError, match="is no date"):
+    with pytest.raises(ConfigurationError, match="is not a date"):
         plan_slices(path, conversion=Conversion("itch", trading_date="yesterday"))
     with pytest.raises(ConfigurationError, match="cannot be read"):
         plan_slices(tmp_path / "nowhere", conversion=ITCH)
     (piece,) = plan_slices(path, conversion=ITCH)
-    with pytest.raises(ConfigurationError, match="makes no 'trades'"):
+    with pytest.raises(ConfigurationError, match="does not produce model 'trades'"):
         FeedReader(piece, ["trades"])
     (raw,) = plan_slices(path)
     with pytest.raises(ConfigurationError, match="no converter table"):
         FeedReader(raw)
     (tmp_path / "full").write_bytes(b"")
-    with pytest.raises(FeedIndexError, match="cannot be made"):
+    with pytest.raises(FeedIndexError, match="cannot build the index"):
         plan_slices(path, slice_size=100, cache=tmp_path / "full")
 
 

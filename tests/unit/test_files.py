@@ -77,10 +77,10 @@ def test_a_group_may_read_what_is_made_after_it_was_named(tmp_path: Path, monkey
 
 
 def test_a_group_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no group 'nobody-has-this'"):
+    with pytest.raises(ConfigurationError, match="unknown group 'nobody-has-this'"):
         share_with_group("nobody-has-this")
     monkeypatch.setenv(GROUP_VARIABLE, "nobody-has-this")
-    with pytest.raises(ConfigurationError, match="no group"):
+    with pytest.raises(ConfigurationError, match="unknown group"):
         write_file(tmp_path / "file", b"")
 
 

@@ -288,11 +288,11 @@ def test_rescaling_is_exact_and_rounding_explicit(value: str, text: str, expecte
     ("field", "value", "what"),
     [
         ("quantity", "price | decimal(9)", "fractions would be lost"),
-        ("trade_id", "price | decimal(9)", "where it goes has none"),
+        ("trade_id", "price | decimal(9)", "but the target has none"),
         ("price", "constant(0.000000001)", "8 decimals"),
         ("price", "constant(0.000000001) | increment(0)", "more than 8 decimals"),
         ("quantity", "constant(0.000000001) | increment(0)", "more than 8 decimals"),
-        ("price", "constant(nan)", "not one number"),
+        ("price", "constant(nan)", "not a single number"),
     ],
 )
 def test_a_table_that_would_lose_digits_is_refused(field: str, value: str, what: str) -> None:

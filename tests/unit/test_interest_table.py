@@ -269,9 +269,9 @@ def test_limits() -> None:
     with pytest.raises(LimitError, match="expand into"):
         table.add("a.[1..126].[1..126]", 1)
     table.add("/a/", 1)
-    with pytest.raises(LimitError, match="regular expressions already"):
+    with pytest.raises(LimitError, match="regular expressions"):
         table.add("/b/", 1)
-    with pytest.raises(LimitError, match="interests already"):
+    with pytest.raises(LimitError, match="limit of 2 interests"):
         table.add_many(["b", "c"], [1, 1])
     assert len(table) == 2
     assert table.match("b") == [1]
@@ -280,7 +280,7 @@ def test_limits() -> None:
 
 @pytest.mark.parametrize("expression", ["(", "a**", "(?P<", "[z-a]", r"\1", "(?=a)", "a{1001}", "((a{1000}){1000})"])
 def test_a_bad_regex_is_refused(expression: str) -> None:
-    with pytest.raises(TopicError, match="regular expression is refused"):
+    with pytest.raises(TopicError, match="invalid regular expression"):
         InterestTable(seed=SEED).add(f"/{expression}/", 1)
 
 

@@ -242,7 +242,7 @@ def test_who_gives_no_image_is_asked_again_after_a_pause_and_not_for_ever() -> N
     joining.fail(0)
     assert joining.ask([a], None, NS_PER_SECOND - 1) == []
     assert joining.ask([a], None, NS_PER_SECOND) == [a]
-    with pytest.raises(PenstockError, match="no adapter gave an image"):
+    with pytest.raises(PenstockError, match="no adapter sent an image"):
         joining.ask([a], None, NS_PER_SECOND)
 
 

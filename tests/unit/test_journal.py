@@ -144,7 +144,7 @@ def test_places_that_are_none(path: Path) -> None:
         for sequence in (0, -1, 2**63):
             with pytest.raises(LocalProtocolError):
                 reader.seek(sequence)
-        with pytest.raises(LocalProtocolError, match="two different places"):
+        with pytest.raises(LocalProtocolError, match="exclude each other"):
             next(reader.read(from_sequence=1, from_time_ns=1))
 
 

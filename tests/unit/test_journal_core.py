@@ -409,5 +409,5 @@ def test_retention_sees_lone_records() -> None:
 
 
 def test_another_cores_event_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="takes no int"):
+    with pytest.raises(LocalProtocolError, match="does not accept event int"):
         Driven().tell(3)

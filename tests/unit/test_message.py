@@ -175,7 +175,7 @@ def test_large_prices_stay_exact_and_are_rounded_once_when_read() -> None:
     assert message.bid == largest / 10**4
     message.bid = -123456789012.3456
     assert message.scaled("bid") == -1234567890123456
-    with pytest.raises(ModelError, match="not a price"):
+    with pytest.raises(ModelError, match="neither a price"):
         message.scaled("plain")
     with pytest.raises(ModelError, match="no field 'nothing'"):
         message.scaled("nothing")
@@ -239,7 +239,7 @@ def test_a_field_that_the_version_does_not_have_cannot_be_set() -> None:
 
 @pytest.mark.parametrize("version", [0, -1, 65_536, 2**70])
 def test_a_version_outside_the_wires_range_is_refused(version: int) -> None:
-    with pytest.raises(ModelError, match="is not in 1 to 65535"):
+    with pytest.raises(ModelError, match="is outside 1 to 65535"):
         MODEL.view(bytes(MODEL.record_size), version)
 
 

@@ -190,12 +190,12 @@ def test_an_older_version_in_band_does_not_replace_a_newer_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (DOCUMENT.replace('"tick"', '"trade"'), "another table has the name 'trade'"),
-        (DOCUMENT.replace('"tick"', '"bar_time"'), "another table has the name 'bar_time'"),
-        (DOCUMENT.replace('"tick"', '"raw"'), "another table has the name 'raw'"),
-        (DOCUMENT.replace("4711", "2"), "its id 2 is that of 'trade'"),
+        (DOCUMENT.replace('"tick"', '"trade"'), "the table name 'trade' is already used"),
+        (DOCUMENT.replace('"tick"', '"bar_time"'), "the table name 'bar_time' is already used"),
+        (DOCUMENT.replace('"tick"', '"raw"'), "the table name 'raw' is already used"),
+        (DOCUMENT.replace("4711", "2"), "its id 2 belongs to the shipped model 'trade'"),
         (DOCUMENT.replace('"i64"', '"i32"'), "type of field 'size' was i64, now it is i32"),
-        (DOCUMENT.replace("4711", "4712"), "another table has the name 'tick'"),
+        (DOCUMENT.replace("4711", "4712"), "the table name 'tick' is already used"),
     ],
 )
 def test_models_that_cannot_have_a_table_are_refused(tmp_path: Path, text: str, says: str) -> None:

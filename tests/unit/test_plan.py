@@ -138,7 +138,7 @@ def test_interests_come_from_documents(tmp_path: Path) -> None:
         plain.write_text(text)
         with pytest.raises(ConfigurationError, match=what):
             read_hosts(plain)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read the hosts file"):
         read_hosts(tmp_path / "missing.json")
 
 
@@ -172,7 +172,7 @@ def test_interests_come_from_an_audit_log(tmp_path: Path) -> None:
 def test_interests_come_from_the_database_of_a_server(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=1)
     path = tmp_path / "admin.sqlite"
-    with pytest.raises(ConfigurationError, match="a running server keeps it"):
+    with pytest.raises(ConfigurationError, match="a running server locks its database"):
         read_hosts(path)
     store.close()
     database = sqlite3.connect(path)

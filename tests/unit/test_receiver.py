@@ -328,7 +328,7 @@ def test_a_continuation_without_its_beginning_is_reported_after_whole_messages_t
 
 
 def test_what_is_no_event_of_its_own_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="Receiver takes no str"):
+    with pytest.raises(LocalProtocolError, match="Receiver does not accept event str"):
         receiver().handle("packet", 0)  # type: ignore[arg-type]
 
 

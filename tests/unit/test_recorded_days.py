@@ -155,10 +155,10 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is archived as stream 7, not 9"):
         taken(catalogue, find_feeds(options(trading_dates=same[:1], streams=[9]), files[:1], 1))
     other = feed_file(tmp_path / "20190204.itch", 5)
-    with pytest.raises(ConfigurationError, match=r"that is the stream of .*two.itch"):
+    with pytest.raises(ConfigurationError, match=r"which is the stream of .*two.itch"):
         taken(catalogue, find_feeds(options(streams=[8]), [other], 1))
     third = feed_file(tmp_path / "20190201.itch", 9)
-    with pytest.raises(ConfigurationError, match=r"is of 2019-02-01 and venue XNAS, as .*one.itch and .*two.itch are"):
+    with pytest.raises(ConfigurationError, match=r"venue XNAS, and so have .*one.itch and .*two.itch"):
         taken(catalogue, find_feeds(options(), [third], 1))
 
 
@@ -173,5 +173,5 @@ def test_files_of_a_frame_have_streams_and_dates_of_their_own(tmp_path: Path) ->
 
     assert conversions() == [(1, "2019-02-01"), (2, "2019-02-04")]
     assert conversions(stream=5, date="2020-01-02,2020-01-03") == [(5, "2020-01-02"), (6, "2020-01-03")]
-    with pytest.raises(ConfigurationError, match="1 date is told for 2 files"):
+    with pytest.raises(ConfigurationError, match="1 date is given for 2 files"):
         conversions(date="2020-01-02")

@@ -190,23 +190,23 @@ def test_what_is_no_region_is_refused(writer: RegionWriter) -> None:
         return bytes(header) + region[REGION_HEADER_SIZE:]
 
     for content, what in (
-        (changed(0, b"NOPE"), "not a region"),
+        (changed(0, b"NOPE"), "not a Penstock region"),
         (changed(4, b"\3"), "version 3"),
         (changed(8, b"\1", is_signed=False), "damaged"),
-        (changed(6, b"\0\0"), "1 to 16 parts, not 0"),
-        (changed(6, b"\xff\xff"), "1 to 16 parts, not 17"),
-        (changed(8, struct.pack("<Q", 11)), "do not agree"),
-        (changed(8, b"\xff" * 8), "do not fit"),
-        (changed(8, bytes(8)), "do not fit"),
-        (changed(16, struct.pack("<I", 160)), "do not agree"),
-        (changed(16, struct.pack("<I", 65)), "part of 65 bytes"),
-        (changed(16, b"\xff" * 4), "part of 4294967295 bytes"),
-        (region[:127], "not a region"),
-        (region[:-8], "do not agree"),
+        (changed(6, b"\0\0"), "record of 0 parts"),
+        (changed(6, b"\xff\xff"), "record of 17 parts"),
+        (changed(8, struct.pack("<Q", 11)), "does not match"),
+        (changed(8, b"\xff" * 8), "exceed the size"),
+        (changed(8, bytes(8)), "exceed the size"),
+        (changed(16, struct.pack("<I", 160)), "does not match"),
+        (changed(16, struct.pack("<I", 65)), "part size 65"),
+        (changed(16, b"\xff" * 4), "part size 4294967295"),
+        (region[:127], "not a Penstock region"),
+        (region[:-8], "does not match"),
     ):
         with forged("region", content) as (segment, _), pytest.raises(SharedMemoryError, match=what):
             RegionReader(segment)
-    with pytest.raises(SharedMemoryError, match="those of model 'trade' differ"):
+    with pytest.raises(SharedMemoryError, match="differ from those of model 'trade'"):
         RegionReader(writer.segment, shipped("trade"))
     with RingWriter.create(4_096, 64) as ring, pytest.raises(SharedMemoryError, match="is a ring"):
         RegionReader(ring.segment)
@@ -216,7 +216,7 @@ def test_sizes_that_make_no_region_are_refused() -> None:
     for record_count, part_sizes in ((0, [8]), (-1, [8]), (1 << 40, [8]), (1, []), (1, [8] * 17), (1, [7]), (1, [0])):
         with pytest.raises(SharedMemoryError):
             RegionWriter.create(record_count, part_sizes)
-    with pytest.raises(SharedMemoryError, match="bytes together"):
+    with pytest.raises(SharedMemoryError, match="bytes in total"):
         RegionWriter.create(1, [32_768, 8])
     with pytest.raises(LocalProtocolError):
         RegionWriter()

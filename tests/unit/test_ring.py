@@ -56,7 +56,7 @@ def test_any_buffer_is_a_payload_up_to_the_maximum(writer: RingWriter, reader: R
     for payload in (b"", bytearray(b"abc"), memoryview(b"abcdef")[2:], np.arange(3), b"x" * EVENT_SIZE_MAX):
         writer.write(payload)
         assert reader.read(0) == bytes(payload)
-    with pytest.raises(LocalProtocolError, match="257 bytes, at most 256"):
+    with pytest.raises(LocalProtocolError, match="257 bytes exceeds the limit of 256"):
         writer.write(bytes(EVENT_SIZE_MAX + 1))
     with pytest.raises(TypeError):
         writer.write("text")  # type: ignore[arg-type]
@@ -222,14 +222,14 @@ def test_what_is_no_ring_is_refused(writer: RingWriter) -> None:
         return bytes(header) + ring[RING_HEADER_SIZE:]
 
     for content, what in (
-        (changed(0, b"NOPE"), "not a ring"),
+        (changed(0, b"NOPE"), "not a Penstock ring"),
         (changed(4, b"\2"), "version 2"),
         (changed(16, b"\1", is_signed=False), "damaged"),
-        (changed(8, struct.pack("<Q", CAPACITY + 8)), f"says {CAPACITY + 8} bytes"),
-        (changed(16, struct.pack("<I", CAPACITY)), "cannot carry"),
-        (changed(16, bytes(4)), "at most 0 bytes"),
-        (changed(16, b"\xff" * 4), "at most 4294967295 bytes"),
-        (ring[:63], "not a ring"),
+        (changed(8, struct.pack("<Q", CAPACITY + 8)), f"gives {CAPACITY + 8} bytes"),
+        (changed(16, struct.pack("<I", CAPACITY)), "is too small"),
+        (changed(16, bytes(4)), "maximum event size 0"),
+        (changed(16, b"\xff" * 4), "maximum event size 4294967295"),
+        (ring[:63], "not a Penstock ring"),
         (ring[:-8], "the segment has"),
     ):
         with forged("ring", content, doorbell) as (segment, _), pytest.raises(SharedMemoryError, match=what):

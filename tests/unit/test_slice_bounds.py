@@ -67,7 +67,7 @@ def test_rows_of_too_many_dates_are_quarantined(tmp_path: Path) -> None:
     assert result.account.rows == {"trade": FEW + 1}
     assert result.account.quarantined == {"partitions": 100}
     assert len(rows["quarantine"]) == 100
-    assert "other dates and streams" in rows["quarantine"][0]["reason"]
+    assert "too many dates and streams" in rows["quarantine"][0]["reason"]
     assert len({(file.date, file.stream) for file in result.files if file.table == "trade"}) == FEW
 
 
@@ -79,8 +79,8 @@ def test_rows_and_facts_of_too_many_streams_are_quarantined(tmp_path: Path) -> N
     assert result.account.quarantined == {"partitions": 50}
     reasons = [row["reason"] for row in rows["quarantine"]]
     assert len(reasons) == 50 + 2
-    assert [text for text in reasons if "left out" in text] == [
-        f"50 rows of {table} are left out: the slice has too many streams" for table in ("delivery", "agreement")
+    assert [text for text in reasons if "omitted" in text] == [
+        f"50 rows of {table} are omitted: the slice has too many streams" for table in ("delivery", "agreement")
     ]
     for table in ("delivery", "agreement"):
         assert len({file.stream for file in result.files if file.table == table}) == FEW

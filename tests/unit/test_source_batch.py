@@ -44,7 +44,7 @@ def test_a_batch_is_used_again_and_grows() -> None:
 def test_a_row_outside_the_memory_is_refused(offset: int, size: int) -> None:
     batch = SourceBatch()
     batch.point_at(b"abcd")
-    with pytest.raises(LocalProtocolError, match="is not within the 4 bytes"):
+    with pytest.raises(LocalProtocolError, match="is outside the 4 bytes"):
         batch.append(1, offset, size)
     assert len(batch) == 0
 

@@ -108,9 +108,9 @@ def test_chunks_must_be_all_there_in_order_and_of_one_image() -> None:
     assert len(chunks) > 5
     assert_refused([], "missing")
     assert_refused(chunks[:-1], "last chunk is missing")
-    assert_refused(chunks[1:], "it is chunk 1")
-    assert_refused([chunks[0], chunks[2]], "it is chunk 2")
-    assert_refused([*chunks, chunks[0]], "more after")
+    assert_refused(chunks[1:], "unexpected chunk number 1")
+    assert_refused([chunks[0], chunks[2]], "unexpected chunk number 2")
+    assert_refused([*chunks, chunks[0]], "unexpected data after")
     other = filled()
     other.delete_order(1)
     assert_refused([*chunks[:2], *fetch(other.begin_image())[2:]], "another image")
@@ -160,22 +160,22 @@ def test_rows_that_cannot_be_are_refused_even_with_their_digest() -> None:
     reference = next(each for each in range(10_000) if each * 0x9E3779B97F4A7C15 % 2**64 >> 54 == 0)
     good = struct.pack("<QqQII", reference, 10**8, 5, 1, 0)
     cases = {
-        "cannot be": struct.pack("<QqQII", reference, 10**8, 0, 1, 0),
+        "is invalid": struct.pack("<QqQII", reference, 10**8, 0, 1, 0),
         "no instrument": struct.pack("<QqQII", reference, 10**8, 5, 6, 0),
-        "twice": good + good,
-        "part of an order": good[:-1],
+        "duplicate order": good + good,
+        "an order is truncated": good[:-1],
     }
     for match, rows in cases.items():
         digest = sum(
             mix(ORDER, 0, list(struct.unpack("<4Q", rows[at : at + 32]))) for at in range(0, len(rows) - 31, 32)
         )
         assert_refused([of_body(unit(1, rows, digest % 2**64), 3, 0)], match)
-    assert_refused([of_body(unit(2, good, 0), 3, 0)], "cannot be")
-    assert_refused([of_body(unit(UNIT_INSTRUMENTS + 6, b"", 0), 3, 0)], "does not belong")
-    assert_refused([of_body(unit(2, b"", 0) + unit(1, b"", 0), 3, 0)], "does not belong")
-    assert_refused([of_body(struct.pack("<IIQQ", 1, 0, 2**63, 0), 3, 0)], "cut off")
+    assert_refused([of_body(unit(2, good, 0), 3, 0)], "is invalid")
+    assert_refused([of_body(unit(UNIT_INSTRUMENTS + 6, b"", 0), 3, 0)], "unexpected unit")
+    assert_refused([of_body(unit(2, b"", 0) + unit(1, b"", 0), 3, 0)], "unexpected unit")
+    assert_refused([of_body(struct.pack("<IIQQ", 1, 0, 2**63, 0), 3, 0)], "truncated")
     assert_refused([of_body(b"", 2**31, 0)], "no room for 2147483648 instruments")
-    assert_refused([of_body(b"", 4, 0)], "not in the image, and not here")
+    assert_refused([of_body(b"", 4, 0)], "neither in the image nor in the state")
 
 
 def test_a_state_that_is_too_small_refuses() -> None:
@@ -187,7 +187,7 @@ def test_a_state_that_is_too_small_refuses() -> None:
         StateLimits(instruments=64, orders=1000, levels=100, trades=9),
     ):
         target = ConversionState(limits)
-        with pytest.raises(StateImageError, match=r"no room|more than"):
+        with pytest.raises(StateImageError, match=r"no room|exceeds the limit"):
             target.install(chunks)
         assert target.digest == ConversionState(limits).digest
 
@@ -197,7 +197,7 @@ def test_an_image_of_what_differs_does_not_fit_another_state() -> None:
     state.add_order(900, 0, Side.BID, 10**8, 5)
     chunks = fetch(state.begin_image(target.unit_digests()))
     target.delete_order(1)
-    assert_refused(chunks, "does not have its digest", target)
+    assert_refused(chunks, "digest of the resulting state is wrong", target)
 
 
 def test_a_state_that_changes_as_a_whole_ends_its_images() -> None:
@@ -206,7 +206,7 @@ def test_a_state_that_changes_as_a_whole_ends_its_images() -> None:
         image = state.begin_image()
         image.chunk(1000)
         change()
-        with pytest.raises(StateImageError, match="changed as a whole"):
+        with pytest.raises(StateImageError, match="whole state was replaced"):
             image.chunk(1000)
     assert fetch(state.begin_image())
 
@@ -251,6 +251,6 @@ def test_a_log_grows_while_it_is_sent_and_a_break_in_it_does_not_show() -> None:
 
 
 def test_a_chunk_has_a_least_size() -> None:
-    with pytest.raises(LocalProtocolError, match="a chunk has from"):
+    with pytest.raises(LocalProtocolError, match="chunk size"):
         filled().begin_image().chunk(CHUNK_SIZE_MIN - 1)
     assert len(fetch(filled().begin_image(), CHUNK_SIZE_MIN)) > 100

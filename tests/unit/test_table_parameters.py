@@ -94,7 +94,7 @@ quantity = "quantity | number | parameterised_dozens"
         (TableChoice(name="contribution", venue="XBOS"), "does not use venue 'XBOS'"),
         (TableChoice(name="contribution", prefix="a"), "does not use prefix 'a'"),
         (TableChoice(name="itch", prefix="md..bx"), "prefix 'md..bx'"),
-        (TableChoice(name="itch", prefix="md.{symbol}"), "without placeholders"),
+        (TableChoice(name="itch", prefix="md.{symbol}"), "cannot have placeholders"),
         (TableChoice(name="itch", prefix="md.>"), "prefix 'md.>'"),
     ],
 )
@@ -200,7 +200,7 @@ def test_the_calendar_is_a_parameter_of_the_table(tmp_path: Path) -> None:
     assert plans[0].identity == plans[1].identity != own.identity, "the rules count, not their place"
     named = ConverterTable.find(TableChoice(name="itch", calendar="us-equities")).compile()
     assert named.identity == own.identity, "the calendar that the venue has anyway"
-    with pytest.raises(ConfigurationError, match="no calendar 'moon'"):
+    with pytest.raises(ConfigurationError, match="unknown calendar 'moon'"):
         ConverterTable.find(TableChoice(name="itch", calendar="moon")).compile()
 
 

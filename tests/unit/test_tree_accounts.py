@@ -115,16 +115,16 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "summary", "verdict"),
     [
-        ({}, "0 messages told as missing; every account is right", "good"),
+        ({}, "0 messages reported as missing; every account is right", "good"),
         ({"root": {"taken": 999}}, "1 account wrong", "bad"),  # a number was not distributed
         ({"leaf": {"last": 1_501}}, "1 account wrong", "bad"),  # more than the root had
         ({"root": {"state": "open"}, "leaf": {"last": 1_501}}, "every account is right", "good"),  # it goes on
         ({"leaf": {"last": 1_501, "root_term": 65_535}}, "every account is right", "good"),  # of another root
         ({"conflated": 1}, "1 account wrong", "bad"),
-        ({"conflated": 9, "class_name": "conflating"}, "9 were left out for newer ones", "good"),
+        ({"conflated": 9, "class_name": "conflating"}, "9 conflated", "good"),
         ({"bytes_out": 0}, "1 account wrong", "bad"),
         ({"portions": 0}, "1 account wrong", "bad"),
-        ({"gone": 4, "diverged": 1}, "5 messages told as missing; every account is right", "bad"),
+        ({"gone": 4, "diverged": 1}, "5 messages reported as missing; every account is right", "bad"),
         ({"is_killed": True}, "every account is right; 1 run killed", "good"),
     ],
 )

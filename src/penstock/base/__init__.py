@@ -1,7 +1,7 @@
-"""What every other package stands on: errors, identifiers, limits, configuration, time, counters, metrics, logs.
+"""Foundation of all other packages: errors, identifiers, limits, configuration, time, counters, metrics, logs.
 
-It knows nothing of messages, networks or disks. Read errors.py and core.py first: they say how Penstock's parts fail
-and how its protocol cores are driven.
+This package knows nothing of messages, networks or disks. Read errors.py and core.py first: they define how Penstock's
+parts fail and how its protocol cores are driven.
 """
 
 from penstock.base.clock import Clock, Randomness, SystemClock, SystemRandomness

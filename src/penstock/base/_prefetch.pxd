@@ -1,4 +1,4 @@
-"""Have the processor fetch what will soon be read: kernels that go through megabytes in steps it does not foresee."""
+"""Prefetch memory, for kernels that walk through megabytes in an order that the processor does not predict."""
 
 from libc.stdint cimport uint8_t, uint64_t
 

@@ -26,7 +26,7 @@ class Growth(Protocol):
     def factor(self) -> float: ...
     @property
     def jitter(self) -> float:
-        """Random share of each pause (jitter), so that many clients do not reconnect at once."""
+        """Return the random share of a pause (jitter), so that many clients do not reconnect at once."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class Growth(Protocol):
 
 
 class BackoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The default of every link to a node whose address is known."""
+    """Back-off of a link to a node with a known address; the defaults apply to every such link."""
 
     base_ms: int = 50
     factor: float = 2.0

@@ -1,11 +1,11 @@
-"""Trading calendars: on which dates a venue trades, when its sessions are, and which trading date a moment belongs to.
+"""Trading calendars: the dates on which a venue trades, its session times, and the trading date of a moment.
 
     calendar = TradingCalendar.of_venue("XNAS")
-    calendar.trading_date(receive_ns)           # in the venue's time zone, weekends and holidays left out
+    calendar.trading_date(receive_ns)           # in the venue's time zone, skipping weekends and holidays
     calendar.hours(date(2026, 11, 27))          # an early close: the regular session ends at 13:00 in New York
 
-A calendar is a TOML document (docs/reference/calendars.md). Nothing here reads a clock: the moment is an argument. A
-calendar that is asked about a year whose holidays it does not list answers by its weekdays, and logs one warning.
+A calendar is a TOML document (docs/reference/calendars.md). No function here reads a clock: the moment is an argument.
+For a year whose holidays are not listed, a calendar uses its weekdays and logs one warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.base.log import logger
 DIRECTORY = Path(__file__).parent / "calendars"
 MIDNIGHT = time(0)
 CLOSED_DAYS_MAX = 366
-"""Days without trading that may follow each other; a calendar with more has no next trading date."""
+"""Maximum number of consecutive days without trading; a calendar with more has no next trading date."""
 
 Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -37,7 +37,7 @@ log = logger("calendar")
 
 
 class CalendarDocument(Config, frozen=True):
-    """A calendar as TOML declares it. Times are those of the venue's time zone."""
+    """A calendar as declared in TOML. Times are in the venue's time zone."""
 
     name: str
     timezone: str
@@ -71,9 +71,13 @@ class CalendarDocument(Config, frozen=True):
         super().__post_init__()
         where = f"calendar {self.name}"
         if not self.weekdays:
-            raise ConfigurationError("no weekday has trading", where=f"{where}: weekdays", hint='like ["monday"]')
+            raise ConfigurationError(
+                "no weekday has trading", where=f"{where}: weekdays", hint='for example weekdays = ["monday"]'
+            )
         if self.early_closes and self.early_close is None:
-            raise ConfigurationError("early_closes are listed without their time", where=where, hint="set early_close")
+            raise ConfigurationError(
+                "early_closes has dates, but early_close is missing", where=where, hint="set early_close"
+            )
         if both := set(self.holidays) & set(self.early_closes):
             what = f"{min(both).isoformat()} is both a holiday and an early close"
             raise ConfigurationError(what, where=where, hint="list it once")
@@ -81,7 +85,9 @@ class CalendarDocument(Config, frozen=True):
             ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError):
             raise ConfigurationError(
-                f"there is no time zone {self.timezone!r}", where=f"{where}: timezone", hint="like America/New_York"
+                f"unknown time zone {self.timezone!r}",
+                where=f"{where}: timezone",
+                hint="use a name such as America/New_York",
             ) from None
 
 
@@ -95,12 +101,12 @@ class TradingHours(NamedTuple):
 
 
 class TradingCalendar:
-    """The calendar of one or several venues; its answers never change."""
+    """The calendar of one or several venues; immutable."""
 
     def __init__(self, document: CalendarDocument, *, is_fallback: bool = False) -> None:
         self.document = document
         self.is_fallback = is_fallback
-        """Whether no calendar of the venue is known: the calendar dates sessions, but ends none of them."""
+        """True if no calendar of the venue is known: the calendar then dates sessions, but ends none of them."""
         self.zone = ZoneInfo(document.timezone)
         self._holidays = frozenset(document.holidays)
         self._early_closes = frozenset(document.early_closes)
@@ -109,14 +115,15 @@ class TradingCalendar:
 
     @staticmethod
     def load(name: str, beside: Path = Path()) -> TradingCalendar:
-        """A shipped calendar by its name, or a TOML file by its path (it ends in .toml), relative to the directory
-        `beside`."""
+        """Load a shipped calendar by its name, or a TOML file by its path (ending in .toml), relative to the directory
+        `beside`.
+        """
         if name.endswith(".toml"):
             return TradingCalendar(load_toml(beside / name, CalendarDocument))
         known = shipped_calendars()
         if name not in known:
             raise ConfigurationError(
-                f"no calendar {name!r} is shipped", where="calendar", hint=f"there are: {', '.join(sorted(known))}"
+                f"unknown calendar {name!r}", where="calendar", hint=f"shipped calendars: {', '.join(sorted(known))}"
             )
         return known[name]
 
@@ -126,7 +133,7 @@ class TradingCalendar:
 
     @staticmethod
     def of_venue(venue: str, timezone: str = "UTC") -> TradingCalendar:
-        """The shipped calendar of a venue; every_day() for a venue that no shipped calendar lists."""
+        """Return the shipped calendar of a venue; every_day() for a venue that no shipped calendar lists."""
         for calendar in shipped_calendars().values():
             if venue in calendar.document.venues:
                 return calendar
@@ -150,28 +157,28 @@ class TradingCalendar:
         return day.weekday() in self._weekdays and day not in self._holidays
 
     def lists(self, day: date) -> bool:
-        """Whether the holidays of that year are listed."""
+        """True if the holidays of the date's year are listed."""
         years = self.document.years
         return years is None or years[0] <= day.year <= years[1]
 
     def on_or_after(self, day: date) -> date:
-        """The first trading date that is not before this date."""
+        """Return the first trading date on or after this date."""
         for distance in range(CLOSED_DAYS_MAX):
             if self.is_trading_date(found := day + timedelta(days=distance)):
                 self._warn_unlisted(found)
                 return found
         raise ConfigurationError(
-            f"there is no trading date in the {CLOSED_DAYS_MAX} days from {day.isoformat()} on",
+            f"no trading date within {CLOSED_DAYS_MAX} days from {day.isoformat()}",
             where=f"calendar {self.name}",
-            hint="look at its holidays and weekdays",
+            hint="check its holidays and weekdays",
         )
 
     def next_date(self, day: date) -> date:
-        """The trading date after this date."""
+        """Return the trading date after this date."""
         return self.on_or_after(day + timedelta(days=1))
 
     def trading_date(self, at_ns: int) -> date:
-        """The trading date of a moment: the date of its session, or of the next session if none is open."""
+        """Return the trading date of a moment: the date of its session, or of the next session if none is open."""
         local = datetime.fromtimestamp(at_ns // NS_PER_SECOND, self.zone)
         day = local.date()
         if self.document.day_ends != MIDNIGHT and local.time() >= self.document.day_ends:
@@ -181,13 +188,14 @@ class TradingCalendar:
     # Times
 
     def ends_ns(self, day: date) -> int:
-        """The time from which sessions belong to the trading date after `day`."""
+        """Return the time from which sessions belong to the trading date after `day`."""
         ends = self.document.day_ends
         return self._ns(day + timedelta(days=1), ends) if ends == MIDNIGHT else self._ns(day, ends)
 
     def bounds_ns(self, day: date) -> tuple[int, int]:
-        """Begin and end of a trading date: from the end of the trading date before it to its own end. A date without
-        trading begins with the end of the calendar day before it."""
+        """Return begin and end of a trading date: from the end of the previous trading date to its own end. A date
+        without trading begins with the end of the previous calendar day.
+        """
         self._warn_unlisted(day)
         before = day - timedelta(days=1)
         if self.is_trading_date(day):
@@ -196,7 +204,7 @@ class TradingCalendar:
         return self.ends_ns(before), self.ends_ns(day)
 
     def hours(self, day: date) -> TradingHours | None:
-        """The sessions of a trading date; None if the calendar declares no regular session."""
+        """Return the sessions of a trading date; None if the calendar declares no regular session."""
         document = self.document
         if document.open == document.close:
             return None
@@ -216,7 +224,7 @@ class TradingCalendar:
         return TradingHours(pre_open_ns, open_ns, close_ns, post_close_ns)
 
     def _warn_unlisted(self, day: date) -> None:
-        """Log the first date that is outside the listed years; every later one has the same cause."""
+        """Log the first date outside the listed years; later dates have the same cause."""
         years = self.document.years
         if self._has_warned or years is None or self.lists(day):
             return
@@ -226,7 +234,7 @@ class TradingCalendar:
             calendar=self.name,
             date=day.isoformat(),
             listed=f"{years[0]} to {years[1]}",
-            effect="only weekdays are known: holidays count as trading dates, and early closes as full days",
+            effect="holidays count as trading dates, and early closes as full days",
             hint="configure a calendar file that lists the holidays of that year (docs/reference/calendars.md)",
         )
 
@@ -235,18 +243,18 @@ class TradingCalendar:
 
 
 def locate(name: str, beside: Path) -> str:
-    """The name of a shipped calendar as it is, the path of a TOML file as an absolute path."""
+    """Return the name of a shipped calendar unchanged, the path of a TOML file as an absolute path."""
     return str((beside / name).absolute()) if name.endswith(".toml") else name
 
 
 @cache
 def every_day(timezone: str) -> TradingCalendar:
-    """The fallback for a venue without a calendar: the trading date is the date in the time zone."""
+    """Return the fallback for a venue without a calendar: the trading date is the date in the time zone."""
     document = CalendarDocument(name=f"every-day {timezone}", timezone=timezone, weekdays=WEEKDAYS)
     return TradingCalendar(document, is_fallback=True)
 
 
 @cache
 def shipped_calendars() -> dict[str, TradingCalendar]:
-    """The calendars that come with Penstock, by name."""
+    """Return the shipped calendars by name."""
     return {path.stem: TradingCalendar(load_toml(path, CalendarDocument)) for path in sorted(DIRECTORY.glob("*.toml"))}

@@ -1,4 +1,4 @@
-"""Time and randomness as things that are passed in, so that the simulator can pass in its own."""
+"""Interfaces of time and randomness, so that the simulator can replace both."""
 
 import random
 import secrets
@@ -12,17 +12,17 @@ NS_PER_SECOND = 1_000_000_000
 
 class Clock(Protocol):
     def now_ns(self) -> int:
-        """Nanoseconds that never go backwards; the zero point means nothing."""
+        """Return nanoseconds that never go backwards, from an arbitrary zero point."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970 in UTC; may jump when somebody sets the clock."""
+        """Return nanoseconds since 1970 UTC; jumps when the clock is set."""
         ...
 
 
 class Randomness(Protocol):
     def below(self, limit: int) -> int:
-        """An integer in [0, limit)."""
+        """Return an integer in [0, limit)."""
         ...
 
 
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class BootClock(SystemClock):
-    """Goes on while the machine sleeps: for promises to other machines."""
+    """A clock that advances while the machine is suspended, for deadlines shared with other machines."""
 
     def now_ns(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -50,5 +50,5 @@ class SystemRandomness:
 
 
 def random_bytes(size: int) -> bytes:
-    """Bytes that nobody can guess, for keys; what a simulation must repeat takes its bytes from the simulator."""
+    """Return unpredictable bytes for keys; a simulation takes its bytes from the simulator instead."""
     return secrets.token_bytes(size)

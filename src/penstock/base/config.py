@@ -1,7 +1,7 @@
-"""Configuration: TOML documents into typed, frozen values, or an error that names the key and what was expected.
+"""Configuration: parse TOML documents into typed, frozen values, or raise an error with the key and the expected value.
 
-A package declares its configuration as subclasses of Config; msgspec checks types and bounds (msgspec.Meta), and
-this module turns what is wrong into one clear sentence. A value made in Python is checked as one read from a file is.
+A package declares its configuration as subclasses of Config. msgspec checks types and bounds (msgspec.Meta); this
+module turns its errors into one clear sentence. Values created in Python are checked like those read from a file.
 """
 
 import difflib
@@ -18,18 +18,18 @@ from penstock.base.errors import ConfigurationError, UnknownKeyError
 from penstock.base.limits import DOCUMENT_SIZE_MAX
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"
-NAME_IN_WORDS = "a name of letters, digits, dots, dashes and underscores that begins with a letter or a digit"
+NAME_IN_WORDS = "a name of letters, digits, dots, dashes and underscores, starting with a letter or digit"
 
 
 class _ConfigMeta(msgspec.StructMeta):
-    """msgspec does not inherit kw_only: without this, the fields of subclasses could be given by position."""
+    """Makes fields keyword-only: msgspec does not inherit kw_only, so subclasses would accept positional fields."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "_ConfigMeta":
         return super().__new__(cls, name, bases, namespace, **{"frozen": True, "kw_only": True, **options})
 
 
 class Config(msgspec.Struct, metaclass=_ConfigMeta, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every configuration value: frozen, its fields given by name, each checked when it is made."""
+    """Base class of all configuration values: frozen, keyword-only, each field checked on creation."""
 
     def __post_init__(self) -> None:
         for name, kind in _fields_of(type(self)):
@@ -58,11 +58,11 @@ def load_toml(path: Path, kind: type[T], *, size_max: int = DOCUMENT_SIZE_MAX) -
 
 
 def read_document(path: Path, *, size_max: int = DOCUMENT_SIZE_MAX) -> str:
-    """The text of a file that is not too long to be a document."""
+    """Read a text file of at most `size_max` bytes."""
     try:
         size = path.stat().st_size
         if size > size_max:
-            raise ConfigurationError(f"the document has {size} bytes, at most {size_max} are read", where=str(path))
+            raise ConfigurationError(f"the document has {size} bytes, above the limit of {size_max}", where=str(path))
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
@@ -80,7 +80,7 @@ def parse_toml(text: str, kind: type[T], *, where: str) -> T:
 
 
 def convert(data: Any, kind: type[T], *, where: str) -> T:
-    """Plain data (from TOML or JSON) as a value of `kind`."""
+    """Convert plain data (from TOML or JSON) to a value of `kind`."""
     _refuse_unknown(data, msgspec.inspect.type_info(kind), where, path="")
     try:
         return msgspec.convert(data, kind)
@@ -90,7 +90,7 @@ def convert(data: Any, kind: type[T], *, where: str) -> T:
 
 
 def _refuse_unknown(data: Any, info: msgspec.inspect.Type, where: str, path: str) -> None:
-    """Refuse keys and choices that there are not; msgspec would, but does not say which ones there are."""
+    """Refuse unknown keys and choices, listing the valid ones, which msgspec's error does not list."""
     match info:
         case msgspec.inspect.Metadata():
             _refuse_unknown(data, info.type, where, path)
@@ -121,7 +121,7 @@ def _refuse_unknown(data: Any, info: msgspec.inspect.Type, where: str, path: str
 def _refuse_unknown_choice(data: Any, choices: Iterable[Any], where: str, path: str) -> None:
     known = list(choices)
     if data in known or type(data) not in {type(choice) for choice in known}:
-        return  # right, or of another type: that is msgspec's to say
+        return  # valid, or of another type, which msgspec reports
     names = [str(choice) for choice in known]
     what = f"{data!r} is not one of: {', '.join(names)}"
     raise ConfigurationError(what, where=f"{where}: {path}" if path else where, hint=_guess(str(data), names).rstrip())
@@ -137,8 +137,9 @@ def _join(path: str, key: Any) -> str:
 
 
 def explained(message: str) -> tuple[str, str]:
-    """msgspec writes "Expected `int`, got `str` - at `$.a.b[0]`": the sentence, and the path as a.b[0]. What a name may
-    be is said in words."""
+    """Split an msgspec error "Expected `int`, got `str` - at `$.a.b[0]`" into the sentence and the path a.b[0]. The
+    pattern for names is replaced by a description.
+    """
     match = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", message, flags=re.DOTALL)
     if match is None:
         return message, ""

@@ -1,13 +1,12 @@
-"""The one shape of every protocol core.
+"""The interface of every protocol core.
 
-A core is a state machine that does no I/O. Its driver (asyncio for real, the simulator in tests) does this and nothing
-else:
+A core is a state machine that does no I/O. Its driver (asyncio in production, the simulator in tests) only calls
 
-    instructions = core.handle(event, now_ns)     whenever something happened
+    instructions = core.handle(event, now_ns)     when something happened
     instructions = core.handle(Tick(), now_ns)    when next_deadline_ns() has come
 
-and carries out the instructions in their order. A core imports no clock, socket, thread or random source; the tidy
-test holds it to that. Events and instructions are plain values, so a run can be logged and replayed.
+and executes the instructions in order. A core imports no clock, socket, thread or random source, which the tidy test
+checks. Events and instructions are plain values, so a run can be logged and replayed.
 """
 
 from typing import Never, Protocol, TypeVar
@@ -22,18 +21,20 @@ Instruction = TypeVar("Instruction")
 
 class Core(Protocol[Event, Instruction]):
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """Take one event in and say what is to be done; the only method that changes the core's state."""
+        """Process one event and return instructions; the only method that changes the core's state."""
         ...
 
     def next_deadline_ns(self) -> int | None:
-        """When the core wants a Tick at the latest, or None while only other events can move it."""
+        """Return the latest time for the next Tick; None if only other events can change the core."""
         ...
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """A deadline has come."""
+    """A deadline has passed."""
 
 
 def refuse(core: object, event: Never) -> Never:
-    """For the last case of a core's handle(): the caller gave it an event that is not one of its own."""
-    raise LocalProtocolError(f"{type(core).__name__} takes no {type(event).__name__}", hint="see its events module")
+    """The final case of a core's handle(): refuse an event that does not belong to the core."""
+    raise LocalProtocolError(
+        f"{type(core).__name__} does not accept event {type(event).__name__}", hint="see the events module of the core"
+    )

@@ -1,7 +1,6 @@
-/* CRC32C (Castagnoli) with the processor's own instruction where it has one, a table elsewhere.
- *
- * Three independent streams, each a third of the data, hide the instruction's latency of three cycles; their results
- * are joined with carry-less multiplications by x^n modulo the polynomial, for n that are computed once at start-up.
+/* CRC32C (Castagnoli) with the processor's instruction if available, otherwise with a table. *
+   * Three independent streams, each a third of the data, hide the instruction's latency of three cycles; their results
+   * are joined with carry-less multiplications by x^n modulo the polynomial, for n that are computed once at start-up.
  */
 #ifndef PENSTOCK_CRC32C_H
 #define PENSTOCK_CRC32C_H
@@ -28,11 +27,11 @@
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* bit-reflected */
-#define CRC32C_STREAM_MIN 6           /* words of 8 bytes per stream; less is not worth the joining */
+#define CRC32C_STREAM_MIN 6           /* words of 8 bytes per stream; below this, joining costs more than it saves */
 #define CRC32C_STREAM_MAX 128
 
 static uint32_t crc32c_table[256];
-static uint32_t crc32c_power[2 * CRC32C_STREAM_MAX + 1]; /* [n]: x^(64 n - 33), what n words of zeros multiply by */
+static uint32_t crc32c_power[2 * CRC32C_STREAM_MAX + 1]; /* [n]: x^(64 n - 33), the factor for n words of zeros */
 static int crc32c_is_hardware;
 
 static inline uint32_t crc32c_times_x(uint32_t crc) { return (crc >> 1) ^ (CRC32C_POLYNOMIAL & (0u - (crc & 1))); }
@@ -91,7 +90,7 @@ CRC32C_TARGET static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data,
 }
 #endif
 
-/* The CRC32C of data, going on from `crc` (0 at first). */
+/* Return the CRC32C of data, continued from `crc` (initially 0). */
 static inline uint32_t crc32c(uint32_t crc, const void *data, size_t size) {
 #ifdef CRC32C_STEP
     if (crc32c_is_hardware) return ~crc32c_hardware(~crc, (const uint8_t *)data, size);
@@ -99,7 +98,7 @@ static inline uint32_t crc32c(uint32_t crc, const void *data, size_t size) {
     return ~crc32c_software(~crc, (const uint8_t *)data, size);
 }
 
-/* Whether crc32c_join() can be had for a second piece of `size` bytes. */
+/* True if crc32c_join() supports a second piece of `size` bytes. */
 static inline int crc32c_joins(size_t size) {
 #ifdef CRC32C_MULTIPLY
     return crc32c_is_hardware && size > 0 && size % 8 == 0 && size <= 8 * 2 * CRC32C_STREAM_MAX;
@@ -109,7 +108,7 @@ static inline int crc32c_joins(size_t size) {
 #endif
 }
 
-/* The CRC32C of two pieces in a row from those of the pieces. */
+/* Return the CRC32C of two adjacent pieces from the CRC32C of each. */
 #ifdef CRC32C_MULTIPLY
 CRC32C_TARGET static uint32_t crc32c_join(uint32_t first, uint32_t second, size_t second_size) {
     return CRC32C_STEP(0, CRC32C_MULTIPLY(first, crc32c_power[second_size / 8])) ^ second;

@@ -1,4 +1,4 @@
-"""CRC32C, the checksum wherever Penstock asks for one."""
+"""CRC32C, the checksum used throughout Penstock."""
 
 from penstock.base._crc32c import crc32c, crc32c_without_hardware
 

@@ -1,7 +1,7 @@
-"""Decoders by type, made once and one at a time.
+"""Decoders by type, each created once under a lock.
 
-What msgspec knows of a nested type is to be seen by other threads before it is whole: two that decode something for the
-first time, at the same time, with a type in common, can end the process (a read at address 0).
+msgspec publishes its information about a nested type to other threads before the information is complete. Two threads
+that create decoders with a common type at the same time can crash the process (a read at address 0).
 """
 
 import threading
@@ -12,7 +12,7 @@ import msgspec
 T = TypeVar("T")
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What bytes of others make a decoder raise: for texts that are none and lists in lists in lists, no MsgspecError."""
+"""Exceptions for malformed input. Invalid UTF-8 and deep nesting do not raise MsgspecError."""
 
 _lock = threading.Lock()
 _json: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -20,7 +20,9 @@ _msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def json_decoder(kind: type[T] | None) -> msgspec.json.Decoder[T]:
-    """Of a type of this program's, or of null: it is kept for ever."""
+    """Return the decoder of a type, or of any JSON value for None. Decoders are cached for ever, so types must be
+    static.
+    """
     found = _json.get(kind)
     if found is None:
         with _lock:

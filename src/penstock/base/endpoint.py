@@ -1,8 +1,8 @@
-"""The page every node shows to its operator: /metrics for Prometheus, /health for whoever must know if it lives, and
-/status, in the node's own words, where it has them.
+"""The HTTP page of a node for its operator: /metrics for Prometheus, /health for monitors, and /status as JSON, if the
+node has a status.
 
-It runs in a thread of its own, on a loopback address unless it has TLS and a token (PageAccess). It reads nothing but
-the request line and headers (which the standard library bounds), answers GET only, and serves a bounded number of
+The page runs in a thread of its own, on a loopback address unless it has TLS and a token (PageAccess). It reads only
+the request line and headers (bounded by the standard library), answers GET only, and serves a bounded number of
 connections at a time.
 """
 
@@ -27,7 +27,7 @@ from penstock.base.metrics import EXPOSITION, Metrics
 
 REQUEST_TIMEOUT_SECONDS = 5.0
 CONNECTIONS_MAX = 64
-"""Connections that a page serves at a time; further ones are closed unanswered, and counted."""
+"""Connections served at a time; further ones are closed without an answer, and counted."""
 
 TOKEN_NEEDED = "this page needs its bearer token"
 
@@ -35,14 +35,14 @@ log = logger("endpoint")
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the node does its work, and if not, why."""
+    """Whether the node is healthy, and if not, the reason."""
 
     is_healthy: bool
     detail: str = ""
 
 
 class BearerToken(NamedTuple):
-    """The token that every request for a page has in `Authorization: Bearer TOKEN`."""
+    """The bearer token that every request must have in `Authorization: Bearer TOKEN`."""
 
     value: bytes
 
@@ -50,21 +50,22 @@ class BearerToken(NamedTuple):
         return "BearerToken(hidden)"
 
     def allows(self, authorization: str) -> bool:
-        """True if the header has the token. The comparison takes the same time wherever the two differ."""
+        """True if the header has the token. The comparison takes constant time."""
         scheme, _, token = authorization.partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.value)
 
 
 class PageAccess(NamedTuple):
-    """What a page needs to be read from other machines."""
+    """Protection of a page that other machines may read."""
 
     tls: ssl.SSLContext
     token: BearerToken
 
 
 class Endpoint:
-    """Serves from `start()` to `stop()`; `port` 0 takes a free one. `health` and `status` are called in the server's
-    thread; what `status` returns is shown as JSON."""
+    """Serves from `start()` to `stop()`; `port` 0 chooses a free port. `health` and `status` are called in the server's
+    thread; the result of `status` is shown as JSON.
+    """
 
     def __init__(
         self,
@@ -124,12 +125,12 @@ class Endpoint:
         self.stop()
 
     def count(self, name: str, cause: Cause) -> None:
-        """In any thread of the server."""
+        """Count an event; called in any thread of the server."""
         with self._counting:
             self._counters.add(name, cause=cause)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Status, content type and body for a path."""
+        """Return status code, content type and body for a path."""
         if path == "/metrics":
             return 200, EXPOSITION, self._metrics.render()
         if path == "/health":
@@ -138,7 +139,7 @@ class Endpoint:
         if path == "/status" and self._status is not None:
             return 200, "application/json", msgspec.json.encode(self._status())
         pages = "/metrics and /health" if self._status is None else "/metrics, /health and /status"
-        return 404, "text/plain; charset=utf-8", f"there are {pages}\n".encode()
+        return 404, "text/plain; charset=utf-8", f"unknown path; the pages are {pages}\n".encode()
 
 
 def _is_loopback(host: str) -> bool:
@@ -166,7 +167,7 @@ class _Server(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
+        except BaseException:  # the thread could not be started
             self._free.release()
             raise
 
@@ -177,7 +178,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the thread of the connection, where a client that is slow with the TLS handshake delays nobody else."""
+        """Runs in the connection's thread, so that a slow TLS handshake delays no other client."""
         access = self._endpoint.access
         if access is None:
             super().finish_request(request, client_address)
@@ -185,11 +186,11 @@ class _Server(ThreadingHTTPServer):
         request.settimeout(REQUEST_TIMEOUT_SECONDS)
         with access.tls.wrap_socket(request, server_side=True) as protected:
             super().finish_request(protected, client_address)
-            with contextlib.suppress(OSError):  # the client may have left already
+            with contextlib.suppress(OSError):  # the client may have disconnected
                 protected.unwrap()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may disconnect at any moment; any other error is the node's own and is logged with its place."""
+        """Log errors of the node with their location; a client may disconnect at any moment."""
         error = sys.exception()
         client = "{}:{}".format(*client_address[:2])
         if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
@@ -202,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
     endpoint: Endpoint
     timeout = REQUEST_TIMEOUT_SECONDS
 
-    def do_GET(self) -> None:  # the standard library chose the name
+    def do_GET(self) -> None:  # the standard library defines the name
         access = self.endpoint.access
         if access is not None and not access.token.allows(self.headers.get("Authorization", "")):
             self.endpoint.count("requests_refused", Cause.AUTHENTICATION)
@@ -210,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             status, content_type, body = self.endpoint.answer(self.path)
         self.send_response(status)
-        if status == 401:  # as RFC 9110 demands
+        if status == 401:  # required by RFC 9110
             self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -218,4 +219,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Scrapes are not worth a log line each."""
+        """Log nothing for each scrape."""

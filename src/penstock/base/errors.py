@@ -1,14 +1,14 @@
-"""One tree of errors. Each has a stable code for programs, a sentence for people, and what to do about it.
+"""The hierarchy of errors. Each has a stable code for programs, a sentence for people, and a hint on the next step.
 
-A caller's mistake (LocalProtocolError and its kin) and a peer's misbehaviour (RemoteProtocolError) are different
-branches, so that hostile input can never look like a bug of ours. Codes never change their meaning; a test pins them.
+A caller's mistake (LocalProtocolError and similar) and a peer's misbehaviour (RemoteProtocolError) are different
+branches, so that hostile input never looks like a bug of Penstock. Codes never change their meaning; a test pins them.
 """
 
 
 class PenstockError(Exception):
-    """Anything Penstock raises on purpose.
+    """Base class of all errors that Penstock raises deliberately.
 
-    `where` names the place (a file, a key path, a byte offset), `hint` what to do about it.
+    `where` names the place (a file, a key path, a byte offset), `hint` the next step.
     """
 
     code = "penstock"
@@ -25,55 +25,55 @@ class PenstockError(Exception):
 
 
 class ConfigurationError(PenstockError):
-    """A configuration document cannot be used."""
+    """A configuration document is invalid."""
 
     code = "config"
 
 
 class UnknownKeyError(ConfigurationError):
-    """A configuration document has a key that means nothing."""
+    """A configuration document has an unknown key."""
 
     code = "config-unknown-key"
 
 
 class ModelError(PenstockError):
-    """A message model cannot be used, or a value does not fit its field."""
+    """A message model is invalid, or a value does not fit its field."""
 
     code = "model"
 
 
 class TableError(ConfigurationError):
-    """A converter table or a source format cannot be used."""
+    """A converter table or a source format is invalid."""
 
     code = "table"
 
 
 class TopicError(PenstockError):
-    """A topic or an interest is not well formed."""
+    """A topic or an interest is malformed."""
 
     code = "topic"
 
 
 class FilterExpressionError(PenstockError):
-    """A filter expression is not well formed, or does not fit the message model."""
+    """A filter expression is malformed, or does not fit the message model."""
 
     code = "filter-expression"
 
 
 class LimitError(PenstockError):
-    """Something would grow beyond its configured bound."""
+    """A size or number would exceed its configured limit."""
 
     code = "limit"
 
 
 class LocalProtocolError(PenstockError):
-    """This side used a protocol wrongly: a bug in the caller."""
+    """This side misused a protocol: a bug in the caller."""
 
     code = "local-protocol"
 
 
 class RemoteProtocolError(PenstockError):
-    """The other side broke the protocol, or the bytes were damaged on the way."""
+    """The peer violated the protocol, or the bytes were damaged in transit."""
 
     code = "remote-protocol"
 
@@ -95,19 +95,19 @@ class JournalError(PenstockError):
 
 
 class JournalCorruptError(JournalError):
-    """Records that were acknowledged are damaged or missing; nothing was changed on disk."""
+    """Acknowledged records are damaged or missing; nothing was changed on disk."""
 
     code = "journal-corrupt"
 
 
 class JournalFullError(JournalError):
-    """The disk has no room; appends are refused until it has."""
+    """The disk is full; appends are refused until there is space."""
 
     code = "journal-full"
 
 
 class JournalFailedError(JournalError):
-    """The disk failed again and again; this writer accepts nothing more."""
+    """The disk failed repeatedly; this writer accepts nothing more."""
 
     code = "journal-failed"
 
@@ -119,7 +119,7 @@ class JournalLockedError(JournalError):
 
 
 class JournalGoneError(JournalError):
-    """Records that a reader asked for are no longer kept; `first_sequence` is the oldest that is."""
+    """The requested records are no longer kept; `first_sequence` is the oldest available one."""
 
     code = "journal-gone"
 
@@ -129,7 +129,7 @@ class JournalGoneError(JournalError):
 
 
 class LeaseMemoryError(PenstockError):
-    """What a voter for a lease has promised cannot be read: without it, it must not vote."""
+    """A voter cannot read the promises it made for a lease; without them it must not vote."""
 
     code = "lease-memory"
 
@@ -147,7 +147,7 @@ class ArchiveCorruptError(ArchiveError):
 
 
 class ArchiveFullError(ArchiveError):
-    """The disk has no room; nothing of what was written last was committed."""
+    """The disk is full; the last commit was not made."""
 
     code = "archive-full"
 
@@ -165,31 +165,31 @@ class ArchiveSchemaError(ArchiveError):
 
 
 class ArchiveUnsettledError(ArchiveError):
-    """A commit was made, or may have been made, and is not finished; opening the archive for writing finishes it."""
+    """A commit was made, or may have been made, and is not completed; opening the archive for writing completes it."""
 
     code = "archive-unsettled"
 
 
 class TaskError(PenstockError):
-    """A task of a Spark job failed, again and again if Spark is told to; nothing came of the job."""
+    """A task of a Spark job failed, repeatedly if Spark is configured to retry; the job had no effect."""
 
     code = "task"
 
 
 class StateImageError(RemoteProtocolError):
-    """An image of a conversion state cannot be read, does not fit, or could not be finished; nothing was changed."""
+    """An image of a conversion state is invalid, does not fit, or could not be completed; nothing was changed."""
 
     code = "state-image"
 
 
 class FeedIndexError(PenstockError):
-    """The index of a recorded feed cannot be made, or is damaged; the feed itself is as it was."""
+    """The index of a recorded feed cannot be built, or is damaged; the feed itself is unchanged."""
 
     code = "feed-index"
 
 
 class FrameError(RemoteProtocolError):
-    """A byte stream cannot be cut into frames; `frames` has the whole ones of the same call, which came before."""
+    """A byte stream cannot be split into frames; `frames` has the complete frames before the error."""
 
     code = "frame"
 
@@ -199,25 +199,25 @@ class FrameError(RemoteProtocolError):
 
 
 class VersionError(RemoteProtocolError):
-    """The two sides speak versions of a protocol that do not go together."""
+    """The two sides use incompatible versions of a protocol."""
 
     code = "version"
 
 
 class AuthenticationError(RemoteProtocolError):
-    """The other side did not show that it knows the secret, or does not want to."""
+    """The peer did not prove that it knows the secret, or refused authentication."""
 
     code = "authentication"
 
 
 class CredentialsExpiredError(AuthenticationError):
-    """The credentials were right, but their time is over."""
+    """The credentials are correct but expired."""
 
     code = "credentials-expired"
 
 
 class RateLimitedError(PenstockError):
-    """Too many attempts; one more may be made after `retry_after_s`."""
+    """Too many attempts; the next one is allowed after `retry_after_s`."""
 
     code = "rate-limited"
 
@@ -227,25 +227,25 @@ class RateLimitedError(PenstockError):
 
 
 class TokenError(RemoteProtocolError):
-    """A token is not one of ours, was changed, or is for something else."""
+    """A token is forged, was modified, or is for another purpose."""
 
     code = "token"
 
 
 class TokenExpiredError(TokenError):
-    """A token was good, but its time is over."""
+    """A token is valid but expired."""
 
     code = "token-expired"
 
 
 class RevokedError(PenstockError):
-    """An entitlement was taken back; the text says why."""
+    """An entitlement was revoked; the text gives the reason."""
 
     code = "revoked"
 
 
 class NotEntitledError(PenstockError):
-    """No rule of the policy gives this client what it asks for."""
+    """No rule of the policy grants the request to this client."""
 
     code = "not-entitled"
 
@@ -257,13 +257,13 @@ class ForbiddenError(PenstockError):
 
 
 class SealError(RemoteProtocolError):
-    """A sealed message was changed on the way, or is not what it says it is."""
+    """A sealed message was modified in transit, or its content contradicts its header."""
 
     code = "seal"
 
 
 class SealKeyError(SealError):
-    """A sealed message needs a key that is not held here (yet); `key_id` says which."""
+    """A sealed message needs a key that is not available (yet); `key_id` identifies the key."""
 
     code = "seal-key"
 
@@ -273,25 +273,25 @@ class SealKeyError(SealError):
 
 
 class RequestError(RemoteProtocolError):
-    """A request to a server is not well formed."""
+    """A request to a server is malformed."""
 
     code = "request"
 
 
 class NotFoundError(PenstockError):
-    """A server has nothing of that name."""
+    """A server has nothing with this name."""
 
     code = "not-found"
 
 
 class StandbyError(PenstockError):
-    """This server only follows another one, which has to be asked instead."""
+    """This server is a standby; send the request to the active server."""
 
     code = "standby"
 
 
 class RefusedError(PenstockError):
-    """The other side refused us; what it said is in the text, its error code in `peer_code`."""
+    """The peer refused the request; the text has its reason, `peer_code` its error code."""
 
     code = "refused"
 
@@ -301,13 +301,13 @@ class RefusedError(PenstockError):
 
 
 class UnreachableError(PenstockError):
-    """Nobody answers at an address."""
+    """No answer from an address."""
 
     code = "unreachable"
 
 
 class NoSuchHostError(UnreachableError):
-    """A host's name stands for no address."""
+    """A host name has no address."""
 
     code = "no-such-host"
 
@@ -319,15 +319,15 @@ class ConnectionLostError(PenstockError):
 
 
 class SharedMemoryError(PenstockError):
-    """Shared memory cannot be had, or what was handed over is no segment of ours."""
+    """Shared memory is not available, or a handed-over descriptor is not a Penstock segment."""
 
     code = "shared-memory"
 
 
 class OverrunError(SharedMemoryError):
-    """The producer has overwritten events that this reader had not read yet.
+    """The producer has overwritten events before this reader read them.
 
-    `sequence` is the first event that is lost, `found` what stands in its place.
+    `sequence` is the first lost event, `found` the event in its place.
     """
 
     code = "overrun"
@@ -342,42 +342,42 @@ class OverrunError(SharedMemoryError):
 
 
 class RingClosedError(SharedMemoryError):
-    """The producer has closed the ring, and everything in it was read."""
+    """The producer has closed the ring, and all its events were read."""
 
     code = "ring-closed"
 
 
 class ProducerGoneError(SharedMemoryError):
-    """The producer's process is gone without closing the ring, and everything in it was read."""
+    """The producer's process ended without closing the ring, and all its events were read."""
 
     code = "producer-gone"
 
 
 class RecordUnavailableError(SharedMemoryError):
-    """No coherent version of the record was there within the bound; its writer may have died inside a write."""
+    """No coherent version of the record was found within the bound; its writer may have died during a write."""
 
     code = "record-unavailable"
 
 
 class HandoverError(PenstockError):
-    """A segment was not handed over: the other side refused, or is not who it should be."""
+    """A segment was not handed over: the peer refused, or is not the expected one."""
 
     code = "handover"
 
 
 class NotSynchronisedError(PenstockError):
-    """A feed adapter's numbers may not be used now."""
+    """A feed adapter's numbers must not be used now."""
 
     code = "not-synchronised"
 
 
 class ProcessError(PenstockError):
-    """A process of a plant did not do what it was started for."""
+    """A process of a plant failed to do its task."""
 
     code = "process"
 
 
 class SimulationError(PenstockError):
-    """A checker of the simulator found a broken promise; `hint` says how to replay it."""
+    """A checker of the simulator found a broken guarantee; `hint` gives the command that replays the run."""
 
     code = "simulation"

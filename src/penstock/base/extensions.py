@@ -3,9 +3,9 @@
     load_modules(["toy.py", "acme.feeds"], beside=Path("/etc/penstock"))
     load_entry_points()
 
-A module registers its datagram formats, converter functions and converter tables when it is imported. A module is named
-by its path or dotted name in a configuration, in a table or on the command line, or it is installed with an entry point
-in the group `penstock.feeds`. Each module is loaded once per process.
+A module registers its datagram formats, converter functions and converter tables when it is imported. A configuration,
+a table or the command line names a module by its path or dotted name, or the module is installed with an entry point in
+the group `penstock.feeds`. Each module is loaded once per process.
 """
 
 import importlib
@@ -36,7 +36,7 @@ def load_modules(names: Iterable[str], beside: Path = Path()) -> None:
 
 
 def absolute_modules(names: Iterable[str], beside: Path = Path()) -> tuple[str, ...]:
-    """The same modules, with absolute paths, so that another process finds them."""
+    """Return the same modules with absolute paths, so that another process finds them."""
     return tuple(str((beside / name).absolute()) if name.endswith(".py") else name for name in names)
 
 
@@ -67,7 +67,9 @@ def _load_file(path: Path) -> None:
     if key in _loaded:
         return
     if not path.is_file():
-        raise ConfigurationError("there is no such file", where=str(path), hint="a Python file with a feed of your own")
+        raise ConfigurationError(
+            "there is no such file", where=str(path), hint="give a Python file that registers a feed"
+        )
     name = f"penstock_feeds_{sha256(key.encode()).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -88,4 +90,4 @@ def _refused(error: BaseException, where: str) -> ConfigurationError:
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     line = f" (line {place.tb_lineno})" if place is not None and place.tb_frame.f_code.co_filename in where else ""
-    return ConfigurationError(f"does not load: {type(error).__name__}: {error}{line}", where=where)
+    return ConfigurationError(f"cannot load the module: {type(error).__name__}: {error}{line}", where=where)

@@ -1,8 +1,8 @@
 """Files and directories that only their owner can use, regardless of the umask.
 
-Files are made with mode 600 and directories with mode 700. `share_with_group()`, or the environment variable
-PENSTOCK_FILES_GROUP, names a group whose members may read what is made from then on: 640 and 2750 (new files in the
-directory belong to the group). What is there already keeps its mode. Secrets are never shared: they are made by
+Files are created with mode 600 and directories with mode 700. `share_with_group()`, or the environment variable
+PENSTOCK_FILES_GROUP, names a group whose members may read files created later: modes 640 and 2750 (new files in the
+directory belong to the group). Existing files keep their mode. Secrets are never shared: they are created by
 `penstock.net.secret`.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.base.errors import ConfigurationError
 
 GROUP_VARIABLE = "PENSTOCK_FILES_GROUP"
-HINT = "PENSTOCK_FILES_GROUP, or group in [files] of the plant's document, names a group that this user is a member of"
+HINT = "set PENSTOCK_FILES_GROUP, or group in [files] of plant.toml, to a group that this user is a member of"
 
 
 class Access(NamedTuple):
@@ -24,7 +24,7 @@ class Access(NamedTuple):
     file_mode: int
     directory_mode: int
     group_id: int
-    """-1: the system's default."""
+    """The group; -1: the system's default."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -34,7 +34,7 @@ def _access_of(group: str) -> Access:
     try:
         return Access(0o640, 0o2750, grp.getgrnam(group).gr_gid)
     except KeyError:
-        raise ConfigurationError(f"there is no group {group!r} on this machine", hint=HINT) from None
+        raise ConfigurationError(f"unknown group {group!r} on this machine", hint=HINT) from None
 
 
 def access() -> Access:
@@ -82,7 +82,7 @@ def create_or_open(path: Path | str, flags: int) -> int:
             try:
                 return os.open(path, flags)
             except FileNotFoundError:
-                continue  # it was removed meanwhile
+                continue  # the file was removed meanwhile
         try:
             chosen = access()
             _give(descriptor, chosen)
@@ -111,4 +111,4 @@ def _give(target: str | int, chosen: Access) -> None:
         os.chown(target, -1, chosen.group_id)
     except PermissionError:
         name = os.environ.get(GROUP_VARIABLE, "")
-        raise ConfigurationError(f"files cannot be given to the group {name!r}", hint=HINT) from None
+        raise ConfigurationError(f"cannot give files to the group {name!r}", hint=HINT) from None

@@ -1,7 +1,8 @@
-"""Latencies by the million: counted in buckets whose width grows with the value, so percentiles stay precise.
+"""Latency histograms: buckets whose width grows with the value, so that percentiles stay precise for millions of
+values.
 
-Below 128 ns a bucket is one nanosecond wide; above, every power of two has 64 of them, so a percentile is at most 1.6 %
-above the value that was recorded. Two histograms add up to what one would have counted.
+Below 128 ns, a bucket is one nanosecond wide; above, every power of two has 64 buckets, so a percentile is at most 1.6
+% above the recorded value. Merging two histograms gives the same result as recording all values in one.
 """
 
 import math
@@ -15,14 +16,14 @@ SUB_BITS = 6
 """Every power of two has 2 ** SUB_BITS buckets."""
 
 VALUE_BITS = 42
-"""Values from 2 ** VALUE_BITS ns (73 minutes) on fall into the last bucket; `maximum` is exact all the same."""
+"""Values from 2 ** VALUE_BITS ns (73 minutes) fall into the last bucket; `maximum` remains exact."""
 
 _VALUE_END = 1 << VALUE_BITS
 BUCKET_COUNT = (VALUE_BITS - SUB_BITS + 1) << SUB_BITS
 
 
 class HistogramState(msgspec.Struct, frozen=True):
-    """What a histogram holds, to be sent to another process: only the buckets that are not empty."""
+    """The content of a histogram for another process: only the buckets that are not empty."""
 
     buckets: list[int]
     counts: list[int]
@@ -31,19 +32,21 @@ class HistogramState(msgspec.Struct, frozen=True):
 
 
 class LatencyHistogram:
-    """Nanoseconds in, percentiles out. Values below zero (somebody set a clock back) are counted apart."""
+    """Records nanoseconds and computes percentiles. Negative values (after a clock was set back) are counted
+    separately.
+    """
 
     def __init__(self, state: HistogramState | None = None) -> None:
         self._counts = numpy.zeros(BUCKET_COUNT, numpy.int64)
         self.count = 0
-        """Values from zero on."""
+        """Number of values that are not negative."""
         self.maximum = 0
         self.negative_count = 0
         if state is not None:
             self.merge(state)
 
     def record(self, values_ns: NDArray[Any]) -> None:
-        """Count these values."""
+        """Record these values."""
         if not len(values_ns):
             return
         if values_ns.min() < 0:
@@ -57,7 +60,7 @@ class LatencyHistogram:
         self._counts += numpy.bincount(_buckets(values_ns), minlength=BUCKET_COUNT)
 
     def record_one(self, value_ns: int, times: int = 1) -> None:
-        """Count this value, so many times; much cheaper than an array of one. Only values from zero on."""
+        """Record this value, which must not be negative, `times` times; much cheaper than an array with one element."""
         value = value_ns if value_ns < _VALUE_END else _VALUE_END - 1
         shift = value.bit_length() - (SUB_BITS + 1)
         if shift < 0:
@@ -68,7 +71,9 @@ class LatencyHistogram:
             self.maximum = value_ns
 
     def percentile(self, q: float) -> int:
-        """The smallest value that `q` percent of all do not exceed, or up to 1.6 % above it; 0 when nothing came."""
+        """Return the smallest value that `q` percent of all values do not exceed, at most 1.6 % too high; 0 without
+        values.
+        """
         if not self.count:
             return 0
         rank = min(max(math.ceil(self.count * q / 100), 1), self.count)
@@ -76,7 +81,7 @@ class LatencyHistogram:
         return min(highest_of(bucket), self.maximum)
 
     def merge(self, other: "LatencyHistogram | HistogramState") -> None:
-        """Count what the other has counted, too."""
+        """Add the counts of the other histogram."""
         state = other.state() if isinstance(other, LatencyHistogram) else other
         counts = numpy.array(state.counts, numpy.int64)
         numpy.add.at(self._counts, numpy.array(state.buckets, numpy.intp), counts)
@@ -98,7 +103,7 @@ def _buckets(values_ns: NDArray[Any]) -> NDArray[numpy.int64]:
 
 
 def highest_of(bucket: int) -> int:
-    """The highest value that falls into the bucket."""
+    """Return the highest value of the bucket."""
     shift = max((bucket >> SUB_BITS) - 1, 0)
     top = ((bucket - (shift << SUB_BITS) + 1) << shift) - 1
     return top if bucket < BUCKET_COUNT - 1 else 2**63 - 1

@@ -3,8 +3,8 @@
     log = logger("middleware.receiver")
     log.warning("id_collision", publisher_id=7, source="10.0.0.3:4000")
 
-Values whose key speaks of a secret are never written, however deep they stand. In text, a value that is more than one
-word is quoted and its control characters are escaped, so that no value can forge a line or a field.
+Values whose key suggests a secret are never written, at any depth. In text, a value of more than one word is quoted and
+its control characters are escaped, so that no value can forge a line or a field.
 """
 
 import logging
@@ -18,17 +18,17 @@ SECRET_WORDS = (
     "secret", "password", "passwd", "pwd", "token", "credential", "auth", "cookie", "session", "private", "api_key",
     "apikey", "key_material",
 )  # fmt: skip
-"""Parts of names."""
+"""Parts of key names that suggest a secret."""
 SECRET_NAMES = {"key", "keys", "proof"}
-"""Whole names: a key's id is none."""
+"""Whole key names that suggest a secret; for example, `key_id` does not."""
 HIDDEN = "(hidden)"
 DEPTH_MAX = 6
 
-logging.getLogger("penstock").addHandler(logging.NullHandler())  # an application that asks for no logs sees none
+logging.getLogger("penstock").addHandler(logging.NullHandler())  # an application that does not configure logs sees none
 
 
 class Logger:
-    """What a component logs with; made by logger()."""
+    """Logs the events of a component; created by logger()."""
 
     __slots__ = ("_logger",)
 
@@ -57,7 +57,7 @@ def logger(name: str) -> Logger:
 
 
 def configure(*, style: Literal["text", "json"] = "text", level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send Penstock's logs to `stream` (standard error unless told otherwise); replaces an earlier call's choice."""
+    """Send Penstock's logs to `stream` (default: standard error); replaces the settings of an earlier call."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     root = logging.getLogger("penstock")
@@ -67,7 +67,7 @@ def configure(*, style: Literal["text", "json"] = "text", level: str = "INFO", s
 
 
 def _shown(value: Any, depth: int = 0) -> Any:
-    """What may be written of a value: its secrets hidden, nothing below DEPTH_MAX levels."""
+    """Return a loggable form of a value: secrets hidden, at most DEPTH_MAX levels."""
     if depth > DEPTH_MAX:
         return "..."
     if isinstance(value, msgspec.Struct):
@@ -80,7 +80,7 @@ def _shown(value: Any, depth: int = 0) -> Any:
 
 
 def _text(value: Any) -> str:
-    return str(value).encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be written
+    return str(value).encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be encoded
 
 
 def _is_secret(key: Any) -> bool:

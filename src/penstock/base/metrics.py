@@ -1,4 +1,4 @@
-"""The counters of this process in Prometheus' words."""
+"""Export the counters of this process to Prometheus."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,11 +12,11 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
-"""The media type of what render() gives."""
+"""The media type of the result of render()."""
 
 
 class Row(NamedTuple):
-    """What one gauge of several of its name stands at."""
+    """One labelled value of a gauge."""
 
     name: str
     labels: Mapping[str, str]
@@ -24,8 +24,9 @@ class Row(NamedTuple):
 
 
 class Metrics(Collector):
-    """Collects registered Counters whenever somebody asks; costs the data path nothing in between. A node makes its own
-    when it starts: `uptime_seconds` counts from there."""
+    """Collects registered Counters on each scrape, without cost to the data path in between. A node creates its Metrics
+    at start, from where `uptime_seconds` counts.
+    """
 
     def __init__(self) -> None:
         self._started_ns = time.monotonic_ns()
@@ -42,19 +43,19 @@ class Metrics(Collector):
         self._counters.remove(counters)
 
     def show_gauges(self, values: Callable[[], Mapping[str, float]]) -> None:
-        """Whenever somebody asks, `values` says what these gauges stand at, by name; it is called in any thread."""
+        """Export gauges; `values` returns their values by name and is called on each scrape, in any thread."""
         self._gauges = values
 
     def show_rows(self, rows: Callable[[], Iterable["Row"]]) -> None:
-        """The same, of gauges that have labels; all rows of a name have the same ones."""
+        """Export gauges with labels; all rows of a name must have the same labels."""
         self._rows = rows
 
     def render(self) -> bytes:
-        """The exposition text for a scrape."""
+        """Return the exposition text for a scrape."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        registered = list(self._counters)  # others may register while this thread collects
+        registered = list(self._counters)  # other threads may register counters meanwhile
         names = sorted({label for counters in registered for label in counters.labels})
         families: dict[str, CounterMetricFamily] = {}
         for counters in registered:
@@ -67,7 +68,7 @@ class Metrics(Collector):
                 families[name].add_metric([counters.component, cause, *labels], value)
         yield from families.values()
         uptime_s = (time.monotonic_ns() - self._started_ns) / NS_PER_SECOND
-        yield GaugeMetricFamily("penstock_uptime_seconds", "how long the node has been up", uptime_s)
+        yield GaugeMetricFamily("penstock_uptime_seconds", "time since the node's start", uptime_s)
         for name, level in (self._gauges() if self._gauges is not None else {}).items():
             yield GaugeMetricFamily(f"penstock_{name}", name.replace("_", " "), level)
         gauges: dict[str, GaugeMetricFamily] = {}

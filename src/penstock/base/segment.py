@@ -1,6 +1,6 @@
-"""A piece of shared memory as one process hands it to another: file descriptors, what is in them, and a lifeline.
+"""A shared memory segment on its way between processes: file descriptors, the kind of content, and a lifeline.
 
-penstock.shm makes segments and reads them; penstock.net.live.handover carries them between processes.
+penstock.shm creates and reads segments; penstock.net.live.handover transfers them between processes.
 """
 
 import os
@@ -11,7 +11,7 @@ from penstock.base.errors import LocalProtocolError
 
 
 class Lifeline(Protocol):
-    """What tells a consumer that the producer is gone."""
+    """Tells a consumer when the producer has ended."""
 
     def peer_is_alive(self) -> bool: ...
 
@@ -19,9 +19,9 @@ class Lifeline(Protocol):
 
 
 class Segment:
-    """Owns its file descriptors, and the lifeline to the process it came from, until close().
+    """Owns its file descriptors and the lifeline to the producing process until close().
 
-    `kind` says what is in it ("ring", "region", "marks"), the rest is in the segment itself.
+    `kind` is the content ("ring", "region", "marks"); the segment itself describes the rest.
     """
 
     def __init__(self, kind: str, fds: tuple[int, ...], lifeline: Lifeline | None = None) -> None:
@@ -40,10 +40,10 @@ class Segment:
         return not self._fds
 
     def copy(self) -> "Segment":
-        """The same memory with descriptors of its own, without the lifeline."""
+        """Return the same memory with its own descriptors, without the lifeline."""
         fds: list[int] = []
         try:
-            fds.extend(os.dup(fd) for fd in self.fds)  # those before one that fails are in it
+            fds.extend(os.dup(fd) for fd in self.fds)  # on failure, `fds` has those already duplicated
         except OSError:
             for fd in fds:
                 os.close(fd)
@@ -51,7 +51,7 @@ class Segment:
         return Segment(self.kind, tuple(fds))
 
     def close(self) -> None:
-        """Give the descriptors and the lifeline back; what is mapped already stays mapped."""
+        """Close the descriptors and the lifeline; existing mappings stay valid."""
         fds, self._fds = self._fds, ()
         for fd in fds:
             os.close(fd)

@@ -2,5 +2,5 @@
 
 
 def counted(count: int, noun: str) -> str:
-    """1 message, 2,000 messages."""
+    """Format a count with its noun: 1 message, 2,000 messages."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,5 +1,5 @@
 class Crowd:
-    """Counts what comes from sockets whose WebSocket handshake is done; answers pings."""
+    """Counts messages from sockets after their WebSocket handshake; answers pings."""
 
     count: int
     frames: int

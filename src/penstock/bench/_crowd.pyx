@@ -1,4 +1,4 @@
-"""Thousands of WebSocket clients in one process that only read and count: the load of a bench, as lean as it can be."""
+"""Thousands of WebSocket clients in one process that only read and count: the load of a bench, at minimum cost."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -53,7 +53,7 @@ cdef uint32_t header_need(const Client *client) noexcept nogil:
 
 
 cdef class Crowd:
-    """Counts what comes from sockets whose WebSocket handshake is done; answers pings."""
+    """Counts messages from sockets after their WebSocket handshake; answers pings."""
 
     cdef Client *_clients
     cdef readonly uint32_t count
@@ -86,14 +86,14 @@ cdef class Crowd:
         self.count += 1
 
     def run(self, double seconds) -> None:
-        """Read for so long."""
+        """Read for this time."""
         cdef int64_t until_ns = monotonic_ns() + <int64_t>(seconds * 1e9)
         with nogil:
             while monotonic_ns() < until_ns:
                 self.turn()
 
     def reset(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         cdef uint32_t index
         self.frames = self.bytes = self.events = self.updates = self.merged = 0
         for index in range(AGE_MS_MAX + 1):
@@ -105,7 +105,7 @@ cdef class Crowd:
         return [self._clients[index].updates for index in range(self.count)]
 
     def age_ms(self, double percentile) -> int:
-        """How old updates were when they came, since the producer had begun with them."""
+        """Return the age of updates on arrival, since the producer began to process them."""
         cdef uint64_t seen = 0, wanted = <uint64_t>(self.updates * percentile / 100)
         cdef int age
         for age in range(AGE_MS_MAX + 1):

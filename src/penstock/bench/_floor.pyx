@@ -1,4 +1,4 @@
-"""The floor under every look-up in a large table: how fast this machine reads memory at random."""
+"""The lower bound of every lookup in a large table: the machine's rate of random memory reads."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef class RandomReads:
-    """A block of `size` bytes (a power of two of cache lines is taken), read one word per cache line."""
+    """A block of `size` bytes (rounded to a power of two of cache lines), read one word per cache line."""
 
     cdef uint64_t *words
     cdef uint64_t line_mask
@@ -33,11 +33,11 @@ cdef class RandomReads:
         free(self.words)
 
     def independent(self, size_t count):
-        """Read `count` lines that are known beforehand: the processor overlaps the misses."""
+        """Read `count` lines with known addresses: the processor overlaps the misses."""
         return self.read(count, 0)
 
     def dependent(self, size_t count):
-        """Read `count` lines, each known only after the one before has arrived."""
+        """Read `count` lines, each with an address that depends on the previous one."""
         return self.read(count, 1)
 
     cdef uint64_t read(self, size_t count, bint is_dependent) noexcept:

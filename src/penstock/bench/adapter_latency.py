@@ -1,4 +1,4 @@
-"""How long a live adapter takes from a datagram's arrival to the moment its messages are sent."""
+"""Latency of a live adapter from a datagram's arrival to the sending of its messages."""
 
 import contextlib
 import statistics
@@ -32,9 +32,12 @@ def run() -> Iterator[Result]:
         spinning = msgspec.structs.replace(config, spin=True, cpu=cores[-1])
         adapter = stack.enter_context(AdapterProcess(spinning, Path(directory)))
         pin(cores[0])
-        wait_for(lambda: adapter.status().role == "active", "the adapter is active")
+        wait_for(lambda: adapter.status().role == "active", "the adapter to become active")
         send_at_rate(lines)
-        wait_for(lambda: adapter.status().streams[0].next_source_sequence > MESSAGES * 9 // 10, "all is converted")
+        wait_for(
+            lambda: adapter.status().streams[0].next_source_sequence > MESSAGES * 9 // 10,
+            "all messages to be converted",
+        )
         p50_ns = adapter.status().latency_us["p50"] * NS_PER_US
         bare_ns = bare_send_ns(config.publish.channel)
     yield result(
@@ -68,7 +71,7 @@ def send_at_rate(lines: tuple[Channel, Channel]) -> None:
 
 
 def bare_send_ns(channel: Channel) -> float:
-    """The floor: what the operating system takes for one datagram of a quote's size."""
+    """Measure the lower bound: the operating system's cost of sending one datagram with the size of a quote."""
     with host_socket(channel.interface) as sending:
         outlet = Outlet(sending.fileno())
         packet = bytes(232)

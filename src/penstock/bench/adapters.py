@@ -1,4 +1,4 @@
-"""Feed adapters as real processes, and a subscriber that merges what they send: for benches, demos and tests."""
+"""Feed adapters as real processes, and a subscriber that merges their streams: for benches, demos and tests."""
 
 import contextlib
 import ctypes
@@ -23,12 +23,12 @@ COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
 START_SECONDS = 120.0
 STOP_SECONDS = 15.0
 LOOK_SECONDS = 0.1
-"""Often enough, and seldom enough not to disturb what is looked at."""
+"""Polling interval: short enough for the measurement, long enough not to disturb it."""
 PR_SET_PDEATHSIG = 1
 
 
 class NodeProcess:
-    """One node as `penstock` runs it in the foreground, which can be killed and started again."""
+    """One node run by `penstock` in the foreground, which can be killed and restarted."""
 
     def __init__(self, name: str, command: tuple[str, ...], config: Config, directory: Path) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class NodeProcess:
         self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Start the node and return when it is listening."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*COMMAND, *self._command, "--config", str(self._file)],
@@ -74,14 +74,14 @@ class NodeProcess:
             return content
 
     def kill(self) -> int:
-        """kill -9; the time of the monotonic clock just before."""
+        """Kill the process with kill -9; return the monotonic time just before."""
         now_ns = time.monotonic_ns()
         os.kill(self.pid, signal.SIGKILL)
         self._reap()
         return now_ns
 
     def stop(self) -> int:
-        """SIGTERM; its exit status."""
+        """Stop the process with SIGTERM; return its exit status."""
         if self._process is None:
             return 0
         if self.is_running:
@@ -122,11 +122,11 @@ class AdapterProcess(NodeProcess):
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
-    """Look again and again until it is true."""
+    """Poll a condition until it is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
-            raise ProcessError(f"within {seconds:g} s this did not come true: {what}")
+            raise ProcessError(f"timeout after {seconds:g} s waiting for: {what}")
         time.sleep(LOOK_SECONDS)
 
 
@@ -136,12 +136,12 @@ def is_synchronised_pair(active: AdapterProcess, backup: AdapterProcess) -> bool
 
 
 def die_with_parent() -> None:
-    """So that no process is left when the one that started it is killed."""
+    """Let the kernel kill this process when its parent dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def to_toml(value: dict[str, Any]) -> str:
-    """A document of nested tables, as configurations are."""
+    """Format nested tables as a TOML document."""
     return "\n".join(f"{key} = {_literal(each)}" for key, each in value.items() if each is not None) + "\n"
 
 

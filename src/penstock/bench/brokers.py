@@ -1,7 +1,7 @@
-"""Brokers that others run in place of filter modules, and clients that cost them as little as possible.
+"""Peer brokers of filter modules, with clients that add as little cost as possible.
 
-The clients are bare sockets: what is published is laid out beforehand and written in large pieces, and what comes is
-counted by its bytes, for all messages have one size. No library is quicker, so it is the broker that is measured.
+The clients are bare sockets: messages are encoded in advance and written in large pieces, and received messages are
+counted by bytes, because all have the same size. No client library is faster, so the broker itself is measured.
 """
 
 import shutil
@@ -21,13 +21,13 @@ from penstock.bench.transports import PATIENCE_SECONDS, check
 
 READ_SIZE = 1 << 20
 FILTERS_PER_PACKET = 1_000
-PLACES = "/usr/sbin:/usr/local/sbin"  # of servers, beyond the PATH
+PLACES = "/usr/sbin:/usr/local/sbin"  # directories of servers, in addition to the PATH
 HOST = "127.0.0.1"
 END_SECONDS = 5.0
 
 
 class Client:
-    """A connection to a broker; `levels` is what stands between the levels of a topic."""
+    """A connection to a broker; `levels` is the separator of topic levels."""
 
     levels: ClassVar[str]
 
@@ -40,31 +40,31 @@ class Client:
 
     @abstractmethod
     def _introduce(self) -> None:
-        """Say hello, and hear that the broker is content."""
+        """Perform the handshake with the broker."""
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Want these, all of one length; made when the broker knows."""
+        """Subscribe to topics of equal length; return when the broker has confirmed."""
 
     @abstractmethod
     def encode(self, topic: str, payload: bytes) -> bytes:
-        """A message as it is published."""
+        """Encode a message for publishing."""
 
     @abstractmethod
     def received_size(self, topic: str, payload: bytes) -> int:
-        """Bytes of the message as it arrives."""
+        """Return the size of the message on arrival."""
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def receive(self) -> int:
-        """Bytes that came."""
+        """Return the number of bytes received."""
         received = self._socket.recv_into(self._buffer)
         check(received > 0, "the broker has hung up")
         return received
 
     def receive_within(self, seconds: float) -> int:
-        """Bytes that came, 0 if none did in time."""
+        """Return the number of bytes received, 0 after the timeout."""
         self._socket.settimeout(seconds)
         try:
             return self.receive()
@@ -107,13 +107,13 @@ class NatsClient(Client):
 
     def _meet(self) -> None:
         self.send(b"PING\r\n")
-        while (answer := self._expect(6)) == b"PING\r\n":  # it asks, too, now and then
+        while (answer := self._expect(6)) == b"PING\r\n":  # the server also sends pings from time to time
             self.send(b"PONG\r\n")
         check(answer == b"PONG\r\n", "the NATS server does not answer")
 
     @staticmethod
     def _number(index: int) -> str:
-        """Of a subscription; all have one length."""
+        """Return the number of a subscription, in fixed length."""
         return str(10_000_000 + index)
 
 
@@ -151,7 +151,7 @@ def _text(text: str) -> bytes:
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A broker that runs on loopback."""
+    """A broker running on loopback."""
 
     port: int
     process: int
@@ -161,7 +161,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Broker:
-    """A server that is installed, or not; its configuration lets nothing be dropped for slowness."""
+    """A server that may be installed; its configuration prevents drops for slow clients."""
 
     def __init__(self, name: str, client: type[Client], package: str, configuration: str) -> None:
         self.name = name
@@ -176,7 +176,7 @@ class Broker:
 
     @contextmanager
     def running(self, folder: Path, more: str = "") -> Iterator["Server"]:
-        """With `more` lines in its configuration."""
+        """Run the broker with additional configuration lines."""
         check(self._program is not None, f"{self.name} is not installed")
         port = free_port()
         path = folder / f"{self.name}-{port}.conf"
@@ -191,7 +191,7 @@ class Broker:
 
 
 def end_server(server: "subprocess.Popen[bytes]") -> None:
-    """A server that does not end in order is killed."""
+    """Stop a server; kill it if it does not stop."""
     server.terminate()
     try:
         server.wait(END_SECONDS)

@@ -1,4 +1,4 @@
-"""All benches. The module of a bench is imported only when it runs, so that listing them is quick."""
+"""The list of benches. A bench's module is imported only when it runs, so that listing is fast."""
 
 import importlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from penstock.bench.harness import Result
 
 class Bench(msgspec.Struct, frozen=True):
     module: str
-    """Below penstock.bench; its function `run` yields the results."""
+    """Name below penstock.bench; its function `run` yields the results."""
 
     summary: str
 
@@ -39,7 +39,7 @@ BENCHES = {
         Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
         Bench(
             "filter.bench",
-            "messages judged by a filter module and what one costs that nobody wants, beside bare receiving",
+            "messages evaluated by a filter module, and the cost of an unwanted message, beside bare receiving",
         ),
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),

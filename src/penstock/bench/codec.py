@@ -1,4 +1,4 @@
-"""How fast packets are decoded and encoded in batches, beside copying the same bytes."""
+"""Rate of decoding and encoding packets in batches, compared with copying the same bytes."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""How many source messages a second one core reads from a file and converts, beside a bare copy of what comes out."""
+"""Rate of reading and converting source messages on one core, compared with copying the output."""
 
 import tempfile
 import time
@@ -23,7 +23,7 @@ def run() -> Iterator[Result]:
 
 
 def convert_messages_per_s() -> Result:
-    """A generated day, from a file through the shipped table; the median of several times."""
+    """Convert a generated day from a file with the shipped table; the median of several runs."""
     with tempfile.TemporaryDirectory() as directory:
         day = Path(directory) / "day.itch"
         count = write_day(day, MESSAGES)
@@ -46,7 +46,7 @@ def convert_messages_per_s() -> Result:
 
 
 def write_day(day: Path, messages: int) -> int:
-    """A generated day as a file; the number of messages in it."""
+    """Write a generated day to a file; return its number of messages."""
     generator = ItchGenerator(GeneratorConfig(seed=7, symbols=SYMBOLS, messages=messages))
     with day.open("wb") as file:
         while blocks := bytes(generator.blocks()):
@@ -55,7 +55,7 @@ def write_day(day: Path, messages: int) -> int:
 
 
 def _convert(day: Path) -> tuple[float, int, int]:
-    """Seconds it took to read and convert, messages that came out, and their bytes."""
+    """Return the seconds for reading and converting, the number of output messages, and their size in bytes."""
     converter = Converter(ConverterTable.load("itch").compile(), 1, trading_date=date(2024, 1, 2))
     size = 0
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a feed adapter does: conversion, and the way from a datagram's arrival to its messages' departure."""
+"""Feed adapters: conversion, and the latency from a datagram's arrival to the sending of its messages."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What every bench shares: the result it yields, and how a rate is measured."""
+"""Common parts of the benches: results and rate measurement."""
 
 import os
 import statistics
@@ -38,13 +38,13 @@ def result(
 
 
 def speedup(bench: str, metric: str, theirs_ns: float, ours_ns: float, what: str, conditions: str) -> Result:
-    """How many times faster than a peer."""
+    """Return how many times faster than a peer we are."""
     against = f"the peer: its {what} of {theirs_ns:.0f} ns over ours of {ours_ns:.0f} ns"
     return result(bench, metric, theirs_ns / ours_ns, "ratio", against=against, against_value=1, conditions=conditions)
 
 
 def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_seconds: float = 0.2) -> float:
-    """The median over `rounds` of the mean time of a call, each round lasting about `round_seconds`."""
+    """Return the median over `rounds` of a call's mean time, each round lasting about `round_seconds`."""
     call()
     started = time.perf_counter()
     call()
@@ -59,8 +59,9 @@ def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_secon
 
 
 def interleaved_seconds(*calls: Callable[[], object], rounds: int) -> list[float]:
-    """The median seconds of each call, taken in turns: a machine that slows down slows all of them. The first turn is
-    not counted, it warms up."""
+    """Return the median seconds of each call, measured in turns, so that a slow phase of the machine affects all. The
+    first turn is a warm-up.
+    """
     seconds: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
@@ -73,6 +74,6 @@ def interleaved_seconds(*calls: Callable[[], object], rounds: int) -> list[float
 
 
 def cpu_seconds(process: int) -> float:
-    """That a process has taken so far, by all its threads."""
+    """Return the CPU time used by a process in all its threads."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

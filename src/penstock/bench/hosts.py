@@ -3,9 +3,9 @@
     with Network() as network:
         publisher, subscriber = network.add_host(), network.add_host()
         subscriber.lose(0.01)
-        with subscriber.entered(): ...      # sockets, threads and processes that are made here are that host's
+        with subscriber.entered(): ...      # sockets, threads and processes created here belong to the host
 
-It takes root. Nothing of this machine's own network is touched, and everything goes with the namespaces.
+Requires root. This machine's own network is not changed, and everything is removed with the namespaces.
 """
 
 import ctypes
@@ -33,9 +33,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def reason_without(*, is_lossy: bool = True) -> str:
-    """Why there can be no such hosts here, and what to type; empty if there can. `is_lossy`: that lose() something."""
+    """Return why such hosts cannot be created here, and the command to fix that; empty if they can. `is_lossy`: lose()
+    is needed.
+    """
     if os.geteuid() != 0:
-        return "network namespaces take root: sudo -E env PATH=$PATH make test"
+        return "network namespaces need root: sudo -E env PATH=$PATH make test"
     tools = {"ip": "iproute2", "nft": "nftables"} if is_lossy else {"ip": "iproute2"}
     if missing := [name for name in tools if shutil.which(name) is None]:
         return f"{' and '.join(missing)} not found: apt install {' '.join(tools[name] for name in missing)}"
@@ -45,7 +47,7 @@ def reason_without(*, is_lossy: bool = True) -> str:
             if is_lossy:
                 host.lose(0.0)
     except PenstockError as error:
-        return f"network namespaces cannot be made: {error.what}"
+        return f"cannot create network namespaces: {error.what}"
     return ""
 
 
@@ -59,16 +61,16 @@ class Host:
         """The namespace of the bridge."""
 
         self.port = f"port{number}"
-        """The other end of the host's cable, there."""
+        """The other end of the host's cable, at the bridge."""
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Whatever this thread makes meanwhile is on the host."""
+        """Sockets, threads and processes created by this thread meanwhile belong to the host."""
         with entered(self.namespace):
             yield
 
     def lose(self, share: float) -> None:
-        """Throw away that share of the UDP datagrams that arrive from others, at random."""
+        """Drop this share of the UDP datagrams that arrive from other hosts, at random."""
         chance = f"numgen random mod 10000 < {round(share * 10_000)}"
         rule = f"iifname {INTERFACE} ip saddr != {self.address} meta l4proto udp {chance}"
         self._nft(
@@ -82,12 +84,12 @@ class Host:
 
     @property
     def lost(self) -> int:
-        """Datagrams thrown away since lose()."""
+        """Return the number of datagrams dropped since lose()."""
         found = re.search(r"packets (\d+)", self._nft("list counter ip penstock lost"))
         return int(found[1]) if found else 0
 
     def cut(self) -> None:
-        """Pull the cable out; what is sent meanwhile is gone."""
+        """Disconnect the cable; datagrams sent meanwhile are lost."""
         run("ip", "-n", self.switch, "link", "set", self.port, "down")
 
     def mend(self) -> None:
@@ -98,7 +100,7 @@ class Host:
 
 
 class Network:
-    """A bridge that sends multicast to every port, and the hosts at it."""
+    """A bridge that forwards multicast to every port, and its hosts."""
 
     _made = 0
 
@@ -125,7 +127,7 @@ class Network:
     def add_host(self) -> Host:
         number = len(self.hosts) + 1
         if number > HOSTS_MAX:
-            raise PenstockError(f"a network has {HOSTS_MAX} hosts at most")
+            raise PenstockError(f"a network is limited to {HOSTS_MAX} hosts")
         host = Host(f"{self._name}-{number}", number, self._switch)
         self.hosts.append(host)
         run("ip", "netns", "add", host.namespace)
@@ -149,7 +151,7 @@ class Network:
 
 
 def run(*command: str, text: str = "") -> str:
-    """What it says when it is told the text; a PenstockError with its complaint if it fails."""
+    """Run a command with this input and return its output; raise PenstockError with its error output if it fails."""
     ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise PenstockError(f"{' '.join(command)}: {ended.stderr.strip()}")
@@ -157,13 +159,13 @@ def run(*command: str, text: str = "") -> str:
 
 
 def remove(namespace: str) -> None:
-    """Take a namespace away, with all that is in it, if it is there."""
+    """Remove a namespace with its content, if it exists."""
     if (NAMESPACES / namespace).exists():
         run("ip", "netns", "delete", namespace)
 
 
 def _remove_orphans() -> None:
-    """Namespaces of processes that were killed before they could do it."""
+    """Remove the namespaces of killed processes."""
     for path in NAMESPACES.glob(f"{PREFIX}-*"):
         process = path.name.removeprefix(f"{PREFIX}-").partition("-")[0]
         if process.isdigit() and not Path(f"/proc/{process}").exists():
@@ -172,7 +174,7 @@ def _remove_orphans() -> None:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """This thread is in the namespace meanwhile, and so are threads and processes that it starts."""
+    """Move this thread, and the threads and processes that it starts, into the namespace meanwhile."""
     before = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/ns/net"))
     try:
         there = _opened(NAMESPACES / namespace)
@@ -192,4 +194,4 @@ def _opened(path: Path) -> int:
 
 def _set(descriptor: int) -> None:
     if _libc.setns(descriptor, CLONE_NEWNET):
-        raise PenstockError(f"the network namespace cannot be entered: {os.strerror(ctypes.get_errno())}")
+        raise PenstockError(f"cannot enter the network namespace: {os.strerror(ctypes.get_errno())}")

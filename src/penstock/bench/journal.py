@@ -1,7 +1,6 @@
-"""How fast records are appended and acknowledged, beside what the disk can do at all.
+"""Rate of appended and acknowledged records, compared with the disk's own limit.
 
-The files are in a directory of their own below the current one, so that a real disk is measured and not /tmp, which
-may be memory; they are removed afterwards.
+The files are in a directory below the current one, because /tmp may be in memory; they are removed afterwards.
 """
 
 import os
@@ -82,7 +81,7 @@ def _ratio(metric: str, ours: list[float], theirs: list[float], what: str) -> Re
 
 
 class BareFile:
-    """A file that is appended to and synced, and nothing else; with room allocated ahead, if it is told so."""
+    """A file that is only appended to and synced, with or without preallocation."""
 
     def __init__(self, path: Path, preallocate_bytes: int = 0) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -105,7 +104,7 @@ class BareFile:
 
 
 def _interleaved(calls: Sequence[Callable[[], object]]) -> list[list[float]]:
-    """Calls per second of each, round by round: a disk that slows down slows all of them."""
+    """Return calls per second of each call, round by round, so that a slow phase of the disk affects all."""
     rates: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()

@@ -1,4 +1,4 @@
-"""How long messages take from one process to another, by several transports that take turns in one run."""
+"""Latency of messages between processes with several transports, measured in turns in one run."""
 
 import os
 import statistics
@@ -46,17 +46,17 @@ class Latencies:
         return {name: statistics.median(values) for name, values in self._p99.items()}
 
     def added(self, name: str, beside: str) -> float:
-        """The added latency: the median over all rounds of the difference between the medians."""
+        """Return the added latency: the median over all rounds of the difference of the medians."""
         return statistics.median(a - b for a, b in zip(self._p50[name], self._p50[beside], strict=True))
 
     @property
     def quietest(self) -> str:
-        """The medians of the rounds that were disturbed least, for the conditions."""
+        """The medians of the least disturbed rounds, for the conditions."""
         return ", ".join(f"{name} {min(values):.0f} ns" for name, values in self._p50.items())
 
 
 def measure(names: Sequence[str], rate: int) -> Latencies:
-    """Let those of the transports that are installed take turns at `rate` messages a second."""
+    """Measure the installed transports in turns at `rate` messages per second."""
     chosen = [name for name in names if TRANSPORTS[name].is_available]
     missing = sorted({TRANSPORTS[name].module for name in names if name not in chosen})
     if missing:
@@ -67,7 +67,7 @@ def measure(names: Sequence[str], rate: int) -> Latencies:
         ends = {name: stack.enter_context(_connected(name, f"{folder}/{chosen.index(name)}", rate)) for name in chosen}
         turns = deque(ends.items())
         for _ in range(ROUNDS):
-            turns.rotate()  # nobody always comes after the same other one
+            turns.rotate()  # no transport always follows the same other one
             for name, (receiver, orders) in turns:
                 pin(-1, is_pinned=TRANSPORTS[name].is_pinned)
                 orders.send(WARM_UP + MESSAGES_PER_ROUND)
@@ -79,7 +79,7 @@ def measure(names: Sequence[str], rate: int) -> Latencies:
 def beside_peers(
     bench: str, ours: str, latencies: Latencies, peers: Mapping[str, str], conditions: str
 ) -> Iterator[Result]:
-    """Our percentiles, and how many times less our median is than that of each peer (metric name to transport)."""
+    """Yield our percentiles, and the ratio of each peer's median to ours (metric name to transport)."""
     p50, p99 = latencies.p50, latencies.p99
     best = min((name for name in p50 if name != ours), key=lambda name: p50[name], default="")
     for metric, values in (("one_way_ns_p50", p50), ("one_way_ns_p99", p99)):
@@ -92,7 +92,7 @@ def beside_peers(
 
 @contextmanager
 def _connected(name: str, path: str, rate: int) -> Iterator[tuple[Receiver, Connection]]:
-    """A publishing process and the receiver here; the pipe carries orders to it."""
+    """Start a publishing process and a receiver in this process; the pipe carries orders."""
     address = TRANSPORTS[name].address(path)
     with other_process(publish, name, address, NS_PER_SECOND // rate) as orders:
         check(orders.recv() == "ready", f"the publisher of {name} did not start")
@@ -105,7 +105,7 @@ def _connected(name: str, path: str, rate: int) -> Iterator[tuple[Receiver, Conn
 
 
 def publish(name: str, address: str, interval_ns: int, orders: Connection) -> None:
-    """The publishing process: for each number that comes as an order, send as many messages, one per interval."""
+    """The publishing process: for each number received as an order, send this number of messages, one per interval."""
     transport = TRANSPORTS[name]
     sender = transport.sender(address)
     orders.send("ready")

@@ -1,4 +1,4 @@
-"""The interest table: matches per second with a million interests, how that grows, and what an interest weighs."""
+"""The interest table: matches per second with a million interests, scaling, and memory per interest."""
 
 import random
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def run() -> Iterator[Result]:
 
 
 def _table_and_batches(count: int) -> tuple[InterestTable, list[Batch]]:
-    """A table of `count` interests, and topics of which about half match something."""
+    """Return a table of `count` interests, and topics of which about half match."""
     source = random.Random(SEED)
     symbols = _symbols(source, max(8, count // 40))
     table = InterestTable(seed=bytes(range(16)))
@@ -90,7 +90,7 @@ def _table_and_batches(count: int) -> tuple[InterestTable, list[Batch]]:
 
 
 def _symbols(source: random.Random, count: int) -> list[str]:
-    """Names and, one in ten, numbers."""
+    """Return names and, one in ten, numbers."""
     return [
         str(source.randrange(1_000_000)) if source.random() < 0.1 else "".join(source.choices(LETTERS, k=5))
         for _ in range(count)
@@ -103,7 +103,7 @@ def _topic(source: random.Random, symbols: list[str]) -> str:
 
 
 def _pattern(source: random.Random, symbols: list[str]) -> str:
-    """A topic with one of its levels, or its end, left open in one of the ways there are."""
+    """Return a topic with one level, or its end, replaced by one of the wildcards."""
     _, region, kind, symbol, name = _topic(source, symbols).split(".")
     low = source.randrange(1_000_000)
     return source.choice(

@@ -1,4 +1,4 @@
-"""A subscriber that merges the streams of several adapters and keeps a book of what came when."""
+"""A subscriber that merges the streams of several adapters and records the arrivals."""
 
 import time
 from collections.abc import Callable
@@ -20,21 +20,21 @@ LOOK_SECONDS = 0.05
 
 
 class Book(msgspec.Struct):
-    """What a subscriber saw of one source stream."""
+    """A subscriber's record of one source stream."""
 
     times_ns: list[int] = []
-    """Of every delivery, by the monotonic clock."""
+    """Times of all deliveries, on the monotonic clock."""
 
     messages: int = 0
     lost: int = 0
     duplicated: int = 0
     discontinuities: list[int] = []
-    """When each came, after the start."""
+    """Times of the discontinuities after the start."""
 
     last_number: int = 0
 
     def longest_gap_ns(self, from_ns: int, to_ns: int) -> int:
-        """Between two deliveries one after the other, any of them within the time."""
+        """Return the longest gap between consecutive deliveries, if either is within the time."""
         times = numpy.array(self.times_ns, numpy.int64)
         first, last = numpy.searchsorted(times, [from_ns, to_ns])
         chosen = times[max(0, int(first) - 1) : int(last) + 1]
@@ -42,7 +42,7 @@ class Book(msgspec.Struct):
 
 
 class MergingSubscriber:
-    """Receives, merges and checks that the numbers follow each other."""
+    """Receives, merges and checks that the numbers are consecutive."""
 
     def __init__(self, channels: list[Channel], config: ReceiverConfig) -> None:
         self._receiver = MulticastReceiver(channels, config=config)
@@ -89,7 +89,7 @@ class MergingSubscriber:
 
 
 def _numbers_of(batch: MessageBatch) -> NDArray[numpy.int64]:
-    """ORIGIN is the first extension of every message of an adapter."""
+    """Read the sequence numbers; ORIGIN is the first extension of every adapter message."""
     at = batch.messages["extensions_offset"].astype(numpy.int64) + ORIGIN_MESSAGE_SEQUENCE_AT
     data = numpy.frombuffer(batch.data, numpy.uint8)
     octets = data[at[:, None] + numpy.arange(8)]

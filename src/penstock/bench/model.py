@@ -1,4 +1,4 @@
-"""How long `message.bid_price` takes from Python, beside unpacking the same eight bytes with struct."""
+"""Duration of `message.bid_price` in Python, compared with unpacking the same eight bytes with struct."""
 
 import struct
 import time
@@ -30,7 +30,7 @@ def run() -> Iterator[Result]:
 
 
 def _best_ns(loop: Callable[[], None]) -> float:
-    """Nanoseconds of one turn of the loop; the best round is the one that was disturbed least."""
+    """Return nanoseconds per iteration of the loop, from the least disturbed round."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.perf_counter_ns()

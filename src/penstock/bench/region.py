@@ -1,4 +1,4 @@
-"""Coherent reads of a record that another Python process overwrites a million times a second."""
+"""Coherent reads of a record that another Python process overwrites a million times per second."""
 
 import os
 import statistics
@@ -64,7 +64,7 @@ def run() -> Iterator[Result]:
 
 
 def _read_ns(region: RegionReader) -> float:
-    """The median time of a read, without that of reading the clock."""
+    """Return the median time of a read, without the time for reading the clock."""
     read, taken, idle = region.read, [], []
     for _ in range(TIMED_READS):
         started = now()
@@ -93,7 +93,7 @@ def _update_count(region: RegionReader) -> int:
 
 
 def _publish(address: str, orders: Connection) -> None:
-    """Payloads are one number, repeated."""
+    """Overwrite the record with payloads of one repeated number."""
     payloads = [number.to_bytes(8, "little") * (PAYLOAD_SIZE // 8) for number in range(1_000)]
     interval_ns = NS_PER_SECOND // UPDATES_PER_S
     region, handover = RegionWriter.create(1, [PAYLOAD_SIZE]), Handover(address)

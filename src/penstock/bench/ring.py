@@ -1,4 +1,4 @@
-"""The critical ring between two Python processes, beside pyzmq and iceoryx2 doing the same in the same run."""
+"""The critical ring between two Python processes, compared with pyzmq and iceoryx2 in the same run."""
 
 import os
 import statistics
@@ -82,7 +82,7 @@ def _throughput() -> Iterator[Result]:
 
 
 def _flood(metric: str) -> float:
-    """Messages per second from the writing of the first one to the reading of the last; every one is counted."""
+    """Return messages per second from writing the first to reading the last; every message is counted."""
     address = f"@penstock-bench-{os.getpid()}"
     with (
         other_process(_publish_flood, address) as orders,
@@ -93,7 +93,7 @@ def _flood(metric: str) -> float:
         orders.send(1)
         first = ring.read(FLOOD_TIMEOUT_NS)
         if first is None:
-            raise PenstockError("the first message did not come")
+            raise PenstockError("the first message did not arrive")
         if metric == "batch_messages_per_s":
             rows, count = numpy.zeros((4 * FLOOD_ROWS, PAYLOAD_SIZE), numpy.uint8), 1
             while count < FLOOD + 1:
@@ -105,7 +105,7 @@ def _flood(metric: str) -> float:
         seconds: float = (now() - stamp.unpack_from(first)[0]) / NS_PER_SECOND
         pin(0, is_pinned=False)
         orders.send(0)
-        check(count == FLOOD + 1, f"{count} messages came instead of {FLOOD + 1}")
+        check(count == FLOOD + 1, f"received {count} messages instead of {FLOOD + 1}")
     return FLOOD / seconds
 
 

@@ -1,4 +1,4 @@
-"""Sleeping until the next of equal intervals."""
+"""Sleep until the next of equal intervals."""
 
 import ctypes
 import os
@@ -10,17 +10,17 @@ from penstock.bench.transports import check
 
 
 class Ticker:
-    """The timer goes on by itself: who sleeps has nothing to set, which would take a virtual machine microseconds."""
+    """A periodic timer: sleeping needs no timer call, which would take microseconds on a virtual machine."""
 
     def __init__(self, interval_ns: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._fd = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
         check(self._fd >= 0, f"no timer: {os.strerror(ctypes.get_errno())}")
         once = divmod(interval_ns, NS_PER_SECOND)
-        libc.timerfd_settime(self._fd, 0, (ctypes.c_long * 4)(*once, *once), None)  # an interval, and the first one
+        libc.timerfd_settime(self._fd, 0, (ctypes.c_long * 4)(*once, *once), None)  # an interval, and the first expiry
 
     def wait(self) -> int:
-        """Intervals that are over since the last call, at least one."""
+        """Return the number of intervals since the last call, at least one."""
         return int.from_bytes(os.read(self._fd, 8), "little")
 
     def __enter__(self) -> "Ticker":

@@ -1,8 +1,8 @@
-"""Ways to carry messages from one Python process to another: ours, and the peers it is measured beside.
+"""Transports between two Python processes: ours, and the peers for comparison.
 
-Each transport is a Sender in the publishing process and a Receiver in the reading one. All do the same: payloads of
-PAYLOAD_SIZE bytes that begin with the time of sending, one at a time. What arrives is timed when the receiving call
-returns, before anything is decoded.
+Each transport is a Sender in the publishing process and a Receiver in the reading one. All do the same: send payloads
+of PAYLOAD_SIZE bytes that begin with the send time, one at a time. The receive time is taken when the receiving call
+returns, before decoding.
 """
 
 import ctypes
@@ -41,14 +41,14 @@ stamp = struct.Struct("<q")
 
 class Sender(Protocol):
     def send(self) -> None:
-        """Send a payload that begins with the time."""
+        """Send a payload that begins with the current time."""
 
     def close(self) -> None: ...
 
 
 class Receiver(Protocol):
     def receive(self, count: int) -> list[int]:
-        """How many nanoseconds each of the next messages took."""
+        """Return the latency of each of the next messages in nanoseconds."""
 
     def close(self) -> None: ...
 
@@ -93,7 +93,7 @@ PUBLISHER = {"publisher_id": 1, "epoch": 1}
 
 
 def authenticator() -> Authenticator:
-    """For packets of PUBLISHER under KEY."""
+    """Return an authenticator for packets of PUBLISHER with KEY."""
     return Authenticator([AuthenticationScope("bench", (KEY,), KEY.key_id, (VouchedPublisher(1, 1, 1),))])
 
 
@@ -149,7 +149,7 @@ class ZmqSender:
 
 
 class ZmqReceiver:
-    """Spins, or blocks in the receiving call: with few cores the latter may be better for it."""
+    """Polls, or blocks in the receiving call, which may be faster with few cores."""
 
     def __init__(self, address: str, *, is_spinning: bool) -> None:
         import zmq
@@ -224,9 +224,9 @@ class Iceoryx2Receiver:
 
 
 class Transport:
-    """How to make both ends, and an address for them below a folder; `is_pinned` unless it has threads of its own.
+    """Creates both ends, and an address for them below a folder; `is_pinned` unless the transport has its own threads.
 
-    Those need a core too: then the process is not kept on one, and lets others run while it waits.
+    Such threads need a core, too: the process is then not pinned, and yields while it waits.
     """
 
     def __init__(
@@ -283,14 +283,14 @@ TRANSPORTS = {
 
 
 def pin(position: int, *, is_pinned: bool = True) -> None:
-    """Keep this thread on one of the process's cores, the first or the last, if there are several."""
+    """Pin this thread to the process's first or last core, if there are several."""
     cores = sorted(ALL_CORES)
     os.sched_setaffinity(0, {cores[position]} if is_pinned and len(cores) > 1 else cores)
 
 
 @contextmanager
 def other_process(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
-    """Run `target` in a process of its own, which is gone at the end; its last argument is its end of the pipe."""
+    """Run `target` in a process that is stopped at the end; its last argument is its end of the pipe."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(*arguments, theirs), daemon=True)
@@ -307,7 +307,7 @@ def other_process(target: Callable[..., None], *arguments: Any) -> Iterator[Conn
 
 
 def wait_for_segment(address: str) -> Segment:
-    """The segment that another process is about to offer."""
+    """Return the segment that another process is about to offer."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -319,6 +319,6 @@ def wait_for_segment(address: str) -> Segment:
 
 
 def check(condition: bool, what: str) -> None:
-    """A bench that did not measure what it should gives no figure."""
+    """Raise an error if the condition is false, because an invalid measurement must not give a figure."""
     if not condition:
         raise PenstockError(what)

@@ -1,4 +1,4 @@
-"""The middleware on multicast over loopback, beside a bare loop on the same sockets and beside pyzmq on TCP."""
+"""The middleware on loopback multicast, compared with a bare loop on the same sockets and with pyzmq on TCP."""
 
 import socket
 import statistics
@@ -51,7 +51,7 @@ PEER_MESSAGES = 300_000
 RECORD = numpy.dtype([("number", "<u8"), ("rest", f"V{PAYLOAD_SIZE - 8}")])
 TOPICS = TopicList(["md.us.eq.AAPL.quote"])
 PACKED = PublisherConfig(packet_size_max=8_972, retransmission_packets_max=1 << 18, retransmission_bytes_max=256 << 20)
-ALONE = msgspec.structs.replace(PACKED, packet_size_max=PACKET_SIZE_MIN)  # which has room for one message
+ALONE = msgspec.structs.replace(PACKED, packet_size_max=PACKET_SIZE_MIN)  # room for a single message
 PATIENT = ReceiverConfig(join="start", window_packets_max=1 << 18, window_bytes_max=256 << 20)
 FLOOD_ROUNDS = 7
 FLOOD_RATE = 10_000
@@ -88,7 +88,7 @@ def _packets() -> Iterator[Result]:
 
 
 def _rate(write: Callable[..., None], read: Callable[[Channel, Connection], float], *arguments: Any) -> float:
-    """What `read` says, while `write` runs in the other process."""
+    """Return the result of `read` while `write` runs in the other process."""
     channel = free_channel()
     with other_process(write, channel, *arguments) as orders:
         check(orders.recv() == "ready", "the publishing process did not start")
@@ -112,7 +112,7 @@ def _publish_packets(channel: Channel, orders: Connection) -> None:
 def _ready(
     channel: Channel, config: PublisherConfig, orders: Connection, *, is_authentic: bool = False
 ) -> MulticastPublisher:
-    """A publisher whose reader is listening."""
+    """Return a publisher whose reader is listening."""
     options: dict[str, Any] = {**PUBLISHER, "keys": (KEY,)} if is_authentic else {}
     publisher = MulticastPublisher(channel, config=config, **options)
     orders.send("ready")
@@ -164,7 +164,7 @@ def _receive_bare(channel: Channel, orders: Connection) -> float:
         inlet = Inlet([receiving.fileno()], DatagramBatch(PACKETS_PER_CALL))
         orders.send("go")
         count, started, ended = 0, 0.0, 0.0
-        while count < PACKETS and (received := inlet.receive(1_000_000_000, True)):  # what overflows does not come
+        while count < PACKETS and (received := inlet.receive(1_000_000_000, True)):  # overflowed packets never arrive
             count += received
             ended = time.perf_counter()
             started = started or ended
@@ -216,7 +216,7 @@ def _messages() -> Iterator[Result]:
 
 
 def _best_rate_without_loss(*, is_authentic: bool = False) -> tuple[float, float]:
-    """As fast as it goes; when the reader cannot keep up and loses some, again with a pause after each array."""
+    """Measure at full speed; if the reader loses messages, repeat with a pause after each array."""
     pause_us = 0.0
     read = _read_authentic_messages if is_authentic else _read_messages
     while True:
@@ -244,7 +244,7 @@ def _read_authentic_messages(channel: Channel, orders: Connection) -> float:
 
 
 def _read_messages(channel: Channel, orders: Connection, checked_by: Authenticator | None = None) -> float:
-    """Messages a second, or 0 when one was lost."""
+    """Return messages per second, or 0 when one was lost."""
     with MulticastReceiver([channel], config=PATIENT, spin=True, authenticator=checked_by) as receiver:
         orders.send("go")
         expected, started = 0, 0.0
@@ -296,7 +296,7 @@ def _authentic() -> Iterator[Result]:
     )
 
 
-# Publishing while somebody asks for repairs
+# Publishing during a flood of repair requests
 
 
 def _flooded() -> Iterator[Result]:
@@ -334,7 +334,7 @@ def _flooded() -> Iterator[Result]:
 
 
 def _publishing_ns(publisher: MulticastPublisher) -> float:
-    """The median duration of a call."""
+    """Return the median duration of a call."""
     taken = []
     due = time.perf_counter_ns()
     for _ in range(FLOOD_MESSAGES):

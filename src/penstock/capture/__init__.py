@@ -1,10 +1,10 @@
-"""Capture: what a receiver delivers goes into a journal, packet by packet, and comes out again as it was delivered.
+"""Capture: store a receiver's packets in a journal, and read them back as they were delivered.
 
     Capture       from a MulticastReceiver into a JournalWriter
     replay        a journal's records as the receiver's Delivers and LossReceipts
-    PacketRows    a journal's records as MessageRows: arrays over the bytes, for work on many messages at once
+    PacketRows    a journal's records as MessageRows: arrays over the bytes, for processing many messages at once
 
-docs/reference/protocol/capture.md says what a record holds.
+docs/reference/protocol/capture.md defines the content of a record.
 """
 
 from penstock.capture.driver import Capture

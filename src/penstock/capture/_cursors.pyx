@@ -1,8 +1,8 @@
-"""Each message of redundant streams once: the merger's rule, for captures, where nothing can be waited for.
+"""Take each message of redundant streams once: the rule of a Merger, for captures, where waiting is impossible.
 
-A merger holds back what is early; here, what is early is kept at once, and the numbers that it passed over are
-remembered as holes, so that they are kept too when they come. Positions in the source are compared within a session.
-Two sessions may have the same tag, so an announcement of another session name or trading date resets the position.
+A merger holds back early messages; here, an early message is taken at once, and the numbers it skipped are remembered
+as holes, so that their messages are taken when they arrive. Positions in the source are compared within a session. Two
+sessions may have the same tag, so an announcement of another session name or trading date resets the position.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -24,11 +24,11 @@ cdef int session_tag_shift = SESSION_TAG_SHIFT
 
 
 cdef class StreamCursor:
-    """How far one source stream has come; term 0 is before its first message."""
+    """Position of one source stream; term 0 is before its first message."""
 
     cdef CursorState state
     cdef readonly list beginnings
-    """Lineages with which announced sessions began, in order: the last one before the rows, and those of the rows."""
+    """Lineages with which announced sessions began, in order: the last one before the rows, and those in the rows."""
 
     def __cinit__(self, stream_id):
         memset(&self.state, 0, sizeof(CursorState))
@@ -36,7 +36,7 @@ cdef class StreamCursor:
         self.beginnings = []
 
     def export(self) -> tuple:
-        """The arguments with which restore() makes the same cursor."""
+        """Return the arguments with which restore() creates an equal cursor."""
         holes = [(self.state.hole_first[i], self.state.hole_last[i]) for i in range(self.state.hole_count)]
         tag = self.state.session_tag if self.state.has_position else -1
         return (
@@ -65,10 +65,12 @@ cdef class StreamCursor:
         self.beginnings = [begun] if begun else []
 
     cdef int note_session(self, const uint8_t[::1] payloads, const MessageView *row, const OriginRow *origin) except -1:
-        """Before judge(): reset the position if the announcement is of another session than the one before it."""
+        """Called before judge(): reset the position if the announcement is for another session than the previous
+        one.
+        """
         cdef uint32_t lineage = <uint32_t>origin.term >> lineage_shift
         cdef uint32_t known = self.state.term >> lineage_shift
-        if not origin.flags & ORIGIN_SYNCHRONISED or origin.part or lineage < known: # part 1: the end of a session
+        if not origin.flags & ORIGIN_SYNCHRONISED or origin.part or lineage < known: # part 1: a session end
             return 0
         if <uint64_t>row.payload_offset + row.payload_size > <uint64_t>payloads.shape[0]:
             raise LocalProtocolError("an announcement is not within the payloads")
@@ -92,7 +94,7 @@ cdef class StreamCursor:
 def judge_rows(
     dict cursors not None, const uint8_t[::1] payloads not None, const MessageView[::1] rows not None
 ):
-    """What becomes of each message (KEPT, ...), as an array of u1; the cursors by stream id move on."""
+    """Return the verdict on each message (KEPT, ...) as an array of u1, and advance the cursors by stream id."""
     cdef Py_ssize_t index = 0
     cdef Py_ssize_t count = rows.shape[0]
     cdef StreamCursor cursor
@@ -100,13 +102,13 @@ def judge_rows(
     made = numpy.zeros(count, numpy.uint8)
     memset(&origin, 0, sizeof(origin))
     if count == 0 or payloads.shape[0] == 0:
-        return made # nothing has an ORIGIN
+        return made # no message has an ORIGIN
     check_extensions(payloads.shape[0], rows)
     cdef uint8_t[::1] verdicts = made
     while index < count:
         with nogil:
             while index < count and not read_origin(&payloads[0], &rows[index], &origin):
-                index += 1 # without ORIGIN it is kept
+                index += 1 # a message without ORIGIN is kept
         if index == count:
             break
         if origin.stream_id not in cursors:
@@ -125,7 +127,7 @@ def judge_rows(
 cdef Py_ssize_t judge_run(
     CursorState *cursor, const uint8_t *payloads, const MessageView[::1] rows, uint8_t *verdicts, Py_ssize_t start
 ) noexcept nogil:
-    """Go on for as long as the messages are of the cursor's stream, up to an announcement."""
+    """Process messages while they belong to the cursor's stream, up to an announcement."""
     cdef Py_ssize_t index
     cdef OriginRow origin
     for index in range(start, rows.shape[0]):
@@ -176,7 +178,7 @@ cdef inline uint8_t judge(CursorState *cursor, const OriginRow *origin) noexcept
 
 
 cdef inline bint is_new_position(CursorState *cursor, const OriginRow *origin) noexcept nogil:
-    """Whether its source message, and its part of that, have not been met under another number."""
+    """True if the message's source message and part were not seen under another number."""
     cdef uint16_t tag = origin.flags >> session_tag_shift
     if cursor.has_position and tag == cursor.session_tag and (
         origin.source_seq < cursor.source_seq
@@ -191,7 +193,7 @@ cdef inline bint is_new_position(CursorState *cursor, const OriginRow *origin) n
 
 
 cdef void add_hole(CursorState *cursor, uint64_t first, uint64_t last) noexcept nogil:
-    if cursor.hole_count == HOLES_MAX: # the oldest will not be filled any more
+    if cursor.hole_count == HOLES_MAX: # the oldest hole is given up
         remove_hole(cursor, 0)
     cursor.hole_first[cursor.hole_count] = first
     cursor.hole_last[cursor.hole_count] = last
@@ -206,7 +208,7 @@ cdef void remove_hole(CursorState *cursor, uint32_t index) noexcept nogil:
 
 
 cdef bint fill_hole(CursorState *cursor, uint64_t number) noexcept nogil:
-    """Whether the number was in a hole; it no longer is."""
+    """True if the number was in a hole; removes the number from the hole."""
     cdef uint32_t index
     cdef uint64_t last
     for index in range(cursor.hole_count):
@@ -219,7 +221,7 @@ cdef bint fill_hole(CursorState *cursor, uint64_t number) noexcept nogil:
             cursor.hole_first[index] += 1
         elif last == number:
             cursor.hole_last[index] -= 1
-        elif cursor.hole_count < HOLES_MAX: # in its midst: two remain
+        elif cursor.hole_count < HOLES_MAX: # within the hole: split it in two
             memmove(
                 &cursor.hole_first[index] + 1,
                 &cursor.hole_first[index],

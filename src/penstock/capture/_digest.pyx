@@ -1,11 +1,11 @@
-"""A number for the content of each message, by which the streams of two publishers are compared.
+"""A digest of each message's content, for comparing the streams of two publishers.
 
-The words of a message are its sequence number, its model, its topic and its content, in units of 8 bytes (the last one
-filled with zeros); when it was received is left out, since every adapter has its own time for that. Word by word:
+The input words are the sequence number, model, topic and content of a message, in units of 8 bytes (the last one padded
+with zeros). The receive time is left out, because every adapter has its own. Word by word:
 
     digest = (digest xor word) * MULTIPLIER, then digest xor (digest >> 29)
 
-and of the end result 48 bits count, so that 32,768 of them add up within 63 bits.
+The result is truncated to 48 bits, so that the sum of 32,768 digests fits into 63 bits.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -34,7 +34,7 @@ def digest_rows(
     const OriginRow[::1] origins not None,
     const uint32_t[::1] left_out not None,
 ):
-    """The digest of each message, i8. `left_out` has, by model id, the offset of 8 bytes that do not count, or ~0."""
+    """Return the digest of each message, as i8. `left_out` has, by model id, the offset of 8 bytes to ignore, or ~0."""
     cdef Py_ssize_t index
     cdef const MessageView *row
     cdef uint32_t skip
@@ -42,7 +42,7 @@ def digest_rows(
     made = numpy.empty(rows.shape[0], numpy.int64)
     cdef long long[::1] digests = made
     if origins.shape[0] != rows.shape[0]:
-        raise LocalProtocolError(f"{origins.shape[0]} origins of {rows.shape[0]} messages")
+        raise LocalProtocolError(f"{origins.shape[0]} origins for {rows.shape[0]} messages")
     with nogil:
         for index in range(rows.shape[0]):
             row = &rows[index]
@@ -51,7 +51,7 @@ def digest_rows(
                 or <uint64_t>row.payload_offset + row.payload_size > <uint64_t>payloads.shape[0]
             ):
                 with gil:
-                    raise LocalProtocolError(f"message {index} is not within its buffers")
+                    raise LocalProtocolError(f"message {index} is outside its buffers")
             skip = left_out[row.model_id] if row.model_id < left_out.shape[0] else NOWHERE
             digest = mixed(mixed(0, origins[index].seq), row.model_id)
             if row.topic_size:

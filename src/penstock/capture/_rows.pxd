@@ -1,4 +1,4 @@
-"""The rows that captured messages are read as, besides those of penstock.wire."""
+"""The row types of captured messages, in addition to those of penstock.wire."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -17,7 +17,7 @@ from penstock.wire._codec cimport (
 from penstock.wire._origin cimport find_origin
 
 cdef enum:
-    AHEAD = 16 # messages between the one that is read and the one whose bytes the processor is told to fetch
+    AHEAD = 16 # prefetch distance, in messages
 
 
 # A row of ORIGIN_DTYPE; all zero for a message without ORIGIN.
@@ -30,7 +30,7 @@ cdef struct OriginRow:
     uint64_t seq
 
 
-# A row of PLACE_DTYPE: where in a journal a message was.
+# A row of PLACE_DTYPE: the position of a message in a journal.
 cdef struct PlaceRow:
     uint64_t record
     int64_t captured_ns
@@ -43,7 +43,7 @@ cdef struct PlaceRow:
     uint32_t reserved_too
 
 
-# A row of STREAM_DTYPE: what was met of one epoch of a publisher's stream.
+# A row of STREAM_DTYPE: counts of one epoch of a publisher's stream.
 cdef struct StreamRow:
     uint64_t publisher
     uint32_t group
@@ -60,11 +60,11 @@ cdef struct StreamRow:
     uint64_t packets_reordered
     uint64_t messages
     uint64_t bytes
-    uint64_t recent # bit n: packet last_packet - n has been met
+    uint64_t recent # bit n: packet last_packet - n was received
 
 
 cdef inline bint read_origin(const uint8_t *payloads, const MessageView *row, OriginRow *out) noexcept nogil:
-    """Whether the message has an ORIGIN that can be read; its extensions are whole and within the payloads."""
+    """True if the message has a valid ORIGIN; its extensions must be complete and within the payloads."""
     cdef const uint8_t *origin = NULL
     if not find_origin(payloads + row.extensions_offset, row.extensions_size, &origin) or origin is NULL:
         return False

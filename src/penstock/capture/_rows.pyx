@@ -1,4 +1,4 @@
-"""The packets of a journal's records as rows of messages, and what is read from such rows: off the GIL, in place."""
+"""Parse a journal's records into rows of messages, and read values from such rows in place, without the GIL."""
 
 from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -34,7 +34,7 @@ from penstock.wire._origin cimport find_origin
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.wire import MESSAGE_DTYPE, PACKET_DTYPE
 
-# the rows that the kernels share with numpy; a typed memoryview refuses an array whose fields differ
+# row types shared with numpy; a typed memoryview refuses an array whose fields differ
 ORIGIN_DTYPE = numpy.dtype(
     [("stream_id", "u4"), ("part", "u2"), ("flags", "u2"), ("term", "u8"), ("source_seq", "u8"), ("seq", "u8")]
 )
@@ -73,7 +73,7 @@ STREAM_DTYPE = numpy.dtype(
 )
 
 STREAMS_MAX = 65_536
-"""Streams (publisher, group, epoch) that one reader tells apart."""
+"""Maximum number of streams (publisher, group, epoch) per reader."""
 
 cdef enum:
     SLOTS_MIN = 64
@@ -81,11 +81,11 @@ cdef enum:
 
 
 cdef class RecordParser:
-    """Parses records as packets, and keeps account of the streams they belong to.
+    """Parses records as packets, and counts by stream.
 
-    After parse(): `packets` has a row of PACKET_DTYPE per record (a bad one has its error, and no messages), `messages`
-    the rows of MESSAGE_DTYPE, fragments included, `refused` the index of each packet with a message whose ORIGIN cannot
-    be read; that message is left out. The arrays are used again by the next parse().
+    After parse(), `packets` has a row of PACKET_DTYPE per record (an invalid record has its error and no messages),
+    `messages` has the rows of MESSAGE_DTYPE, including fragments, and `refused` the index of each packet with a message
+    whose ORIGIN is invalid; that message is left out. The next parse() reuses the arrays.
     """
 
     cdef object _packets
@@ -94,7 +94,7 @@ cdef class RecordParser:
     cdef uint32_t *_slots # open addressing: 1 + the row of a stream; 0 is free
     cdef uint64_t _mask
     cdef Py_ssize_t _stream_count
-    cdef StreamRow *_last # the stream of the packet before
+    cdef StreamRow *_last # the stream of the previous packet
     cdef readonly object packets
     cdef readonly object messages
     cdef readonly list refused
@@ -116,7 +116,7 @@ cdef class RecordParser:
 
     @property
     def streams(self):
-        """A row of STREAM_DTYPE for every stream that was met so far."""
+        """A row of STREAM_DTYPE for every stream seen so far."""
         return self._streams[: self._stream_count].copy()
 
     def parse(self, const uint8_t[::1] data not None, const RecordRow[::1] records not None) -> None:
@@ -157,7 +157,7 @@ cdef class RecordParser:
         PacketView *packet,
         MessageView *messages,
     ) except -1 nogil:
-        """The number of messages that were read."""
+        """Parse one record and return its number of messages."""
         cdef uint32_t index, kept = 0
         cdef const uint8_t *origin
         cdef StreamRow *stream
@@ -211,7 +211,7 @@ cdef class RecordParser:
         cdef StreamRow *stream
         cdef uint64_t at
         if self._stream_count >= STREAMS_MAX:
-            raise LimitError(f"the journal has more than {STREAMS_MAX} streams")
+            raise LimitError(f"the journal exceeds the limit of {STREAMS_MAX} streams")
         if 2 * <uint64_t>(self._stream_count + 1) > self._mask + 1:
             self.allot(2 * (self._mask + 1))
         stream = self.row(self._stream_count)
@@ -232,7 +232,7 @@ cdef class RecordParser:
         return &rows[0] + index
 
     cdef int allot(self, uint64_t slots) except -1:
-        """Room for half as many streams; those there are keep their rows."""
+        """Allocate slots for half as many streams; existing streams keep their rows."""
         cdef uint32_t *fresh = <uint32_t *>calloc(slots, sizeof(uint32_t))
         cdef StreamRow *stream
         cdef uint64_t at
@@ -268,7 +268,7 @@ cdef inline uint64_t slot_of(uint64_t publisher, uint32_t group, uint32_t epoch)
 
 
 cdef inline uint32_t claimed_messages(const uint8_t *data, const RecordRow *record) noexcept nogil:
-    """At least as many as the record's packet has, if it is one."""
+    """Return an upper bound of the number of messages in the record."""
     cdef uint32_t claimed, possible
     if record.size < PACKET_HEADER_SIZE:
         return 0
@@ -321,18 +321,18 @@ cdef void note_packet(
 cdef int check_rows(Py_ssize_t size, const RecordRow[::1] records) except -1:
     cdef Py_ssize_t index
     if size > <Py_ssize_t>UINT32_MAX:
-        raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")
+        raise LocalProtocolError(f"a batch of {size} bytes exceeds the limit of {UINT32_MAX}")
     for index in range(records.shape[0]):
         if <uint64_t>records[index].offset + records[index].size > <uint64_t>size:
-            raise LocalProtocolError(f"record {index} is not within the data")
+            raise LocalProtocolError(f"record {index} is outside the data")
     return 0
 
 
-# What is read from rows. Their places in the buffers are checked first: rows may come from anywhere.
+# Reading values from rows. Offsets are checked first, because rows may come from anywhere.
 
 
 def read_origins(const uint8_t[::1] payloads not None, const MessageView[::1] rows not None):
-    """A row of ORIGIN_DTYPE for each message; zeros for one without a readable ORIGIN."""
+    """Return a row of ORIGIN_DTYPE for each message; zeros for one without a valid ORIGIN."""
     cdef Py_ssize_t index
     cdef const MessageView *row
     made = numpy.zeros(rows.shape[0], ORIGIN_DTYPE)
@@ -344,7 +344,7 @@ def read_origins(const uint8_t[::1] payloads not None, const MessageView[::1] ro
                 continue
             if <uint64_t>row.extensions_offset + row.extensions_size > <uint64_t>payloads.shape[0]:
                 with gil:
-                    raise LocalProtocolError(f"the extensions of message {index} are not within the payloads")
+                    raise LocalProtocolError(f"the extensions of message {index} are outside the payloads")
             read_origin(&payloads[0], row, &origins[index])
     return made
 
@@ -352,13 +352,13 @@ def read_origins(const uint8_t[::1] payloads not None, const MessageView[::1] ro
 def read_places(
     const MessageView[::1] rows not None, const PacketView[::1] packets not None, const RecordRow[::1] records not None
 ):
-    """A row of PLACE_DTYPE for each message, from the packet and the record that brought it."""
+    """Return a row of PLACE_DTYPE for each message, from its packet and record."""
     cdef Py_ssize_t index
     cdef uint32_t number
     cdef const PacketView *packet
     cdef PlaceRow *out
     if packets.shape[0] != records.shape[0]:
-        raise LocalProtocolError(f"{packets.shape[0]} packets of {records.shape[0]} records")
+        raise LocalProtocolError(f"{packets.shape[0]} packets for {records.shape[0]} records")
     made = numpy.zeros(rows.shape[0], PLACE_DTYPE)
     cdef PlaceRow[::1] places = made
     with nogil:
@@ -366,7 +366,7 @@ def read_places(
             number = rows[index].packet_index
             if <Py_ssize_t>number >= packets.shape[0]:
                 with gil:
-                    raise LocalProtocolError(f"message {index} is of packet {number}, which there is not")
+                    raise LocalProtocolError(f"message {index} refers to unknown packet {number}")
             packet = &packets[number]
             out = &places[index]
             out.record = records[number].sequence
@@ -380,7 +380,7 @@ def read_places(
 
 
 def gather_bytes(const uint8_t[::1] data not None, const MessageView[::1] rows not None, bint is_topic) -> tuple:
-    """The topics, or the payloads, one after another, and where each begins and the last ends: Arrow's buffers."""
+    """Return the concatenated topics or payloads, and their offsets: the buffers of an Arrow array."""
     cdef Py_ssize_t index
     cdef uint64_t total = 0
     cdef uint64_t at = 0
@@ -389,10 +389,10 @@ def gather_bytes(const uint8_t[::1] data not None, const MessageView[::1] rows n
         offset = rows[index].topic_offset if is_topic else rows[index].payload_offset
         size = rows[index].topic_size if is_topic else rows[index].payload_size
         if <uint64_t>offset + size > <uint64_t>data.shape[0]:
-            raise LocalProtocolError(f"message {index} is not within the data")
+            raise LocalProtocolError(f"message {index} is outside the data")
         total += size
     if total > 0x7FFFFFFF:
-        raise LocalProtocolError(f"{total} bytes are too many for one array")
+        raise LocalProtocolError(f"{total} bytes exceed the size of an Arrow array")
     offsets = numpy.empty(rows.shape[0] + 1, numpy.int32)
     contents = numpy.empty(max(total, <uint64_t>1), numpy.uint8)
     cdef int32_t[::1] starts = offsets
@@ -410,7 +410,9 @@ def gather_bytes(const uint8_t[::1] data not None, const MessageView[::1] rows n
 
 
 def find_sound(const MessageView[::1] rows not None, uint16_t model_id, const uint32_t[::1] sizes_needed not None):
-    """Which rows are whole records of the model, as an array of bool; sizes_needed[v] are the bytes of version v."""
+    """Return a bool array of the rows that are complete records of the model; sizes_needed[v] is the record size of
+    version v.
+    """
     cdef Py_ssize_t index
     cdef Py_ssize_t newest = sizes_needed.shape[0] - 1
     cdef const MessageView *row
@@ -436,17 +438,17 @@ def gather_spans(
     uint32_t size,
     uint8_t[::1] out not None,
 ) -> bool:
-    """Copy the bytes from `start` of each payload, `size` of them, to their place in `out`.
+    """Copy `size` bytes from offset `start` of each payload to its position in `out`.
 
-    False if a record is of an older version, which may have other bytes there; nothing in `out` is to be used then.
+    False if a record has an older version, whose layout may differ; `out` is invalid then.
     """
     cdef Py_ssize_t index = 0
     if out.shape[0] != rows.shape[0] * size or not size:
-        raise LocalProtocolError(f"{out.shape[0]} bytes are not {rows.shape[0]} spans of {size}")
+        raise LocalProtocolError(f"the output of {out.shape[0]} bytes does not fit {rows.shape[0]} spans of {size}")
     if rows.shape[0] == 0:
         return True
     with nogil:
-        # a constant size makes the copy a move or two
+        # a constant size compiles to one or two moves
         if size == 8:
             index = copy_spans(payloads, rows, version, start, 8, &out[0])
         elif size == 16:
@@ -454,7 +456,7 @@ def gather_spans(
         else:
             index = copy_spans(payloads, rows, version, start, size, &out[0])
     if index < rows.shape[0] and rows[index].model_version >= version:
-        raise LocalProtocolError(f"message {index} does not have these bytes")
+        raise LocalProtocolError(f"message {index} is too short")
     return index == rows.shape[0]
 
 
@@ -466,7 +468,7 @@ cdef inline Py_ssize_t copy_spans(
     uint32_t size,
     uint8_t *out,
 ) noexcept nogil:
-    """How many rows were copied: fewer than there are if one is of an older version, or has no such bytes."""
+    """Return the number of rows copied; fewer than all if a row has an older version or is too short."""
     cdef Py_ssize_t index
     cdef const MessageView *row
     for index in range(rows.shape[0]):
@@ -490,9 +492,9 @@ def gather_records(
     const uint32_t[:, ::1] newer not None,
     uint8_t[::1] out not None,
 ) -> None:
-    """Copy each record to its place in `out`; what it lacks is as in the `blank` one.
+    """Copy each record to its position in `out`; missing fields are taken from `blank`.
 
-    `newer` has version, offset and size of every field that the model's first version did not have.
+    `newer` has version, offset and size of every field that was added after the model's first version.
     """
     cdef Py_ssize_t index, field
     cdef Py_ssize_t record_size = blank.shape[0]
@@ -500,13 +502,13 @@ def gather_records(
     cdef const MessageView *row
     cdef uint8_t *record
     if out.shape[0] != rows.shape[0] * record_size:
-        raise LocalProtocolError(f"{out.shape[0]} bytes are not {rows.shape[0]} records")
+        raise LocalProtocolError(f"the output of {out.shape[0]} bytes does not fit {rows.shape[0]} records")
     for index in range(rows.shape[0]):
         if <uint64_t>rows[index].payload_offset + rows[index].payload_size > <uint64_t>payloads.shape[0]:
-            raise LocalProtocolError(f"message {index} is not within the payloads")
+            raise LocalProtocolError(f"message {index} is outside the payloads")
     for field in range(newer.shape[0]):
         if <uint64_t>newer[field, 1] + newer[field, 2] > <uint64_t>record_size:
-            raise LocalProtocolError("a field is not within the record")
+            raise LocalProtocolError("a field is outside the record")
     with nogil:
         for index in range(rows.shape[0]):
             row = &rows[index]

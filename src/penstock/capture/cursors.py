@@ -1,11 +1,11 @@
-"""How far the source streams of a capture have come, so that each message is taken once, wherever reading begins.
+"""Positions of a capture's source streams, so that each message is taken once, wherever reading begins.
 
     cursors = Cursors()
-    rows = rows.select(cursors.judge(rows) == KEPT)    # without those that other publishers brought before
-    later = Cursors.of(cursors.export())               # plain data: goes into a slice, a commit, a streaming offset
+    rows = rows.select(cursors.judge(rows) == KEPT)    # without duplicates from other publishers
+    later = Cursors.of(cursors.export())               # plain data for a slice, a commit or a streaming offset
 
-What is kept is what a Merger would have passed, but for the order: a message that comes after one with a higher number
-is kept when it comes.
+The messages kept are those that a Merger would deliver, but in another order: a message that arrives after one with a
+higher number is kept when it arrives.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.capture.rows import MessageRows
 __all__ = ["KEPT", "REPEATED", "SKIPPED", "CursorImage", "Cursors"]
 
 STREAMS_MAX = 65_536
-"""Source streams that are told apart."""
+"""Maximum number of source streams."""
 
 SKIPPED = {
     FENCED: str(Cause.FENCED),
@@ -41,7 +41,7 @@ SKIPPED = {
     ANNOUNCEMENT: "discontinuity",
     UNNUMBERED: str(Cause.UNEXPECTED),
 }
-"""Why messages are left out that are no repetitions, by verdict."""
+"""Reasons for leaving out messages that are not duplicates, by verdict."""
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Word = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -58,15 +58,15 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
     tag: Annotated[int, msgspec.Meta(ge=-1, le=65_535)]
     holes: list[tuple[Number, Number]] = []
     session_name: Word = 0
-    """CRC32C of the session name in the last announcement; 0: not known."""
+    """CRC32C of the session name in the last announcement; 0: unknown."""
     session_date: Word = 0
-    """CRC32C of its trading date; 0: not known."""
+    """CRC32C of its trading date; 0: unknown."""
     begun: Word = 0
-    """The lineage with which the last announced session began; 0: not known."""
+    """The lineage with which the last announced session began; 0: unknown."""
 
 
 class Cursors:
-    """One cursor per source stream that has been met."""
+    """One cursor per source stream seen."""
 
     def __init__(self) -> None:
         self._cursors: dict[int, StreamCursor] = {}
@@ -84,12 +84,12 @@ class Cursors:
 
     @property
     def beginnings(self) -> dict[int, list[int]]:
-        """By stream: the lineages with which announced sessions began, in order."""
+        """Return the lineages with which announced sessions began, by stream, in order."""
         return {stream: cursor.beginnings for stream, cursor in self._cursors.items()}
 
     def judge(self, rows: MessageRows) -> NDArray[numpy.uint8]:
-        """What becomes of each message: KEPT, REPEATED, or a key of SKIPPED."""
+        """Return the verdict on each message: KEPT, REPEATED, or a key of SKIPPED."""
         verdicts = judge_rows(self._cursors, rows.payloads, rows.rows)
         if len(self._cursors) > STREAMS_MAX:
-            raise LimitError(f"the capture has more than {STREAMS_MAX} source streams")
+            raise LimitError(f"the capture exceeds the limit of {STREAMS_MAX} source streams")
         return verdicts

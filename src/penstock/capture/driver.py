@@ -1,4 +1,4 @@
-"""From the network into a journal."""
+"""Write received packets into a journal."""
 
 import time
 
@@ -14,14 +14,14 @@ from penstock.wire import encode_gone
 log = logger("capture")
 
 MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
-"""Of receipts for a message that could not be put together; its packets are accounted for by themselves."""
+"""Causes of receipts for a message that could not be reassembled; its packets are accounted for separately."""
 
 
 class Capture:
-    """Writes everything that `receiver` delivers into `journal`: a record per packet, in the order of delivery.
+    """Writes the output of `receiver` into `journal`: a record per packet, in the order of delivery.
 
-    A record's time is when the kernel received the packet; one that had to wait for its turn, or for its repair, has
-    the time at which its turn came. Times never go back from one record to the next.
+    A record's time is the kernel's receive time of the packet; a packet that waited for its turn or for its repair has
+    the time when its turn came. Times never decrease from record to record.
     """
 
     def __init__(self, receiver: MulticastReceiver, journal: JournalWriter) -> None:
@@ -33,7 +33,7 @@ class Capture:
         self.packets_lost = 0
 
     def take(self, timeout: float) -> None:
-        """Wait for packets and append them; the journal brings them to the disk in its time."""
+        """Wait for packets and append them; the journal syncs them later."""
         for each in self._receiver.receive(timeout):
             self._append(each)
 

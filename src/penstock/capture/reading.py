@@ -1,4 +1,4 @@
-"""Messages as an application reads them, by models that are asked for when they are needed."""
+"""Decode messages for an application, with models that are fetched on demand."""
 
 import hashlib
 import time
@@ -24,7 +24,7 @@ log = logger("reading")
 
 
 class UnreadMessage:
-    """A message whose model is not known: bytes, and what is known of them."""
+    """A message whose model is unknown: its bytes and header."""
 
     __slots__ = ("model_id", "model_version", "payload", "seq", "source", "topic")
 
@@ -66,11 +66,11 @@ class KnownModels:
 
 
 class Models:
-    """Models by id: those that came from the server, those in band, those shipped; `ask` asks the server.
+    """Models by id, from the server, in band and shipped; `ask` fetches a model from the server.
 
-    A model is asked for once when it is met first, and again when a newer version of it is met; who does not answer is
-    left in peace for a while, and the messages are read by what is known. What the server says counts more than what
-    came in band, which anybody may have sent.
+    A model is requested when it is first seen, and when a newer version of it is seen. Without an answer, the next
+    request follows after a pause, and messages are decoded with the known version. The server's model takes precedence
+    over a model in band, which any host may have sent.
     """
 
     def __init__(self, ask: Callable[[int, int], MessageModel]) -> None:
@@ -79,11 +79,11 @@ class Models:
         self._in_band: dict[int, MessageModel] = {}
         self._asked: dict[tuple[int, int], float] = {}
         self._shipped = {shipped(name).id: shipped(name) for name in shipped_names()}
-        self._judged: dict[bytes, Cause | None] = {}  # documents in band, by their digests: most of them come again
+        self._judged: dict[bytes, Cause | None] = {}  # documents in band by digest, because most of them are repeated
         self._report_from = 0.0
 
     def get(self, model_id: int, version: int) -> MessageModel | None:
-        """The model to read such a message with: of its version or a newer one, else of an older one, else None."""
+        """Return the model for decoding: of the message's version or newer, else of an older version, else None."""
         model = self._newest(model_id)
         if model is not None and model.version >= version:
             return model
@@ -93,7 +93,7 @@ class Models:
         return self._newest(model_id) or self._shipped.get(model_id)
 
     def confirm(self, model_id: int, version: int) -> None:
-        """Ask the server for what it has not told yet, whatever came in band."""
+        """Ask the server for a model that it has not sent yet, even if a model in band is known."""
         known = self._known.get(model_id)
         now = time.monotonic()
         asked = self._asked.get((model_id, version), -ASK_AGAIN_SECONDS)
@@ -106,7 +106,7 @@ class Models:
             log.warning("model_not_found", model_id=model_id, version=version, error=str(error))
 
     def learn(self, model: MessageModel) -> None:
-        """The server's word: a model that is new, or a newer version that programs with the older one can read."""
+        """Add a model from the server: a new one, or a newer version that is compatible with the known one."""
         known = self._known.get(model.id)
         if known is not None and (model.version <= known.version or model.incompatibilities(known)):
             return
@@ -118,9 +118,9 @@ class Models:
             del self._in_band[model.id]
 
     def learn_in_band(self, content: bytes | memoryview) -> Cause | None:
-        """From the stream itself; why it is not taken, if it is not."""
+        """Add a model from the stream; return the cause if the model is refused."""
         if len(content) > MODEL_IN_BAND_SIZE_MAX:
-            return self._refuse_in_band(Cause.LENGTH, f"{len(content)} bytes are too many")
+            return self._refuse_in_band(Cause.LENGTH, f"the document of {len(content)} bytes is too large")
         digest = hashlib.blake2b(content, digest_size=16).digest()
         if digest not in self._judged:
             if len(self._judged) >= JUDGED_MAX:
@@ -143,7 +143,7 @@ class Models:
         return None
 
     def _refuse_in_band(self, cause: Cause, why: str) -> Cause:
-        """All are counted; who sends many does not fill the log."""
+        """Count every refusal; log only some, so that a sender of many models does not flood the log."""
         now = time.monotonic()
         if now >= self._report_from:
             self._report_from = now + REPORT_AGAIN_SECONDS
@@ -151,14 +151,14 @@ class Models:
         return cause
 
     def _newest(self, model_id: int) -> MessageModel | None:
-        """Of those that were told; of the same version, the server's."""
+        """Return the newest known model; of equal versions, the server's."""
         known, told = self._known.get(model_id), self._in_band.get(model_id)
         if known is None or (told is not None and told.version > known.version):
             return told
         return known
 
     def check_condition(self, where: str, kinds: Iterable[tuple[int, int]]) -> None:
-        """Refuse a condition that none of these models (id and version) can meet, with what is wrong with it."""
+        """Refuse a condition that is invalid for all of these models (id and version)."""
         failure: FilterExpressionError | None = None
         for model in [self.get(model_id, version) for model_id, version in kinds]:
             if model is None:
@@ -172,7 +172,7 @@ class Models:
             raise failure
 
     def read(self, message: PacketMessage) -> Readable:
-        """The message with its fields; raises ModelError when it is too short for its model."""
+        """Decode the message; raises ModelError when it is too short for its model."""
         body = message.extensions.get(ORIGIN)
         source = None if body is None else decode_origin(body)
         seq = message.sequence if source is None else source.message_sequence
@@ -181,13 +181,13 @@ class Models:
         if model is None:
             return UnreadMessage(message, seq, source)
         if not version:
-            raise ModelError(f"a message of {model.name} says no version", where=message.topic)
+            raise ModelError(f"a message of {model.name} has no model version", where=message.topic)
         record = model.view(message.payload, version)
         record.topic, record.seq, record.source = message.topic, seq, source
         return record
 
 
 def _contradictions(one: MessageModel, other: MessageModel) -> list[str]:
-    """Why not both can be right, whichever is the newer one."""
+    """Return the reasons why the two models are incompatible, whichever is newer."""
     newer, older = (one, other) if one.version >= other.version else (other, one)
     return newer.incompatibilities(older)

@@ -1,4 +1,4 @@
-"""What a capture lacks: records that cannot be read, with the reason, and packets that it says were lost."""
+"""Defects of a capture: unreadable records, with the reason, and packets recorded as lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.base.counters import Cause
 
 
 class BadRecord(msgspec.Struct, frozen=True):
-    """A record, or a message of it, that cannot be read; `code` is a Cause."""
+    """An unreadable record, or an unreadable message in a record; `code` is a Cause."""
 
     record: int
     captured_ns: int
@@ -18,7 +18,7 @@ class BadRecord(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Packets `first` to `last` of a stream that were lost, as the capture itself says in this record."""
+    """Packets `first` to `last` of a stream that the capture records as lost."""
 
     record: int
     captured_ns: int
@@ -30,12 +30,12 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 REASONS = {
-    Cause.FOREIGN: "these bytes are no packet",
-    Cause.VERSION: "the packet has a version that is not known here",
-    Cause.TRUNCATED: "the packet is cut off",
-    Cause.LENGTH: "the packet's lengths or contents are impossible",
+    Cause.FOREIGN: "the record is not a Penstock packet",
+    Cause.VERSION: "the packet has an unknown version",
+    Cause.TRUNCATED: "the packet is truncated",
+    Cause.LENGTH: "the packet's lengths or contents are invalid",
     Cause.CHECKSUM: "the packet's checksum is wrong",
-    Cause.KIND: "the packet is of a kind that is not known here",
-    Cause.UNEXPECTED: "a capture holds no repair requests",
-    Cause.VALUE: "the ORIGIN of a message cannot be read",
+    Cause.KIND: "the packet has an unknown kind",
+    Cause.UNEXPECTED: "a repair request, which a capture never contains",
+    Cause.VALUE: "the ORIGIN extension of a message is invalid",
 }

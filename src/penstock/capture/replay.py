@@ -1,4 +1,4 @@
-"""From a journal back to what the receiver delivered."""
+"""Read a journal back as the receiver's output."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,9 +12,9 @@ from penstock.wire import Kind, Packet, PacketMessage, decode
 
 
 def replay(records: Iterable[Record]) -> Iterator[tuple[int, Deliver | LossReceipt]]:
-    """What was delivered, and what was lost, each with its time; fragments are put together to whole messages.
+    """Yield deliveries and losses with their times; fragments are reassembled to complete messages.
 
-    A record that is no packet is a PacketError: the journal is not that of a capture.
+    A record that is not a packet raises PacketError: the journal is not a capture.
     """
     streams: dict[StreamKey, _CapturedStream] = {}
     for sequence, timestamp_ns, payload in records:
@@ -33,12 +33,12 @@ def _packet(payload: bytes, where: str) -> Packet:
     except PacketError as error:
         raise PacketError(error.what, cause=error.cause, where=where) from None
     if packet.kind == Kind.NACK:
-        raise PacketError("a capture holds no repair requests", cause=Cause.UNEXPECTED, where=where)
+        raise PacketError("a repair request, which a capture never contains", cause=Cause.UNEXPECTED, where=where)
     return packet
 
 
 class _CapturedStream:
-    """One epoch of a stream, as far as it has been read."""
+    """The reading state of one epoch of a stream."""
 
     def __init__(self, key: StreamKey, packet: Packet) -> None:
         self.epoch = packet.epoch

@@ -1,15 +1,15 @@
-"""Messages as rows over the memory they came in: what a journal's packets and a Converter's output have in common.
+"""Messages as rows over their original memory: the common form of a journal's packets and a Converter's output.
 
     reader = PacketRows()
     while batch := journal.read_batch():
-        rows = reader.take(batch)                      # whole messages; good until the next take()
+        rows = reader.take(batch)                      # complete messages; valid until the next take()
         trades = rows.select(rows.sound(TRADE))
         trades.records(TRADE)["price"], trades.origins["seq"], trades.places["captured_ns"], trades.topics()
-        reader.bad, reader.lost                        # what could not be read, and what the capture says is missing
+        reader.bad, reader.lost                        # unreadable records, and recorded losses
 
     rows_of_converted(converter.convert(source))       # the same rows, without places
 
-Whatever is read costs a few nanoseconds per message and needs no Python object per message.
+Reading costs a few nanoseconds per message and creates no Python object per message.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ __all__ = [
 ]
 
 EXCERPT_SIZE = 64
-"""Bytes of a bad record that are kept to look at."""
+"""Bytes of a bad record that are kept for inspection."""
 
 EVEN_AT_FIRST = 64
-"""Messages that are looked at first, to see whether all lie evenly."""
+"""Number of messages checked first for equal spacing."""
 
 FRAGMENT = int(MessageFlag.CONTINUATION | MessageFlag.MORE)
 PACKET_KEY = ["publisher_id", "group", "epoch"]
@@ -82,7 +82,7 @@ ORIGIN_NONE = bytes(28)
 
 
 class StreamEpoch(NamedTuple):
-    """Names a publisher's stream in one epoch, in the words of STREAM_DTYPE."""
+    """Identifies a publisher's stream in one epoch, with the fields of STREAM_DTYPE."""
 
     publisher: int
     group: int
@@ -90,10 +90,10 @@ class StreamEpoch(NamedTuple):
 
 
 class MessageRows:
-    """Messages of any models in order; `rows` are of MESSAGE_DTYPE, offsets count from topic_data and payloads.
+    """Messages of any models in order; `rows` are of MESSAGE_DTYPE, with offsets into topic_data and payloads.
 
-    It is good until its reader makes the next one: the memory is used again. What select() returns is over the same
-    memory; the arrays of records(), topics(), origins and places are copies to keep.
+    Valid until the reader creates the next MessageRows, which reuses the memory. select() returns rows over the same
+    memory; the arrays of records(), topics(), origins and places are independent copies.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class MessageRows:
         packets: NDArray[Any] | None = None,
         records: NDArray[Any] | None = None,
     ) -> None:
-        """`packets` and `records` are what packet_index of a row counts, for messages that come from a journal."""
+        """`packets` and `records` are the arrays that packet_index of a row refers to, for messages from a journal."""
         self.topic_data = topic_data
         self.payloads = payloads
         self.rows = rows
@@ -118,25 +118,25 @@ class MessageRows:
 
     @property
     def origins(self) -> NDArray[Any]:
-        """Of each message its ORIGIN, a row of ORIGIN_DTYPE; zeros where it has none."""
+        """The ORIGIN of each message, a row of ORIGIN_DTYPE; zeros without one."""
         if self._origins is None:
             self._origins = read_origins(self.payloads, self.rows)
         return self._origins
 
     @property
     def places(self) -> NDArray[Any] | None:
-        """Of each message its record and packet, a row of PLACE_DTYPE; None where there is no journal."""
+        """Record and packet of each message, a row of PLACE_DTYPE; None without a journal."""
         if self._places is None and self._packets is not None and self._records is not None:
             self._places = read_places(self.rows, self._packets, self._records)
         return self._places
 
     def kinds(self) -> set[tuple[int, int]]:
-        """(model id, version) of all messages; (0, 0) are those without a model."""
+        """Return (model id, version) of all messages; (0, 0) for messages without a model."""
         keys = self.rows["model_id"].astype(numpy.uint32) << 16 | self.rows["model_version"]
         return {(key >> 16, key & 0xFFFF) for key in numpy.unique(keys).tolist()}
 
     def select(self, mask: NDArray[Any]) -> MessageRows:
-        """Those that an array of bool, or of indices, chooses."""
+        """Return the messages selected by an array of bool or of indices."""
         if mask.dtype == numpy.bool_ and mask.all():
             return self
         rows = _taken(self.rows, mask)
@@ -148,14 +148,14 @@ class MessageRows:
         return chosen
 
     def sound(self, model: MessageModel) -> NDArray[numpy.bool_]:
-        """Which messages are records of this model that can be read: not sealed, and as long as their version says."""
+        """Return a mask of valid records of this model: not sealed, and as long as their version requires."""
         return find_sound(self.rows, model.id, _shape_of(model).sizes_needed)
 
     def records(self, model: MessageModel) -> NDArray[Any]:
-        """The payloads as records of the model's dtype; all must be sound().
+        """Return the payloads as records of the model's dtype; all must be sound().
 
-        A field that a record's older version does not have is missing if it is optional, else zero or empty. What a
-        newer version has added is not read.
+        A field that a record's version lacks is missing if it is optional, else zero or empty. Fields that a newer
+        version added are ignored.
         """
         shape = _shape_of(model)
         made = numpy.empty(len(self.rows), model.dtype)
@@ -164,10 +164,10 @@ class MessageRows:
         return made
 
     def fields(self, model: MessageModel, names: Sequence[str]) -> NDArray[Any]:
-        """Like records(), with at least these fields, and only good as long as the rows are.
+        """Like records(), with at least these fields, and valid as long as the rows are.
 
-        Records that lie evenly are not copied: so do those of a converter that makes messages of one model only. Of
-        others, the bytes from the first to the last field are.
+        Equally spaced records are not copied, such as those of a converter that produces only one model. Of other
+        records, only the bytes from the first to the last field are copied.
         """
         evenly = self._evenly(model)
         if evenly is not None:
@@ -176,9 +176,9 @@ class MessageRows:
         return self.records(model) if spans is None else spans
 
     def _evenly(self, model: MessageModel) -> NDArray[Any] | None:
-        """The records where they are, if they are equally far apart and of no older version."""
+        """Return the records in place, if they are equally spaced and of no older version."""
         offsets = self.rows["payload_offset"]
-        for count in (EVEN_AT_FIRST, len(offsets)):  # most often the first few show that they are not
+        for count in (EVEN_AT_FIRST, len(offsets)):  # usually the first few show that the spacing differs
             steps = numpy.diff(offsets[:count].astype(numpy.int64))
             if not len(steps) or steps[0] < model.record_size or (steps != steps[0]).any():
                 return None
@@ -190,7 +190,9 @@ class MessageRows:
         return numpy.ndarray(len(offsets), model.dtype, self.payloads, start, (step,))
 
     def _spans(self, model: MessageModel, fields: Sequence[Field]) -> NDArray[Any] | None:
-        """Of each record the bytes from the first to the last of these fields; None if one is of an older version."""
+        """Return the bytes from the first to the last of these fields, per record; None if a record has an older
+        version.
+        """
         start = min(field.offset for field in fields)
         size = max(field.end for field in fields) - start
         made = numpy.empty(len(self.rows), dtype_of(fields, start, size))
@@ -204,7 +206,7 @@ class MessageRows:
         return pa.StringArray.from_buffers(len(self.rows), pa.py_buffer(offsets), pa.py_buffer(texts))
 
     def contents(self) -> pa.BinaryArray:
-        """The payloads, whatever they are."""
+        """Return the payloads as bytes."""
         import pyarrow as pa
 
         offsets, contents = gather_bytes(self.payloads, self.rows, False)
@@ -212,30 +214,30 @@ class MessageRows:
         return pa.Array.from_buffers(pa.binary(), len(self.rows), buffers)
 
     def payload(self, index: int) -> bytes:
-        """The content of one message, to keep."""
+        """Return a copy of the content of one message."""
         start, size = int(self.rows[index]["payload_offset"]), int(self.rows[index]["payload_size"])
         return self.payloads[start : start + size].tobytes()
 
     def extensions(self, index: int) -> dict[int, bytes]:
-        """The extensions of one message: the bodies by type."""
+        """Return the extensions of one message: bodies by type."""
         start, size = int(self.rows[index]["extensions_offset"]), int(self.rows[index]["extensions_size"])
         return decode_extensions(self.payloads[start : start + size].tobytes())
 
 
 def _taken(rows: NDArray[Any], mask: NDArray[Any]) -> NDArray[Any]:
-    """rows[mask], but copied as words: numpy goes through structures field by field."""
+    """Return rows[mask], copied as words, because numpy copies structures field by field."""
     words = numpy.ascontiguousarray(rows).view(numpy.uint64).reshape(len(rows), rows.itemsize // 8)
     chosen: NDArray[Any] = words[mask].view(rows.dtype).reshape(-1)
     return chosen
 
 
 class _Shape(msgspec.Struct):
-    """What the kernels must know of a model."""
+    """Properties of a model that the kernels need."""
 
     sizes_needed: NDArray[numpy.uint32]
-    """Bytes that the record of a version has at least, by version up to the model's."""
+    """Minimum record size by version, up to the model's version."""
     newer: NDArray[numpy.uint32]
-    """(since, offset, size) of fields that came later than the first version."""
+    """(since, offset, size) of fields added after the first version."""
     blank: bytes
 
 
@@ -250,15 +252,15 @@ def _shape_of(model: MessageModel) -> _Shape:
 
 
 def rows_of_converted(converted: Converted) -> MessageRows:
-    """What a converter has made; good until it is called again."""
+    """Return the rows of a converter's output; valid until the converter is called again."""
     return MessageRows(converted.topic_data, converted.payloads, converted.rows)
 
 
 class PacketRows:
-    """Reads a journal's records as packets, batch after batch; fragments are put together across batches.
+    """Reads a journal's records as packets, batch by batch; fragments are reassembled across batches.
 
-    `bad` and `lost` are of the last take(); `streams` (rows of STREAM_DTYPE: packets, losses, repairs, messages of each
-    stream and epoch) of all.
+    `bad` and `lost` are for the last take(); `streams` (rows of STREAM_DTYPE: packets, losses, repairs, messages per
+    stream and epoch) for all.
     """
 
     def __init__(self) -> None:
@@ -269,7 +271,7 @@ class PacketRows:
         self.bad: list[BadRecord] = []
         self.lost: list[Loss] = []
         self.orphans = 0
-        """Fragments met first of their stream: the message began before what was given to this reader."""
+        """Fragments seen first in their stream: their message began before this reader's input."""
 
     @property
     def streams(self) -> NDArray[Any]:
@@ -277,17 +279,17 @@ class PacketRows:
 
     @property
     def packets(self) -> NDArray[Any]:
-        """Of the last take(), a row of PACKET_DTYPE per record; one with an error is also in `bad`."""
+        """A row of PACKET_DTYPE per record of the last take(); a row with an error is also in `bad`."""
         return self._parser.packets
 
     def continued(self) -> PacketRows:
-        """A reader that goes on where this one is, and counts from there."""
+        """Return a reader that continues from the current state, with counts from zero."""
         made = PacketRows()
         made._reassemblers, made._known_before = self._reassemblers, self._known
         return made
 
     def take(self, batch: RecordBatch) -> MessageRows:
-        """The messages that end in these records."""
+        """Return the messages that end in these records."""
         parser = self._parser
         data = numpy.frombuffer(batch.data, numpy.uint8)
         parser.parse(data, batch.rows)
@@ -325,12 +327,12 @@ class PacketRows:
             stream = (packet.publisher_id, packet.group, packet.epoch)
             self.lost += [Loss(record, captured_ns, *stream, first, last) for first, last in packet.ranges]
 
-    # Fragments are seldom: they go the way of a receiver's, packet by packet
+    # Fragments are rare: they are handled packet by packet, like a receiver's
 
     def _reassemble(self, batch: RecordBatch, data: NDArray[numpy.uint8]) -> tuple[NDArray[Any], NDArray[numpy.uint8]]:
         rows = self._parser.messages.copy()
         fragments = numpy.flatnonzero(rows["flags"] & FRAGMENT)
-        # of two fragments in one packet the first is meant: only that one can end a message
+        # of two fragments in one packet, the first counts: only the first can end a message
         ends = dict(zip(rows["packet_index"][fragments][::-1].tolist(), fragments[::-1].tolist(), strict=True))
         is_kept = numpy.ones(len(rows), numpy.bool_)
         is_kept[fragments] = False
@@ -353,7 +355,7 @@ class PacketRows:
         return rows[is_kept], numpy.concatenate(appended)
 
     def _packets_to_see(self, fragmented: NDArray[Any]) -> list[int]:
-        """Every packet of a stream with fragments here, or with an unfinished message."""
+        """Return every packet of a stream with fragments in this batch, or with an unfinished message."""
         packets = self._parser.packets
         streams = {StreamEpoch(*key) for key in packets[fragmented][PACKET_KEY].tolist()} | self._reassemblers.keys()
         is_wanted = numpy.zeros(len(packets), numpy.bool_)
@@ -365,20 +367,20 @@ class PacketRows:
         return [int(index) for index in numpy.flatnonzero(is_wanted)]
 
     def _completed(self, packet: Packet, batch: RecordBatch, index: int) -> PacketMessage | None:
-        """The message whose last fragment is in this packet, if all of it is there."""
+        """Return the message whose last fragment is in this packet, if the message is complete."""
         key = StreamEpoch(packet.publisher_id, packet.group, packet.epoch)
         reassembler = self._reassemblers.get(key)
         if reassembler is None:
             reassembler = self._reassemblers[key] = Reassembler(MESSAGE_SIZE_MAX)
             if key in self._known or key in self._known_before:
-                list(reassembler.lose())  # nothing is open, and nothing began before we joined
+                list(reassembler.lose())  # no message is open, and none began before we joined
             elif packet.kind == Kind.DATA and len(packet) and packet[0].flags & MessageFlag.CONTINUATION:
                 self.orphans += 1
                 self._refuse(batch, index, Cause.FRAGMENT, "the beginning of this message is not in the journal")
         pieces = list(reassembler.messages(packet) if packet.kind == Kind.DATA else reassembler.lose())
         for piece in pieces:
             if isinstance(piece, BrokenMessage):
-                reason = f"packets {piece.first} to {piece.last} do not make a whole message on {piece.topic}"
+                reason = f"packets {piece.first} to {piece.last} do not form a complete message on {piece.topic}"
                 self._refuse(batch, index, piece.cause, reason)
         whole = [piece for piece in pieces if isinstance(piece, PacketMessage)]
         if packet.kind != Kind.DATA or len(whole) == sum(not message.flags & FRAGMENT for message in packet):

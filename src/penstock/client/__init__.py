@@ -3,9 +3,9 @@
     with penstock.connect("penstock://127.0.0.1:7400", credentials="alice.toml") as client:
         for message in client.subscribe("md.us.eq.AAPL.>"): ...
 
-The administration server says where streams flow and hands out what opens them; the data comes straight from the feed
-adapters, over multicast or TCP. Read docs/how-to/client.md first; then client.py, subscription.py, and line.py, which
-has what becomes of a message before the application sees it.
+The administration server gives the addresses and keys of streams; the data comes directly from the feed adapters, over
+multicast or TCP. Read docs/how-to/client.md first; then client.py, subscription.py, and line.py, which processes
+messages before the application receives them.
 """
 
 from penstock.capture.reading import UnreadMessage

@@ -1,4 +1,4 @@
-"""How a client publishes and consumes assured messages: with a token of its administration server."""
+"""Publish and consume assured messages as a client, with a token of its administration server."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -10,11 +10,11 @@ from penstock.client.holding import Holding, Manager
 from penstock.security.core.brokering import Brokered
 
 Routers: TypeAlias = str | Sequence[str]
-"""host:port of the routers of a pair, in any order; as one text with commas between."""
+"""host:port of both routers of a pair, in any order; a text separates them by a comma."""
 
 
 class HeldAssured(Holding, Assured):
-    """Made by Client.assured(). Any thread may use it."""
+    """An assured session, opened by Client.assured(). Thread-safe."""
 
     close = Assured.close
     renew = Assured.renew
@@ -64,16 +64,16 @@ class AssuredSessions:
 
 
 class AssuredWays:
-    """The part of a client that speaks of assured messages."""
+    """The methods of a client for assured messages."""
 
     _assured: AssuredSessions
 
     def assured(
         self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
     ) -> HeldAssured:
-        """Publishers, endpoints and transactions at the message routers of a pair (docs/how-to/assured.md).
+        """Open publishers, endpoints and transactions at a pair of message routers (docs/how-to/assured.md).
 
-        Needs grants to send on the topics of `send`, and to receive those of `receive`, as far as they are granted.
-        `options`: role, silence_ms, backoff_ms and others of SessionConfig.
+        Requires grants to send on the topics of `send` and to receive those of `receive`; topics without a grant are
+        left out. `options`: role, silence_ms, backoff_ms and others of SessionConfig.
         """
         return self._assured.open(routers, tuple(receive), tuple(send), **options)

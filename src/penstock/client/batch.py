@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The messages that came together. Their arrays are to keep; iterating gives them one by one, in their order, as
-    long as the subscription was not asked for more."""
+    """Messages received together. The arrays may be kept; iteration yields single messages in order, and is valid until
+    the subscription is read again.
+    """
 
     def __init__(self, content: MessageBatch | list[PacketMessage], models: Models, feed: str = "") -> None:
         self.content = content
-        """As it was received, for whoever passes it on; good as long as the subscription was not asked for more."""
+        """The batch as received, for forwarding; valid until the subscription is read again."""
         self.feed = feed
-        """The feed that they came from."""
+        """The feed of the messages."""
         self._models = models
         self.records: dict[MessageModel, NDArray[Any]] = {}
-        """By model, of the model's dtype. Messages of another size, or of no known model, are only in the iteration."""
+        """Records by model, as arrays of the model's dtype. Messages of another size or of an unknown model are only in
+        the iteration.
+        """
         for model_id, version in sorted(self._kinds()):
             model = models.get(model_id, version)
             if model is not None and model not in self.records:
@@ -40,10 +43,10 @@ class Batch:
         return {(each.model_id, each.model_version) for each in self.content}
 
     def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":
-        """The records of a model, or of the only one, as an Arrow batch."""
+        """Return the records of a model, or of the only model, as an Arrow batch."""
         if model is None:
             if len(self.records) != 1:
-                raise ModelError(f"the batch has messages of {len(self.records)} models", hint="name one of them")
+                raise ModelError(f"the batch has records of {len(self.records)} models", hint="pass the model")
             (model,) = self.records
         return model.to_arrow(self.records[model])
 

@@ -1,4 +1,4 @@
-"""The client that connect() gives."""
+"""The client that connect() returns."""
 
 import threading
 import time
@@ -60,9 +60,9 @@ from penstock.tree.client.subscription import Since
 from penstock.wire import AuthenticationScope, Authenticator
 
 NOT_NOW = (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError, LocalProtocolError)
-"""What an administration server says, or does not, that has no time for anybody: the grants are as good as before."""
+"""Errors of an unavailable or overloaded administration server; existing grants remain valid."""
 RENEW_AFTER = 0.5
-"""Share of the grants' time after which they are renewed."""
+"""Share of the grants' lifetime after which they are renewed."""
 
 Held: TypeAlias = Subscription | Holding
 
@@ -70,9 +70,9 @@ log = logger("client")
 
 
 class Client(NodeWays, StreamWays, AssuredWays):
-    """Subscriptions and contributions of one connection. A thread renews grants and hears of changes.
+    """Subscriptions and contributions of one connection. A thread renews grants and receives changes.
 
-    When the administration server is gone, everything that runs goes on until its grants are over.
+    While the administration server is unavailable, everything continues until the grants expire.
     """
 
     def __init__(
@@ -90,18 +90,18 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._interface = interface
         self._node = admin.credentials.client
         self.address = direct_address(admin.credentials.client, SystemRandomness().below(NUMBERS))
-        """Where messages to this client alone are sent, by MulticastPublisher.send_to()."""
+        """The address of this client for MulticastPublisher.send_to()."""
         self._lock = threading.Lock()
         self._service: LoopThread | None = None
         self._subscriptions: dict[str, Held] = {}
         self._contributors: dict[str, Contributor] = {}
         self._inboxes: list[Inbox] = []
         self._publishers: list[MulticastPublisher] = []
-        self._authentication = AuthenticationState(None, self._use_publishers_scope)  # of PUBLISHERS
+        self._authentication = AuthenticationState(None, self._use_publishers_scope)  # for PUBLISHERS
         self._lease = ReceivingLease(client=admin.credentials.client)
-        self._renew_at: dict[str, float] = {}  # by the monotonic clock
+        self._renew_at: dict[str, float] = {}  # on the monotonic clock
         self._events_after: int | None = None
-        self._unheard_since: float | None = None  # since when the administration server does not answer
+        self._unheard_since: float | None = None  # start of the administration server's silence
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -141,22 +141,23 @@ class Client(NodeWays, StreamWays, AssuredWays):
     ) -> Subscription | NodeSubscription | HeldStream:
         """Messages on topics (docs/reference/topics.md) that meet the condition (docs/reference/filters.md), if given.
 
-        With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
+        With `image`, the subscription begins with the current state of its topics, followed by exactly the later
+        updates.
 
-        With `node`, "host:port" or "auto", they come through a distribution node (docs/how-to/records.md), always with
-        the current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
+        With `node`, "host:port" or "auto", messages come through a distribution node (docs/how-to/records.md), always
+        starting with the current state; `offload` uses a separate process for the work, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, they come through a distribution tree (docs/how-to/agents.md), and begin
-        `since`: a sequence, a time, how long ago, "oldest" or "live".
+        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md), starting at
+        `since`: a sequence number, a time, an age, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)
         if options:
-            raise LocalProtocolError(f"{', '.join(options)}: only a tree has this", hint="name its agent")
+            raise LocalProtocolError(f"{', '.join(options)}: only for a distribution tree", hint="set agent")
         if node is not None:
             if image or transport != "auto":
                 raise LocalProtocolError(
-                    "image and transport are not for a node", hint="a node always gives the current state first"
+                    "image and transport cannot be used with node", hint="a node always starts with the current state"
                 )
             return self._nodes.messages(
                 topics, "critical", node=node, offload=offload, convert=convert, where=where or ""
@@ -170,7 +171,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
     ) -> Subscription:
         """From the feeds themselves, by multicast, a filter module or TCP."""
         if not topics:
-            raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
+            raise LocalProtocolError("a subscription needs topics", hint="'>' matches all topics")
         for topic in topics:
             Interest.parse(topic)
         asked_ns = self._lease.now_ns()
@@ -209,9 +210,9 @@ class Client(NodeWays, StreamWays, AssuredWays):
         return subscription
 
     def contribute(self, stream: str, *topics: str) -> Contributor:
-        """Messages of one's own on these topics, into a contributed source stream of a feed; needs grants to send."""
+        """Open a contributed source stream of a feed, to publish messages on these topics; requires grants to send."""
         if not topics:
-            raise LocalProtocolError("a contribution needs topics", hint="name what is to be sent on")
+            raise LocalProtocolError("a contribution needs topics", hint="pass the topics to send on")
         brokered = self.admin.subscribe((), send=topics)
         contributor = Contributor(
             self._service_thread(), self._protection, self.config, brokered, stream, self._node, self.admin.cancel
@@ -230,8 +231,10 @@ class Client(NodeWays, StreamWays, AssuredWays):
         config: PublisherConfig | None = None,
         ring: RingWriter | None = None,
     ) -> MulticastPublisher:
-        """A publisher on multicast whose id is this client's under that name; needs the role `publisher`. It is the
-        caller's to close. Its authentication keys follow the server as long as the client is open."""
+        """Return a multicast publisher whose id is derived from this client and the name; requires the role
+        `publisher`. The caller closes the publisher. Its authentication keys follow the server while the client is
+        open.
+        """
         claimed = self.admin.claim_publisher(name)
         self._learn_publishers_scope()
         made = MulticastPublisher(
@@ -250,8 +253,9 @@ class Client(NodeWays, StreamWays, AssuredWays):
         return made
 
     def inbox(self, *channels: Channel) -> Inbox:
-        """Messages to this client alone (`address`) that come on these channels. One inbox at a time; a filter that
-        asks for tokens is shown a subscription's, so there has to be one."""
+        """Receive messages addressed to this client alone (`address`) on these channels. A client has one inbox at a
+        time. A filter that requires tokens gets the token of a subscription, so the client must have one.
+        """
         with self._lock:
             token = next((each.token for each in self._subscriptions.values()), "")
         self._learn_publishers_scope()
@@ -271,7 +275,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         return made
 
     def close(self) -> None:
-        """End everything."""
+        """Close all subscriptions and the connection."""
         self._is_closed = True
         self._wake.set()
         with self._lock:
@@ -310,14 +314,14 @@ class Client(NodeWays, StreamWays, AssuredWays):
         try:
             self.admin.cancel(subscription.id)
         except (UnreachableError, ConnectionLostError, NotFoundError, RevokedError) as error:
-            log.info("not_cancelled", error=str(error))  # it ends there when its grants are over
+            log.info("not_cancelled", error=str(error))  # the subscription ends at the server when its grants expire
 
     def expire(self, subscription: Held) -> None:
         ago = "" if self._unheard_since is None else f" {time.monotonic() - self._unheard_since:.0f} s ago"
         subscription.fail(
             TokenExpiredError(
-                "the grants of the subscription are over and were not renewed",
-                hint=f"the administration server was last heard of{ago}; subscribe again when it is back",
+                "the grants of the subscription expired and were not renewed",
+                hint=f"last contact with the administration server{ago}; subscribe again when the server is reachable",
             )
         )
 
@@ -333,7 +337,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             return self._service
 
     def _learn_models(self, streams: Sequence[BrokeredStream]) -> None:
-        """Now, while the server answers: later it may be gone, and whoever reads must not wait for it."""
+        """Load the models while the server is reachable, because readers must not wait for the server later."""
         for stream in streams:
             for each in stream.models:
                 self.models.confirm(each.id, each.version)
@@ -350,7 +354,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._hear_after(brokered.events_after)
 
     def _hear_after(self, events_after: int) -> None:
-        """Receive the events after this one, in the client's thread."""
+        """Receive the events after this number, in the client's thread."""
         with self._lock:
             if self._events_after is None or events_after < self._events_after:
                 self._events_after = events_after
@@ -438,14 +442,14 @@ class Client(NodeWays, StreamWays, AssuredWays):
     def _renewed(self, holder: Held | Contributor) -> Brokered:
         try:
             return self.admin.renew(holder.id)
-        except NotFoundError:  # a server that lost it, or took it for given up
+        except NotFoundError:  # the server was reset, or considered the client lost
             if isinstance(holder, Contributor) or getattr(holder, "is_sending", False):
                 return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
             send = holder.send if isinstance(holder, HeldAssured) else ()
             return self.admin.subscribe(holder.topics, send=send, subscription_id=holder.id)
 
     def _hear(self) -> None:
-        """Wait for events, but not longer than until the next renewal."""
+        """Wait for events, at most until the next renewal."""
         with self._lock:
             after = self._events_after
             soonest = min(self._renew_at.values(), default=float("inf"))

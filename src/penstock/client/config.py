@@ -1,4 +1,4 @@
-"""The bounds and patience of a client."""
+"""Limits and timeouts of a client."""
 
 from typing import Annotated, Literal
 
@@ -19,42 +19,46 @@ class ClientConfig(Config, frozen=True):
     merger: MergerConfig = MergerConfig()
 
     filter: str = "auto"
-    """Whether multicast comes by way of a filter module: host:port of its control connection, "none", or "auto": the
-    one that PENSTOCK_FILTER names in the environment, or else this host's if it has one; when that one is gone, the
-    groups are listened to directly."""
+    """Filter module for multicast: host:port of its control connection, "none", or "auto". With "auto", the client uses
+    the filter in the environment variable PENSTOCK_FILTER, or else the one of this host, if any; when that filter is
+    gone, the client joins the groups directly.
+    """
 
     filter_delivery: Wish = "unicast"
-    """How its packets come: to a socket of each subscription, by "ring" in shared memory, "shared" with others."""
+    """Delivery of a filter's packets: "unicast" to a socket per subscription, "ring" in shared memory, or "shared" with
+    others.
+    """
 
     filter_wait_s: Seconds = 5.0
-    """How long a filter is waited for: until it holds to what a new subscription wants, and, with "auto", when it is
-    gone."""
+    """Maximum wait for a filter: until it has applied a new subscription, and, with "auto", after it is gone."""
 
     node: str = "auto"
-    """The distribution node of records() and metered(): host:port, or "auto": the one that PENSTOCK_NODE names in the
-    environment, or else this host's."""
+    """Distribution node for records() and metered(): host:port, or "auto". With "auto", the client uses the node in the
+    environment variable PENSTOCK_NODE, or else the one of this host.
+    """
 
     node_wait_s: Seconds = 5.0
-    """How long a node is waited for at first."""
+    """Maximum wait for a node at the start."""
 
     node_waits: Literal["block", "spin"] = "block"
-    """What a consumer of a node does while nothing comes: sleep until it is woken, or look again and again, which is
-    quicker and costs a core."""
+    """How a consumer of a node waits: "block" sleeps until woken; "spin" polls, which is faster and uses a whole
+    core.
+    """
 
     offload: bool = False
-    """Whether consumers of a node have processes of their own that do their work."""
+    """Whether consumers of a node run in separate processes."""
 
     image_attempts_max: Count = 20
-    """How often an image is asked for until one fits the live stream."""
+    """Maximum number of image requests until an image fits the live stream."""
 
     image_messages_max: Count = 4_000_000
-    """Messages of one image."""
+    """Maximum number of messages in an image."""
 
     early_messages_max: Count = 1_000_000
-    """Live messages kept until the image is there, and messages kept until the key is there that opens them."""
+    """Maximum number of live messages kept until the image arrives, or until their key arrives."""
 
     key_wait_s: Seconds = 10.0
-    """How long a sealed message waits for its key; then it is reported as unreadable."""
+    """Time that a sealed message waits for its key; then the message is reported as unreadable."""
 
     reconnect_s: Seconds = 0.05
     """Pause before a reconnection attempt to an adapter or the administration server. The pause doubles up to
@@ -63,15 +67,15 @@ class ClientConfig(Config, frozen=True):
     reconnect_max_s: Seconds = 2.0
 
     inbox_messages_max: Count = 256
-    """Control messages of adapters read ahead; an adapter that has to wait longer than it likes cuts us off."""
+    """Control messages read ahead per adapter; an adapter disconnects a client that stops reading for too long."""
 
     losses_max: Count = 10_000
-    """Receipts kept for Subscription.losses; the oldest are dropped, statistics count them all."""
+    """Receipts kept in Subscription.losses; the oldest are dropped, the statistics count all."""
 
     unconfirmed_max: Count = 65_536
-    """Contributed messages that not every adapter has confirmed."""
+    """Maximum number of contributed messages without the confirmation of every adapter."""
 
     def new_backoff(self) -> Backoff:
-        """The back-off of one link that reconnects after every loss."""
+        """Return the back-off for a link that reconnects after every loss."""
         policy = BackoffPolicy(base_ms=round(1_000 * self.reconnect_s), max_ms=round(1_000 * self.reconnect_max_s))
         return Backoff(SystemRandomness(), policy)

@@ -1,4 +1,4 @@
-"""The way into a plant."""
+"""connect(): the entry point to a plant."""
 
 import ssl
 from pathlib import Path
@@ -20,11 +20,11 @@ def connect(
     secret: Secret | None = None,
     config: ClientConfig | None = None,
 ) -> Client:
-    """A client of the plant whose administration servers are at "penstock://host:port[,host:port]" (penstocks:// with
-    TLS). It logs in at once, so that wrong credentials are told here.
+    """Connect to the plant whose administration servers are at "penstock://host:port[,host:port]" (penstocks:// with
+    TLS). The client logs in at once, so that wrong credentials raise here.
 
-    `interface` is the address of the interface that multicast comes in on, if it is not what the adapters say. `tls`
-    and `secret` protect connections to adapters on other hosts.
+    `interface` is the address of the interface for multicast, if it differs from the adapters' setting. `tls` and
+    `secret` protect connections to adapters on other hosts.
     """
     admin = AdminClient.connect(url, credentials)
     try:

@@ -1,4 +1,4 @@
-"""Messages of one's own, contributed to a feed: numbered here, sent to each adapter until each has taken them."""
+"""Contribute messages to a feed: messages are numbered here and sent to every adapter until it confirms them."""
 
 import asyncio
 import threading
@@ -43,7 +43,7 @@ log = logger("client.contributor")
 
 
 class Contributor:
-    """send() returns at once; flush() waits until the adapters have taken everything."""
+    """Contributes messages: send() returns at once; flush() waits until the adapters have confirmed all messages."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Contributor:
         self.moved(brokered.streams)
 
     def send(self, topic: str, payload: Buffer | Message, *, model_id: int = 0, model_version: int = 0) -> None:
-        """Contribute one message. A Message of a model brings its model's id and version."""
+        """Contribute one message. A Message brings its model's id and version."""
         check_topic(topic)
         self._raise_if_over()
         self._entitlement.check_send(topic)
@@ -96,13 +96,16 @@ class Contributor:
                 self._forget(self._connections.open)
             if len(self._kept) >= self._config.unconfirmed_max:
                 raise LimitError(
-                    f"{len(self._kept)} contributed messages are not confirmed", hint="call flush() now and then"
+                    f"{len(self._kept)} contributed messages are unconfirmed, which is the limit",
+                    hint="call flush() more often",
                 )
             self._kept.append(Contribution(topic, model_id, model_version, content))
         self._thread.start(self._tell())
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Whether every connected adapter has taken what was sent, and at least one is; waits for it."""
+        """Wait until every connected adapter has confirmed all messages; True if so, and at least one adapter is
+        connected.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._is_taken(), timeout)
             self._raise_if_over()
@@ -113,7 +116,7 @@ class Contributor:
         self._thread.start(self._follow(())).result()
 
     def cancel(self) -> None:
-        """End it, here and at the administration server."""
+        """Close the contribution, here and at the administration server."""
         if not self._is_closed:
             self._cancel(self.id)
             self.close()
@@ -208,7 +211,7 @@ class Contributor:
             self._news[address].clear()
             if address not in self._taken:
                 continue
-            if self._taken[address] < self._first:  # it has to get the rest from the others, before it can take ours
+            if self._taken[address] < self._first:  # the adapter must get the earlier messages from the others first
                 await asyncio.sleep(self._config.reconnect_max_s)
                 await connection.send(Contribute(self.stream, self._first, []))
                 continue
@@ -225,15 +228,15 @@ class Contributor:
     def _note(self, address: StreamAddress, next_sequence: int) -> None:
         with self._changed:
             if self._first == 0:
-                self._first = next_sequence  # go on where an earlier contributor of this stream ended
+                self._first = next_sequence  # continue after an earlier contributor of this stream
             self._taken[address] = next_sequence
             self._forget(self._connections.followed)
         self._news[address].set()
 
-    # With the lock
+    # With the lock held
 
     def _forget(self, addresses: Iterable[StreamAddress]) -> None:
-        """Keep only what one of these adapters has not taken yet."""
+        """Keep only messages that one of these adapters has not confirmed."""
         upto = min((self._taken.get(each, 0) for each in addresses), default=0)
         while self._kept and self._first < upto:
             self._kept.popleft()

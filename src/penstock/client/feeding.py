@@ -1,6 +1,7 @@
-"""What a ticker plant or the root of a tree distributes: the messages of feeds, received in threads of their own.
+"""Input of a ticker plant or of a tree's root: the messages of feeds, each received in its own thread.
 
-A feed that cannot be had is tried again for ever: what the node has is served meanwhile. What a feed lost, it is told.
+A failed feed is retried for ever, while the node continues to serve its current state. The node is informed of every
+loss of a feed.
 """
 
 import threading
@@ -29,22 +30,22 @@ log = logger("client.feed")
 
 
 class Sink(Protocol):
-    """Whoever distributes what comes; called in the feed's thread."""
+    """Receives the messages of a feed, in the feed's thread."""
 
     def take(self, content: Content, feed: str = "") -> None: ...
 
     def lose(self) -> None:
-        """Some did not come."""
+        """Called when messages were lost."""
 
     def session(self, event: SessionEvent) -> None:
-        """A session of a source stream began or ended, after all messages taken so far."""
+        """Called at begin or end of a session of a source stream, after all earlier messages."""
 
 
 class Feed:
     """One source of messages, from start() to stop()."""
 
     is_in_touch = False
-    """Whether messages are received, or would be."""
+    """True while connected: messages are received when published."""
 
     def __init__(self, name: str, data: Sink, counters: Counters) -> None:
         self._data = data
@@ -61,7 +62,7 @@ class Feed:
             self._thread.join()
 
     def receive(self) -> None:
-        """Until stopped, or an error says why there is nothing more."""
+        """Receive until stopped, or until an error ends the feed."""
         raise NotImplementedError
 
     def _run(self) -> None:
@@ -83,7 +84,7 @@ class Feed:
 
 
 class SubscribedFeed(Feed):
-    """Topics of the plant, by the administration server: with `image` the current one first, then every update."""
+    """Topics subscribed at the administration server; with `image`, the current state first, then every update."""
 
     def __init__(
         self, access: AdminAccess, topics: Sequence[str], data: Sink, counters: Counters, *, image: bool = True
@@ -117,7 +118,7 @@ class SubscribedFeed(Feed):
 
 
 class ChannelFeed(Feed):
-    """Multicast channels, without anybody's leave: for trials."""
+    """Multicast channels without authentication or entitlements: for trials."""
 
     def __init__(self, channels: Sequence[Channel], data: Sink, counters: Counters) -> None:
         super().__init__("channels", data, counters)
@@ -150,7 +151,7 @@ class ChannelFeed(Feed):
 
 
 def without_own(content: Content) -> Content:
-    """What the plant says to its receivers is none of its data."""
+    """Drop the plant's own control messages to receivers, which are not data."""
     if not isinstance(content, MessageBatch):
         return [each for each in content if not each.topic.startswith(RESERVED_PREFIX)]
     messages, data = content.messages, content.data

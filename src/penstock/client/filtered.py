@@ -1,4 +1,4 @@
-"""A feed by way of a filter module: the same streams, of which only what is wanted arrives."""
+"""A feed through a filter module: the same streams, reduced to the wanted messages."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,13 +18,13 @@ from penstock.security.core.brokering import BrokeredStream, StreamAddress
 from penstock.wire import Authenticator
 
 OWN_TOPICS = (DISCONTINUITY_TOPIC, MODEL_TOPIC)
-"""What every subscriber of a feed gets."""
+"""Topics that every subscriber of a feed receives."""
 
 STREAMS_MAX = 65_536
 
 
 class FilteredFeed:
-    """One registration at the filter, and a source of a MergingReceiver."""
+    """One registration at the filter; a source of a MergingReceiver."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class FilteredFeed:
         self._models = models
         self._stream = stream
         self._started: set[StreamKey] = set()
-        self._awaited: dict[StreamKey, int] = {}  # taken for begun before they started, by which connection
+        self._awaited: dict[StreamKey, int] = {}  # streams assumed to have begun, by the connection to their adapter
         self.receiver = FilteredReceiver(
             module,
             OWN_TOPICS,
@@ -75,7 +75,7 @@ class FilteredFeed:
             raise
 
     def follow(self, stream: BrokeredStream, topics: Sequence[str]) -> None:
-        """The topics and adapters as they are now."""
+        """Set the current topics and adapters."""
         self._stream = stream
         channels = channels_of(stream.addresses) or self._channels
         if channels != self._channels:
@@ -85,8 +85,9 @@ class FilteredFeed:
         self._channels, self._topics = channels, list(topics)
 
     def begun(self, addresses: Sequence[StreamAddress]) -> dict[StreamAddress, Begun]:
-        """The adapters' streams: since the filter holds to what is wanted, it brings everything of them, also of those
-        of which nothing has come yet."""
+        """Return the adapters' begun streams. Once the filter applies the interests, it delivers each stream
+        completely, even one without any message so far.
+        """
         if not self.receiver.is_attached:
             return {}
         number = self.receiver.attachment
@@ -101,8 +102,9 @@ class FilteredFeed:
     # For the MergingReceiver
 
     def receive(self, timeout: float | None = None) -> list[Received]:
-        """As FilteredReceiver.receive(), but for the start of a stream that was taken for begun by then: nothing of it
-        was missed."""
+        """Like FilteredReceiver.receive(), without the start of a stream that was assumed to have begun: none of its
+        messages was missed.
+        """
         received = self.receiver.receive(timeout)
         if len(received) == 1 and isinstance(received[0], DeliverBatch):
             return received
@@ -117,7 +119,7 @@ class FilteredFeed:
         return self._awaited.pop(key, -1) == self.receiver.attachment
 
     def _documents(self) -> list[str]:
-        """Of the models that a condition may speak of."""
+        """Return the documents of the models that a condition may refer to."""
         if not self._where:
             return []
         known = [self._models.get(each.id, each.version) for each in self._stream.models]

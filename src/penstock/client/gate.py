@@ -1,6 +1,6 @@
-"""What stands between the streams and the application: topics, grants, seals, conditions.
+"""The gate between the streams and the application: topics, grants, seals, conditions.
 
-Nothing passes that the subscription did not ask for or its token does not grant, whatever the network brings.
+Only messages that the subscription asked for and its token grants pass, whatever arrives from the network.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SEAL = int(Extension.SEAL)
 
 
 class Gate:
-    """For what one feed gives to one subscription at one delay."""
+    """The gate for one feed, one subscription and one delay."""
 
     def __init__(self, topics: Sequence[str], where: str | None, models: Models, counters: Counters) -> None:
         self._models = models
@@ -36,11 +36,13 @@ class Gate:
         self._entitlement = Entitlement(())
         self._delay_s = 0
         self.requires_seal = False
-        """Whether only sealed messages are taken: of a sealed feed by multicast, where anybody may send others."""
+        """True if only sealed messages are accepted: for a sealed feed by multicast, where any host could send
+        others.
+        """
         self.want(topics)
 
     def want(self, topics: Sequence[str]) -> None:
-        """Other topics from now on."""
+        """Set the wanted topics."""
         table = InterestTable()
         for topic in topics:
             table.add(topic, 0)
@@ -49,7 +51,7 @@ class Gate:
         self._wanted = table
 
     def allow(self, entitlement: Entitlement, delay_s: int) -> None:
-        """Grants as the token has them; what comes here is at least `delay_s` old."""
+        """Set the grants of the token; messages that pass must be at least `delay_s` old."""
         self._entitlement = entitlement
         self._delay_s = delay_s
 
@@ -58,12 +60,14 @@ class Gate:
             self._ring.add(key)
 
     def drop_keys(self) -> None:
-        """Forget everything that opens sealed messages."""
+        """Discard all keys for sealed messages."""
         self._ring = StreamKeyRing()
         self._opener = Opener(self._ring)
 
     def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
-        """Those of a batch that pass, as long as they can be told without looking at one message at a time."""
+        """Return the messages of a batch that pass, as a batch if that can be decided without looking at single
+        messages.
+        """
         rows = batch.messages
         if self.requires_seal or self._delay_s or (rows["flags"] & SPECIAL).any() or not self._is_plain(rows):
             return [message for message in batch if self.passes(message)]
@@ -78,10 +82,11 @@ class Gate:
         return chosen if self._condition is None else chosen.select(self._condition.select(chosen))
 
     def passes(self, message: PacketMessage, *, by_service: bool = False) -> bool:
-        """Whether a message is for this subscription. A sealed one passes; open() and meets() judge the rest. What an
-        adapter's service gave, e.g. an image, need not be sealed."""
+        """True if a message is for this subscription. Sealed messages pass; open() and meets() decide later. A message
+        from an adapter's service, such as an image, need not be sealed.
+        """
         if message.flags & DIRECT:
-            return False  # to one application, not to subscribers
+            return False  # addressed to one application, not to subscribers
         is_sealed = bool(message.flags & SEALED)
         if self.requires_seal and not is_sealed and not by_service:
             self._counters.add("messages_dropped", cause=Cause.AUTHENTICATION)
@@ -99,12 +104,13 @@ class Gate:
             self._counters.add("messages_dropped", cause=Cause.REFUSED)
             return False
         if delay_s < self._delay_s:
-            return False  # it comes sooner elsewhere
+            return False  # another stream delivers the message with less delay
         return is_sealed or self.meets(message)
 
     def is_of_the_past(self, message: PacketMessage) -> bool:
-        """Whether a message is sealed with an earlier key than any that is held: with one from before the
-        subscription, which never comes."""
+        """True if the message's key is older than all available ones: a key from before the subscription, which never
+        arrives.
+        """
         lowest = self._ring.lowest_id
         try:
             return lowest is not None and decode_seal(message.extensions.get(SEAL, b"")).key_id < lowest
@@ -112,7 +118,7 @@ class Gate:
             return False
 
     def open(self, message: PacketMessage) -> PacketMessage | None:
-        """The message as it was before it was sealed; None if it was tampered with. Without its key, SealKeyError."""
+        """Return the decrypted message; None if it was tampered with. Raises SealKeyError without the key."""
         extensions = message.extensions
         try:
             opened = self._opener.open(
@@ -133,7 +139,7 @@ class Gate:
         return message.with_payload(opened, message.flags & ~SEALED)
 
     def meets(self, message: PacketMessage) -> bool:
-        """Whether the message meets the condition, if there is one. A model in band is learned, and goes no further."""
+        """True if the message meets the condition, if there is one. A model in band is learned and does not pass."""
         if message.topic == MODEL_TOPIC:
             self._learn(message)
             return False
@@ -146,11 +152,11 @@ class Gate:
             return False
 
     def _learn(self, message: PacketMessage) -> None:
-        """From a model in band; one that claims to come from a source is no adapter's."""
+        """Learn a model in band; ignore one with a source, which no adapter sends."""
         refused = Cause.UNEXPECTED if ORIGIN in message.extensions else self._models.learn_in_band(message.payload)
         if refused is not None:
             self._counters.add("messages_dropped", cause=refused)
 
     def _is_plain(self, rows: NDArray[numpy.void]) -> bool:
-        """Whether none of the messages is one of our own, whose model would have to be learned."""
+        """True if no message is a control message with a model to learn."""
         return not (rows["model_id"] == 0).any()

@@ -1,5 +1,6 @@
-"""What a client holds at somebody else's with the token of a subscription at the administration server, renewed in
-time: consumers of distribution nodes, subscribers and publishers of trees."""
+"""Handles of a client at other nodes that use the token of a subscription, renewed in time: consumers of distribution
+nodes, subscribers and publishers of trees.
+"""
 
 import time
 from typing import Any, Protocol
@@ -10,20 +11,20 @@ from penstock.security.core.brokering import Authentication, Brokered, BrokeredS
 
 
 class Manager(Protocol):
-    """What such a holding needs of its client."""
+    """The part of the client that a handle uses."""
 
     def cancel(self, subscription: Any) -> None: ...
 
     def expire(self, subscription: Any) -> None:
-        """Its grants are over: fail it, unless newer ones have come in the meantime."""
+        """The grants expired: fail the handle, unless newer grants have arrived meanwhile."""
 
 
 class Holding:
-    """The client's part of it; the class beside it shows tokens, ends and fails."""
+    """The client's part of a handle; the class combined with it presents tokens, ends and fails."""
 
     topics: tuple[str, ...]
     is_sending = False
-    """Whether its grants are to send."""
+    """True if the grants are for sending."""
 
     def hold(self, brokered: Brokered, manager: Manager) -> None:
         self.id = brokered.subscription_id
@@ -36,30 +37,30 @@ class Holding:
 
     @property
     def expires_ns(self) -> int:
-        """Until when the grants are good that are held now, by the wall clock."""
+        """Return the expiry of the current grants, by the wall clock."""
         return self._brokered.expires_ns
 
     def renewed(self, brokered: Brokered) -> None:
-        """The administration server's newest answer."""
+        """Apply the administration server's newest answer."""
         self._brokered = brokered
         try:
             self.renew(brokered.token)
         except (UnreachableError, ConnectionLostError):
-            return  # it is shown when the node is back
+            return  # the token is presented when the node is reachable again
         except PenstockError as error:
             self.fail(error)
 
     def moved(self, streams: list[BrokeredStream]) -> None:
-        """Where streams flow is the node's business."""
+        """Ignore new stream addresses, which only the node uses."""
 
     def authenticated(self, told: Authentication) -> None:
-        """Its messages do not come by multicast."""
+        """Ignore authentication keys: the messages do not come by multicast."""
 
     def keyed(self, feed: str, keys: list[StreamKey]) -> None:
-        """A node gives everything as it was before it was sealed."""
+        """Ignore stream keys: a node delivers decrypted messages."""
 
     def cancel(self) -> None:
-        """End it, here and at the administration server."""
+        """Close the handle, here and at the administration server."""
         if not self.is_over:
             self._manager.cancel(self)
         self.close()
@@ -68,7 +69,7 @@ class Holding:
         if not self.is_over and time.time_ns() >= self.expires_ns:
             self._manager.expire(self)
 
-    # Of the class beside it
+    # Implemented by the class combined with this one
 
     @property
     def is_over(self) -> bool:

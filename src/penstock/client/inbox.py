@@ -1,4 +1,4 @@
-"""Messages to one client alone."""
+"""Messages addressed to one client."""
 
 import time
 from collections import deque
@@ -23,8 +23,9 @@ SLICE_SECONDS = 0.05
 
 
 class Inbox:
-    """Made by Client.inbox(). One thread reads. With a filter module, nothing else reaches this process; without one,
-    everything on the channels does, and what is to others is left out here."""
+    """Receives messages to one client; opened by Client.inbox(). One thread reads. A filter module delivers only these
+    messages; without one, the process receives all messages on the channels and drops the others here.
+    """
 
     def __init__(
         self,
@@ -39,7 +40,8 @@ class Inbox:
         authenticator: Authenticator | None = None,
     ) -> None:
         """`token` is for a filter that requires one. With an `authenticator`, packets that do not come through a filter
-        must be authentic."""
+        must be authentic.
+        """
         self.address = address
         self.is_closed = False
         self.counters = Counters("client")
@@ -58,7 +60,7 @@ class Inbox:
             )
         return FilteredReceiver(
             module,
-            [direct_topic(self.address)],  # nobody publishes on it, but where it would flow these messages do
+            [direct_topic(self.address)],  # never published itself, but direct messages use its group
             channels=[str(channel) for channel in channels],
             delivery=config.filter_delivery,
             name=node,
@@ -73,7 +75,7 @@ class Inbox:
         )
 
     def next(self, timeout: float | None = None) -> Readable | None:
-        """The next message, or None when none came within `timeout` seconds."""
+        """Return the next message, or None if none arrived within `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
             left = SLICE_SECONDS if deadline is None else deadline - time.monotonic()
@@ -90,7 +92,7 @@ class Inbox:
                 yield message
 
     def renew(self, token: str) -> None:
-        """A newer token, from the client."""
+        """Use a newer token from the client."""
         if isinstance(self._receiver, FilteredReceiver):
             self._receiver.renew(token)
 

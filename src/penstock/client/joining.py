@@ -1,15 +1,14 @@
-"""Late join, without I/O: what comes is kept until there is an image that it follows.
+"""Late join, without I/O: live messages are kept until an image arrives that they follow.
 
     adapter     ──1──2──┬──3──4──┬──5──6──►
                      opened    image
     live stream         └──3──4─────5──6──►      kept 3 and 4, which the image includes
     application                  └──5──6──►
 
-An adapter is asked for an image after its live stream has begun, so that this stream brings everything after the image,
-however few of the messages it has for us and whenever the first one comes. An image is of no use when its adapter's
-stream was begun anew since it was asked for, when another adapter's stream was ahead of the image from the start, or
-when something after it was lost already; then another image is asked for. By multicast a stream has begun when its
-group is listened to.
+An image is requested from an adapter after the adapter's live stream has begun, so that the stream delivers every
+message after the image. An image is discarded, and another one requested, if its adapter's stream was restarted after
+the request, if another adapter's stream was ahead of the image from the start, or if a message after the image is
+already lost. A multicast stream has begun when its group is joined.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,9 @@ Outcome: TypeAlias = MessageBatch | list[PacketMessage] | Told
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A live stream over TCP that its adapter has opened, or that comes from a filter module. Each connection is
-    another one."""
+    """A live stream over TCP that its adapter has opened, or a stream from a filter module. Each connection has a new
+    one.
+    """
 
     connection: int
     publisher_id: int
@@ -41,11 +41,11 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 Live: TypeAlias = Mapping[StreamAddress, Begun] | None
-"""The streams that have begun, by the place of their adapter; None: all have, by multicast."""
+"""The begun streams, by place of their adapter; None: all have begun, by multicast."""
 
 
 class Joining:
-    """From the subscription until the image is there that is joined. `merger` is where the live streams go."""
+    """The state from the subscription until an image is joined. `merger` merges the live streams."""
 
     def __init__(self, merger: Merger, config: ClientConfig, feed: str) -> None:
         self._merger = merger
@@ -53,8 +53,8 @@ class Joining:
         self._feed = feed
         self._kept: list[list[PacketMessage] | Told] = []
         self._kept_count = 0
-        self._passed: dict[int, int] = {}  # the last message that was passed over, by source stream
-        self._live: Live = None  # when the image was asked for
+        self._passed: dict[int, int] = {}  # the last message that was skipped, by source stream
+        self._live: Live = None  # when the image was requested
         self._attempts = 0
         self._pause_until_ns = 0
 
@@ -66,31 +66,31 @@ class Joining:
             else:
                 self._kept.append(each)
         if self._kept_count > self._config.early_messages_max:
-            raise PenstockError("no image came before too many messages were waiting for it", where=self._feed)
+            raise PenstockError("too many messages are waiting for an image", where=self._feed)
 
     def pass_over(self, message: PacketMessage) -> None:
-        """A message from before the subscription that cannot be decrypted; an image from before it is of no use."""
+        """Skip a message from before the subscription that cannot be decrypted; earlier images are unusable."""
         if (body := message.extensions.get(ORIGIN)) is not None:
             origin = decode_origin(body)
             self._passed[origin.stream_id] = max(self._passed.get(origin.stream_id, 0), origin.message_sequence)
 
     def ask(self, addresses: Sequence[StreamAddress], live: Live, now_ns: int) -> list[StreamAddress]:
-        """The adapters to ask for an image now, in this order; nobody as long as it is too early."""
+        """Return the adapters to ask for an image now, in this order; none during a pause."""
         able = [each for each in addresses if live is None or place(each) in live]
         if not able or now_ns < self._pause_until_ns:
             return []
         if self._attempts >= self._config.image_attempts_max:
-            raise PenstockError("no adapter gave an image that the live stream follows", where=self._feed)
+            raise PenstockError("no adapter sent an image that the live stream follows", where=self._feed)
         self._attempts += 1
         self._live = None if live is None else dict(live)
         return able
 
     def fail(self, now_ns: int) -> None:
-        """No image came; ask again after a pause."""
+        """No image arrived; ask again after a pause."""
         self._pause_until_ns = now_ns + round(self._config.reconnect_s * NS_PER_SECOND)
 
     def fits(self, image: Image, live: Live) -> bool:
-        """Whether nothing is missing between the image and what was received since."""
+        """True if no message is missing between the image and the live messages."""
         if live is not None and self._begun(image) != live.get(place(image.address)):
             return False
         lost = {each.stream_id: each.last for each in self._kept if isinstance(each, MergeGap)}
@@ -117,13 +117,13 @@ class Joining:
         return after
 
     def starts(self, image: Image) -> list[StartAfter]:
-        """What the merger is to be told when the image is joined."""
+        """Return the start positions for the merger when the image is joined."""
         begun = self._begun(image)
         stream = None if begun is None else StreamKey(begun.publisher_id, begun.group)
         return [StartAfter(each.stream_id, each.term, each.message_sequence, stream) for each in image.positions]
 
     def _begun(self, image: Image) -> Begun | None:
-        """The live stream of the image's adapter, as it was when the image was asked for."""
+        """Return the live stream of the image's adapter at the time of the request."""
         return None if self._live is None else self._live[place(image.address)]
 
 

@@ -1,4 +1,4 @@
-"""One feed as one subscription gets it: streams of its adapters, merged, joined to the image, judged by the gate."""
+"""One feed for one subscription: the adapters' streams are merged, joined to the image, and checked by the gate."""
 
 import time
 from collections import deque
@@ -37,7 +37,7 @@ LOOP_BACK = "127.0.0.1"
 
 
 class Surroundings(msgspec.Struct):
-    """What the lines of a subscription share."""
+    """Objects shared by the lines of a subscription."""
 
     thread: Callable[[], LoopThread]
     protection: Protection
@@ -50,11 +50,11 @@ class Surroundings(msgspec.Struct):
     where: str | None
     on_refused: Callable[[RefusedError], None]
     lease: LeaseFlag
-    """Of authentication keys."""
+    """Lease of the authentication keys."""
 
 
 class Line:
-    """Used by one thread at a time."""
+    """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
         self, around: Surroundings, stream: BrokeredStream, topics: Sequence[str], token: str, *, image: bool
@@ -62,30 +62,30 @@ class Line:
         self._around = around
         self._stream = stream
         self._wanted = list(topics)
-        self._asked: list[str] = []  # what adapters are asked for over TCP
+        self._asked: list[str] = []  # topics requested from adapters over TCP
         self._token = token
         self.is_multicast = self._goes_by_multicast(stream)
         self.gate = Gate(topics, around.where, around.models, around.counters)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
         self._authentication: Authentication | None = None
         self._scopes: list[AuthenticationScope] = []
-        self._authenticators: list[Authenticator] = []  # of the receivers that are open
+        self._authenticators: list[Authenticator] = []  # of the open receivers
         self._filtered: FilteredFeed | None = None
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
         self._unopened: deque[PacketMessage | SessionEvent] = (
             deque()
-        )  # a sealed message without a key, and what follows it
+        )  # a sealed message without a key, and the messages after it
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._joining: Joining | None = None
-        if image and not stream.delay_s:  # an image is of now
+        if image and not stream.delay_s:  # an image is current, so a delayed stream has none
             self._joining = Joining(self._merging.merger, around.config, stream.feed)
         self.update(stream)
 
     def update(self, stream: BrokeredStream) -> None:
-        """The adapters as they are now. New ones are listened to before others are left, so nothing is missed."""
+        """Set the current adapters. New ones are joined before others are left, so that no message is missed."""
         self._stream = stream
         self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
@@ -94,7 +94,7 @@ class Line:
         asked = self._topics_of(stream)
         is_changed, self._asked = asked != self._asked, asked
         if self.is_multicast:
-            if stream.addresses:  # while no adapter is known, what came last is listened to
+            if stream.addresses:  # without known adapters, the last addresses are kept
                 self._listen(stream)
         elif self._unicast is None:
             self._unicast = UnicastReceiver(
@@ -125,7 +125,7 @@ class Line:
             each.use(self._scopes)
 
     def allow(self, entitlement: Entitlement, token: str) -> None:
-        """A renewed token."""
+        """Apply a renewed token."""
         self.gate.allow(entitlement, self._stream.delay_s)
         if token != self._token:
             self._token = token
@@ -135,12 +135,12 @@ class Line:
                 self._filtered.receiver.renew(token)
 
     def want(self, topics: Sequence[str]) -> None:
-        """Other topics; update() follows, and says what the adapters have of them."""
+        """Set other topics; a following update() gives the adapters' streams for them."""
         self._wanted = list(topics)
         self.gate.want(topics)
 
     def receive(self, timeout: float) -> list[Outcome]:
-        """What came for the application, in its order, waiting at most so many seconds."""
+        """Return messages for the application, in order; waits at most `timeout` seconds."""
         if self._filtered is not None and self._is_filter_gone(self._filtered):
             self._leave_filter(self._filtered)
         is_waiting = self._joining is not None or self._unopened
@@ -155,8 +155,9 @@ class Line:
     # Where it comes from
 
     def can_take(self, stream: BrokeredStream) -> bool:
-        """Whether it comes the way this line gets it; a stream that goes another way needs a new line. So does one of
-        other topics as long as there is no image: what is kept for it was chosen by those before."""
+        """True if this line can take the stream; a stream with another transport needs a new line. So does a stream
+        with other topics before the image is joined, because kept messages were selected by the earlier topics.
+        """
         if not stream.addresses:
             return True
         if self._joining is not None and self._topics_of(stream) != self._asked:
@@ -171,7 +172,7 @@ class Line:
         can = stream.delay_s == 0 and bool(stream.addresses) and all(each.group for each in stream.addresses)
         if wanted == "multicast" and not can:
             raise ConfigurationError(
-                f"{stream.feed} has no multicast for this client", hint="use transport='auto' or 'tcp'"
+                f"{stream.feed} is not available by multicast for this client", hint="use transport='auto' or 'tcp'"
             )
         return can and wanted != "tcp"
 
@@ -210,7 +211,7 @@ class Line:
             self._merging.add(self._filtered)
 
     def _refused_by_filter(self, error: RefusedError) -> None:
-        """In the thread's loop. Of the rights in a token the filter is not asked for its opinion twice."""
+        """Runs in the thread's loop. The filter is not asked again about the rights of the same token."""
         if self._around.config.filter != AUTO or error.peer_code in ("revoked", "token", "expired"):
             self._around.on_refused(error)
 
@@ -219,7 +220,7 @@ class Line:
         return config.filter == AUTO and (receiver.is_refused or receiver.detached_s > config.filter_wait_s)
 
     def _leave_filter(self, filtered: FilteredFeed) -> None:
-        """It has not come back: listen to the groups."""
+        """The filter did not return: join the groups directly."""
         log.warning("filter_left", feed=self._stream.feed)
         self._filtered = self._module = None
         self._listen_directly(self._stream.addresses)
@@ -254,7 +255,7 @@ class Line:
                 self._merging.retire(receiver)
 
     def _authenticator(self) -> Authenticator:
-        """An authenticator for a new receiver. Authenticators of closed receivers are few, and are kept."""
+        """Return an authenticator for a new receiver. Authenticators of closed receivers are few, and are kept."""
         made = Authenticator(self._scopes, lease=self._around.lease)
         self._authenticators.append(made)
         return made
@@ -284,8 +285,9 @@ class Line:
         return outcomes
 
     def _opened(self, messages: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
-        """The decrypted messages and the events between them. A message without a key, and everything after it, waits
-        for the key."""
+        """Return the decrypted messages and the events between them. A message without a key, and everything after it,
+        waits for the key.
+        """
         if not self._unopened and not any(
             isinstance(message, PacketMessage) and message.flags & SEALED for message in messages
         ):
@@ -344,7 +346,7 @@ class Line:
             )
 
     def _join(self, joining: Joining, outcomes: list[Outcome]) -> list[Outcome]:
-        """Nothing until there is an image that fits; then the image, and what came after it."""
+        """Return nothing until an image fits; then the image, and the messages after it."""
         joining.keep(outcomes)
         if self._image is None:
             self._ask_for_image(joining)
@@ -375,7 +377,7 @@ class Line:
 
 
 def _runs(opened: Sequence[PacketMessage | SessionEvent]) -> list[Outcome]:
-    """Runs of consecutive messages, and the events between them."""
+    """Return runs of consecutive messages, and the events between them."""
     runs: list[Outcome] = []
     for each in opened:
         if isinstance(each, SessionEvent):

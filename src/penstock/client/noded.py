@@ -1,4 +1,4 @@
-"""Consumers of a distribution node that a client holds."""
+"""Handles of a client to its consumers at a distribution node."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -13,10 +13,10 @@ NodeManager: TypeAlias = Manager
 
 
 class Noded(ConsumerHandle, Holding):
-    """The client's part of it."""
+    """A consumer at a node, with the client's token handling."""
 
     def cancel(self) -> None:
-        """End it, here and at the administration server."""
+        """Close the consumer, here and at the administration server."""
         if not self._is_closed:
             self._manager.cancel(self)
             self.close()
@@ -27,7 +27,9 @@ class Noded(ConsumerHandle, Holding):
 
 
 class NodeSubscription(Noded, NodeMessages):
-    """Made by Client.subscribe() and Client.metered(), through a node. One thread or task reads; any may cancel()."""
+    """Messages through a node, opened by Client.subscribe() and Client.metered(). One thread or task reads; any may
+    cancel().
+    """
 
     def __init__(
         self, source: EventSource, topics: Sequence[str], brokered: Brokered, manager: NodeManager, **options: Any
@@ -37,7 +39,7 @@ class NodeSubscription(Noded, NodeMessages):
 
 
 class NodeRecords(Noded, Records):
-    """Made by Client.records(). Any thread may read."""
+    """Records of a node, opened by Client.records(). Any thread may read."""
 
     def __init__(self, source: RecordSource, topics: Sequence[str], brokered: Brokered, manager: NodeManager) -> None:
         Records.__init__(self, source)

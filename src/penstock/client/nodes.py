@@ -1,4 +1,4 @@
-"""How a client becomes the consumer of a distribution node: with a token of its administration server."""
+"""Consume from a distribution node as a client, with a token of its administration server."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -70,7 +70,7 @@ class NodeConsumers:
         return self._context.open(request.topics, made)
 
     def _check_condition(self, where: str, brokered: Brokered) -> None:
-        """Refuse one that neither the feeds' models nor those of derived views can meet."""
+        """Refuse a condition that fits neither the feeds' models nor those of derived views."""
         try:
             self._context.models.check_condition(where, kinds_of(brokered.streams))
         except FilterExpressionError:
@@ -88,7 +88,7 @@ class NodeConsumers:
 
 
 def kinds_of(streams: Sequence[BrokeredStream]) -> list[tuple[int, int]]:
-    """The models of streams: ids and versions."""
+    """Return the models of streams, as ids and versions."""
     return [(each.id, each.version) for stream in streams for each in stream.models]
 
 
@@ -101,7 +101,7 @@ def _can_meet(model: MessageModel, where: str) -> bool:
 
 
 class NodeWays:
-    """The part of a client that speaks of nodes."""
+    """The methods of a client for distribution nodes."""
 
     _nodes: NodeConsumers
 
@@ -114,8 +114,9 @@ class NodeWays:
         offload: bool | None = None,
         convert: bool = False,
     ) -> NodeSubscription:
-        """Messages of a distribution node, of each topic no more than so many per second; what comes sooner is put
-        together as its model says, and the last of it always comes."""
+        """Receive messages from a distribution node, at most `per_second` of each topic. Earlier updates of a topic are
+        merged as its model defines; the newest one is always delivered.
+        """
         return self._nodes.messages(
             topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
         )
@@ -123,5 +124,5 @@ class NodeWays:
     def records(
         self, *topics: str, node: str | None = None, offload: bool | None = None, convert: bool = False
     ) -> NodeRecords:
-        """The newest records of these topics, in shared memory of a distribution node of this host."""
+        """Return the newest records of these topics, in shared memory of a distribution node of this host."""
         return self._nodes.records(topics, node=node, offload=offload, convert=convert)

@@ -1,4 +1,4 @@
-"""Which of the received messages are wanted: by topic, by tag, by content."""
+"""Select received messages: by topic, tag and content."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,8 +15,9 @@ EVERYTHING = ">"
 
 
 class Selection:
-    """Patterns as in docs/reference/topics.md, and a condition as in docs/reference/filters.md on messages of one
-    model. Messages to the application of this `address` alone are wanted, too."""
+    """Topic patterns (docs/reference/topics.md), and a condition (docs/reference/filters.md) on messages of one model. Messages addressed
+    to the application at `address` are selected as well.
+    """
 
     def __init__(
         self, patterns: Sequence[str], condition: str | None, model: MessageModel, *, address: int = 0
@@ -30,11 +31,11 @@ class Selection:
         self._model = model
         self._predicate = Predicate.compile(condition, model) if condition else None
         self.malformed_count = 0
-        """Messages whose topic, tags or record could not be read, and that were therefore not wanted."""
+        """Messages that were not selected because their topic, tags or record could not be read."""
 
     @staticmethod
     def interests(patterns: Sequence[str]) -> list[Interest]:
-        """What the patterns mean: with none but refusals, everything else is wanted."""
+        """Parse the patterns; with only negative interests, all other topics are wanted."""
         interests = [Interest.parse(pattern) for pattern in patterns]
         if all(interest.negative for interest in interests):
             interests.append(Interest.parse(EVERYTHING))
@@ -48,7 +49,7 @@ class Selection:
         return chosen if self._predicate is None else filter(self._passes, chosen)
 
     def _by_topic(self, batch: MessageBatch) -> Iterator[PacketMessage]:
-        """Without an object for each message that is not wanted."""
+        """Yield the selected messages without creating objects for the others."""
         rows = batch.messages
         before = self._table.malformed_count
         offsets, _ = self._table.match_batch(batch.data, rows["topic_offset"], rows["topic_size"])

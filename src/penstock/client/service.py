@@ -1,4 +1,4 @@
-"""The adapters' stream services as a client uses them: connections with asyncio."""
+"""Client side of the adapters' stream services: connections with asyncio."""
 
 import contextlib
 import ssl
@@ -30,23 +30,23 @@ from penstock.wire import PacketMessage, decode
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """What connections beyond this host need."""
+    """Protection of connections to other hosts."""
 
     tls: ssl.SSLContext | None = None
     secret: Secret | None = None
 
 
 class Image(msgspec.Struct, frozen=True):
-    """The current state of what was asked for, and how far each source stream had come then."""
+    """The current state of the requested topics, and the position of each source stream at that time."""
 
     messages: list[PacketMessage]
     positions: list[Position]
     address: StreamAddress
-    """Of the adapter that gave it."""
+    """The adapter that sent the image."""
 
 
 def place(address: StreamAddress) -> StreamAddress:
-    """Where the adapter is, whatever role it has just now: a connection outlives a takeover."""
+    """Return the adapter's address without its role, because a connection outlives a takeover."""
     return msgspec.structs.replace(address, role="backup")
 
 
@@ -58,7 +58,7 @@ def places(addresses: Sequence[StreamAddress]) -> list[StreamAddress]:
 async def opened_stream(
     address: StreamAddress, protection: Protection, node: str, request: OpenStream
 ) -> AsyncIterator[tuple[ControlConnection[UnicastMessage], StreamOpened]]:
-    """A stream of an adapter's service that has begun."""
+    """Open a stream of an adapter's service."""
     connection = await connect_control(
         PROTOCOL,
         address.service_host,
@@ -74,7 +74,7 @@ async def opened_stream(
         if isinstance(opened, StreamRefused):
             raise refusal(opened)
         if not isinstance(opened, StreamOpened):
-            raise RemoteProtocolError("the adapter does not begin the stream", where=address.adapter)
+            raise RemoteProtocolError("the adapter did not open the stream", where=address.adapter)
         yield connection, opened
 
 
@@ -86,7 +86,7 @@ async def fetch_image(
     topics: list[str],
     messages_max: int,
 ) -> Image:
-    """From the first of the adapters that gives one."""
+    """Fetch an image from the first adapter that sends one."""
     failure: PenstockError | None = None
     for address in addresses:
         try:
@@ -95,13 +95,13 @@ async def fetch_image(
                 return await _read_image(connection, address, messages_max)
         except PenstockError as error:
             failure = error
-    raise failure or RemoteProtocolError("no adapter gives an image")
+    raise failure or RemoteProtocolError("no adapter sent an image")
 
 
 async def _read_image(
     connection: ControlConnection[UnicastMessage], address: StreamAddress, messages_max: int
 ) -> Image:
-    """The adapter's models, which come before it, are given along."""
+    """Receive an image, with the adapter's models, which precede it."""
     messages: list[PacketMessage] = []
     reassembler = Reassembler(MODEL_IN_BAND_SIZE_MAX)
     async for said in connection:
@@ -110,7 +110,7 @@ async def _read_image(
                 for data in said.packets:
                     messages.extend(_whole_messages(reassembler, data))
                 if len(messages) > messages_max:
-                    raise RemoteProtocolError(f"the image has more than {messages_max} messages")
+                    raise RemoteProtocolError(f"the image exceeds the limit of {messages_max} messages")
             case ImageEnd():
                 return Image(messages, said.positions, address)
             case StreamRefused():
@@ -118,8 +118,8 @@ async def _read_image(
             case ImageBegin():
                 messages = [message for message in messages if message.topic == MODEL_TOPIC]
             case _:
-                raise RemoteProtocolError(f"an image has no {type(said).__name__}")
-    raise RemoteProtocolError("the image ended too early")
+                raise RemoteProtocolError(f"unexpected {type(said).__name__} in an image")
+    raise RemoteProtocolError("the image is truncated")
 
 
 def _whole_messages(reassembler: Reassembler, data: bytes) -> Iterator[PacketMessage]:
@@ -130,7 +130,7 @@ def _whole_messages(reassembler: Reassembler, data: bytes) -> Iterator[PacketMes
 
 
 def refusal(said: StreamRefused) -> RefusedError:
-    return RefusedError(f"the adapter refuses the stream: {said.reason}", peer_code=said.code)
+    return RefusedError(f"the adapter refused the stream: {said.reason}", peer_code=said.code)
 
 
 __all__ = ["AdapterMessage", "Image", "Protection", "fetch_image", "opened_stream", "place", "refusal"]

@@ -1,4 +1,4 @@
-"""How a client subscribes to a distribution tree and publishes on it: with a token of its administration server."""
+"""Subscribe to a distribution tree and publish on it as a client, with a token of its administration server."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -11,11 +11,11 @@ from penstock.tree.client.publication import StreamPublisher, publisher_config
 from penstock.tree.client.subscription import Since, StreamSubscription, subscriber_config
 
 Places: TypeAlias = str | Sequence[str]
-"""An agent's host:port, or several in their order: the first that answers is used."""
+"""host:port of an agent, or of several in order of preference: the first that answers is used."""
 
 
 class HeldStream(Holding, StreamSubscription):
-    """Made by Client.subscribe(agent=…). One thread or task reads; any may cancel()."""
+    """A subscription to a tree, opened by Client.subscribe(agent=…). One thread or task reads; any may cancel()."""
 
     close = StreamSubscription.close
     renew = StreamSubscription.renew
@@ -32,7 +32,7 @@ class HeldStream(Holding, StreamSubscription):
 
 
 class HeldPublisher(Holding, StreamPublisher):
-    """Made by Client.stream_publisher(). Any thread may publish."""
+    """A publisher on a tree, opened by Client.stream_publisher(). Thread-safe."""
 
     is_sending = True
     close = StreamPublisher.close
@@ -92,20 +92,20 @@ class Streams:
 def _places(agent: Places) -> tuple[str, ...]:
     places = tuple(each.strip() for each in agent.split(",")) if isinstance(agent, str) else tuple(agent)
     if not all(places):
-        raise LocalProtocolError("no agent is named", hint='agent="127.0.0.1:7422"')
+        raise LocalProtocolError("no agent is named", hint='pass one, for example agent="127.0.0.1:7422"')
     return places
 
 
 class StreamWays:
-    """The part of a client that speaks of trees."""
+    """The methods of a client for distribution trees."""
 
     _streams: Streams
 
     def stream_publisher(self, *topics: str, agent: Places, name: str = "", **options: Any) -> HeldPublisher:
-        """A publisher on the streams of a tree, at its root; `agent` names the root, and its standby. Needs grants to
-        send on `topics` (unless named: on all that are granted).
+        """Open a publisher on the streams of a tree; `agent` names its root and the standby. Requires grants to send on
+        `topics` (default: all granted topics).
 
-        With a `name` of its own, a publisher that is started again goes on in its numbering. `options`: tree, on,
-        on_infostream, unconfirmed_max (docs/how-to/agents.md).
+        With a fixed `name`, a restarted publisher continues its numbering. `options`: tree, on, on_infostream,
+        unconfirmed_max (docs/how-to/agents.md).
         """
         return self._streams.publisher(agent, topics or (">",), name=name, **options)

@@ -1,4 +1,4 @@
-"""A subscription as the application holds it."""
+"""A subscription from the application's view."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ from penstock.security.core.brokering import Authentication, Brokered, BrokeredS
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
-"""How long an idle subscription waits before it looks whether it was changed, revoked or closed."""
+"""Interval at which an idle subscription checks for changes, revocation and closing."""
 
 TURN_SECONDS = 0.002
 
@@ -32,38 +32,38 @@ Content: TypeAlias = MessageBatch | list[PacketMessage]
 
 class Statistics(msgspec.Struct, frozen=True):
     messages: int
-    """Given to the application."""
+    """Messages delivered to the application."""
     duplicates: int
-    """Copies of messages that another adapter's stream had brought already."""
+    """Duplicates of messages from another adapter's stream."""
     lost: int
-    """Messages that no stream brought; `losses` says which."""
+    """Messages that no stream delivered; `losses` lists them."""
     discontinuities: int
     repairs: int
-    """Packets received again on request."""
+    """Packets received by retransmission."""
     held: int
-    """Messages that waited for another stream to bring what was missing before them."""
+    """Messages held until another stream filled the gap before them."""
     refused: int
-    """Messages that the grants do not allow; the application never sees them."""
+    """Messages outside the grants; the application never receives them."""
     unreadable: int
-    """Sealed messages that could not be opened, and messages too short for their model."""
+    """Sealed messages that could not be decrypted, and messages too short for their model."""
 
 
 class Manager(Protocol):
-    """What a subscription needs of its client."""
+    """The part of the client that a subscription uses."""
 
     def modify(self, subscription: "Subscription", topics: Sequence[str]) -> None: ...
 
     def cancel(self, subscription: "Subscription") -> None: ...
 
     def expire(self, subscription: "Subscription") -> None:
-        """Its grants are over: fail it, unless newer ones have come in the meantime."""
+        """The grants expired: fail the subscription, unless newer grants have arrived meanwhile."""
 
     def hurry(self) -> None:
-        """Renew now."""
+        """Renew the grants now."""
 
 
 class Subscription:
-    """Made by Client.subscribe(). One thread or task reads; any may modify() or cancel()."""
+    """A subscription opened by Client.subscribe(). One thread or task reads; any may modify() or cancel()."""
 
     def __init__(
         self, around: Surroundings, brokered: Brokered, topics: Sequence[str], manager: Manager, *, image: bool
@@ -71,8 +71,9 @@ class Subscription:
         self.id = brokered.subscription_id
         self.topics = tuple(topics)
         self.on_session: Callable[[SessionEvent], None] | None = None
-        """Called when the reader reaches the start or the end of a session of a source stream: after the last message
-        before it and before the first message after it, in the reading thread."""
+        """Called in the reading thread at the start or end of a session of a source stream: after the last earlier
+        message and before the first later one.
+        """
         self._around = around
         self._manager = manager
         self._image = image
@@ -82,8 +83,8 @@ class Subscription:
         self._record: DeliveryRecord[Receipt] = DeliveryRecord(around.config.losses_max)
         self._given = 0
         self._commands: deque[Callable[[], None]] = deque()
-        self._is_told = threading.Event()  # that there are commands, while there is no line to wait for
-        self._lock = threading.RLock()  # what receives and what changes the lines
+        self._is_told = threading.Event()  # set when there are commands but no line to wait for
+        self._lock = threading.RLock()  # protects receiving and changes of the lines
         self._error: PenstockError | None = None
         self._is_closed = False
         self._take_over(brokered)
@@ -91,7 +92,9 @@ class Subscription:
     # For the application
 
     def next(self, timeout: float | None = None) -> Readable | None:
-        """The next message, or None when none came within `timeout` seconds. Raises when the subscription is over."""
+        """Return the next message, or None if none arrived within `timeout` seconds. Raises when the subscription has
+        ended.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._raise_if_over()
@@ -104,13 +107,13 @@ class Subscription:
             self._fill(min(left, SLICE_SECONDS))
 
     def __iter__(self) -> Iterator[Readable]:
-        """Messages until the subscription is cancelled."""
+        """Yield messages until the subscription is cancelled."""
         while not self._is_closed:
             if (message := self.next(SLICE_SECONDS)) is not None:
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
-        """The same in an asyncio loop; a thread waits for it."""
+        """Yield messages in an asyncio loop; a thread waits for them."""
         while not self._is_closed:
             self._raise_if_over()
             while self._ready:
@@ -120,7 +123,9 @@ class Subscription:
             await asyncio.to_thread(self._fill, SLICE_SECONDS)
 
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
-        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is cancelled."""
+        """Yield batches of messages until none arrived for `timeout` seconds, or until the subscription is
+        cancelled.
+        """
         heard = time.monotonic()
         while not self._is_closed:
             self._raise_if_over()
@@ -136,17 +141,17 @@ class Subscription:
                 return
 
     def modify(self, *topics: str) -> None:
-        """Other topics from now on. What is new begins with its next message."""
+        """Replace the topics. Added topics begin with their next message."""
         self._manager.modify(self, topics)
 
     def cancel(self) -> None:
-        """End it, here and at the administration server."""
+        """Close the subscription, here and at the administration server."""
         if not self._is_closed:
             self._manager.cancel(self)
             self.close()
 
     def close(self) -> None:
-        """End it here."""
+        """Close the subscription on this side only."""
         self._is_closed = True
         with self._lock:
             for line in self._lines.values():
@@ -181,7 +186,7 @@ class Subscription:
 
     @property
     def expires_ns(self) -> int:
-        """Until when the grants are good that are held now, by the wall clock."""
+        """Return the expiry of the current grants, by the wall clock."""
         return self._brokered.expires_ns
 
     def statistics(self) -> Statistics:
@@ -202,7 +207,7 @@ class Subscription:
     # For the client's own thread
 
     def renewed(self, brokered: Brokered) -> None:
-        """The administration server's newest answer."""
+        """Apply the administration server's newest answer."""
         self._tell(lambda: self._take_over(brokered))
 
     def moved(self, streams: list[BrokeredStream]) -> None:
@@ -225,7 +230,7 @@ class Subscription:
         self._tell(use)
 
     def fail(self, error: PenstockError) -> None:
-        """End it with this error, before the application sees anything more."""
+        """End the subscription with this error before the application receives further messages."""
         if self._error is None:
             self._error = error
         self._ready.clear()
@@ -254,7 +259,7 @@ class Subscription:
                 self._ready.extend(content)
 
     def _receive(self, timeout: float) -> list[tuple[str, Content | SessionEvent]]:
-        """The received messages and events, each with its feed."""
+        """Return the received messages and events, each with its feed."""
         with self._lock:
             self._carry_out()
             lines = list(self._lines.items())
@@ -263,12 +268,12 @@ class Subscription:
                 wait = (timeout if len(lines) == 1 else TURN_SECONDS) if number == 0 else 0.0
                 received += ((feed, each) for each in self._sorted(line.receive(wait)))
         if not lines:
-            # no adapter of such a feed is there yet, or the key that the subscription begins with is not active yet
+            # the feed has no adapter yet, or the first key of the subscription is not active yet
             self._is_told.wait(timeout)
         return received
 
     def _tell(self, command: Callable[[], None]) -> None:
-        """Have the reader carry this out before it receives more."""
+        """Let the reader execute this command before it receives more."""
         self._commands.append(command)
         self._is_told.set()
 
@@ -290,7 +295,9 @@ class Subscription:
             self.on_session(event)
 
     def _read(self, message: PacketMessage | SessionEvent) -> Readable | None:
-        """The message; None for an unreadable message, and for a session event, which is passed to on_session."""
+        """Return the message; None for an unreadable message, and for a session event, which is passed to
+        on_session.
+        """
         if isinstance(message, SessionEvent):
             self._tell_session(message)
             return None
@@ -311,7 +318,7 @@ class Subscription:
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
-        # a stream without topics waits for a key; a line that has a part of it, by unicast, goes on until then
+        # a stream without topics waits for a key; a line with some of its topics, by unicast, continues until then
         present = {(each.feed, each.delay_s) for each in streams}
         for key in [each for each in self._lines if each not in present]:
             self._lines.pop(key).close()
@@ -327,7 +334,7 @@ class Subscription:
                 self._lines[key] = line
 
     def want(self, topics: Sequence[str], brokered: Brokered) -> None:
-        """The topics that were granted in place of those before."""
+        """Replace the topics with those that were granted."""
 
         def change() -> None:
             self.topics = tuple(topics)
@@ -336,11 +343,11 @@ class Subscription:
             self._take_over(brokered)
 
         self._tell(change)
-        with self._lock:  # so that it holds when the application goes on
+        with self._lock:  # applied before the application continues
             self._carry_out()
 
     def refused(self, error: RefusedError) -> None:
-        """An adapter does not serve it (any more)."""
+        """An adapter refuses the subscription, initially or later."""
         if error.peer_code == "revoked":
             self.fail(RevokedError(error.what))
         elif error.peer_code in ("entitlement", "topics"):

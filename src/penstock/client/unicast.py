@@ -1,4 +1,4 @@
-"""Streams over TCP: the same packets from every adapter's service, into the same merging as multicast."""
+"""Streams over TCP: the same packets from every adapter's service, merged like multicast streams."""
 
 import asyncio
 import threading
@@ -34,11 +34,13 @@ log = logger("client.unicast")
 
 BATCH_PACKETS = 64
 FINAL_CODES = {"revoked", "entitlement", "topics", "gone"}
-"""Refusals that another attempt would not change."""
+"""Codes of refusals that a retry would not change."""
 
 
 class UnicastReceiver:
-    """A source of a MergingReceiver. Connections that end are made again; `on_refused` hears why one was refused."""
+    """A source of a MergingReceiver. Lost connections are re-established; `on_refused` is called with the reason of a
+    refusal.
+    """
 
     def __init__(
         self,
@@ -61,8 +63,8 @@ class UnicastReceiver:
         self._delay_s = delay_s
         self._on_refused = on_refused
         self.begun: dict[StreamAddress, Begun] = {}
-        """The streams that are open, by place, as far as receive() has come."""
-        # (connection, publisher id, its address: it is open; packets; None: it is over)
+        """The open streams by place, at the position of receive()."""
+        # (connection, publisher id, content): content is the address when opened, then packets, and None at the end
         self._inbox: deque[tuple[int, int, StreamAddress | Packets | None]] = deque()
         self._arrived = threading.Condition()
         self._receivers: dict[int, Receiver] = {}
@@ -93,7 +95,7 @@ class UnicastReceiver:
         self._thread.start(self._connections.send(RenewToken(token)))
 
     def receive(self, timeout: float | None = None) -> list[Received]:
-        """As MulticastReceiver.receive()."""
+        """Like MulticastReceiver.receive()."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._rest is None:
@@ -115,7 +117,7 @@ class UnicastReceiver:
         self._thread.start(self._connections.follow(())).result()
 
     def _take(self) -> list[Received]:
-        """The next packets of the message at hand."""
+        """Return the next packets of the current message."""
         assert self._rest is not None
         connection, publisher_id, packets = self._rest
         now, later = packets[:BATCH_PACKETS], packets[BATCH_PACKETS:]
@@ -131,7 +133,7 @@ class UnicastReceiver:
         told = receiver.receive_batch(self._batch, time.monotonic_ns())
         received = [each for each in told if isinstance(each, Received)]
         if is_first and received and isinstance(received[0], StreamStarted):
-            del received[0]  # it was told when the stream was opened
+            del received[0]  # already reported when the stream was opened
         return received
 
     def _begin(self, connection: int, publisher_id: int, address: StreamAddress) -> StreamStarted:
@@ -180,7 +182,7 @@ class UnicastReceiver:
 
     async def _put(self, number: int, publisher_id: int, said: Packets) -> None:
         while len(self._inbox) >= self._config.inbox_messages_max:
-            await asyncio.sleep(0.001)  # the application is slow: let the adapter wait
+            await asyncio.sleep(0.001)  # the application is slow: apply back-pressure to the adapter
         self._append(number, publisher_id, said)
 
     def _append(self, number: int, publisher_id: int, said: StreamAddress | Packets | None) -> None:

@@ -1,4 +1,4 @@
-"""Conversion: source messages of any feed into application messages, as a converter table says.
+"""Conversion: source messages of any feed become application messages as a converter table defines.
 
 A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
 sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; core/ compiles a table to

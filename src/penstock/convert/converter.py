@@ -3,8 +3,8 @@
     converter = Converter(ConverterTable.load("itch").compile(), stream_id=1, trading_date=date(2019, 1, 30))
     converted = converter.convert(batch)
 
-The same source messages from the same state give the same messages with the same numbers, however they are cut into
-batches. Nothing here reads a clock; when a message was received goes into receive_time and nowhere else.
+The same source messages from the same state produce the same messages with the same numbers, however they are cut into
+batches. The converter reads no clock; a message's receive time only sets receive_time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from penstock.convert.kernel._converter import ConverterKernel
 from penstock.convert.kernel._program import FAULT_CAUSES
 
 CHECKPOINT_INTERVAL = 1_024
-"""Source messages from one checkpoint to the next."""
+"""Source messages between two checkpoints."""
 
 SESSION_SIZE = 16
-"""Bytes of a session's name."""
+"""Maximum size of a session's name in bytes."""
 
 _log = log.logger("convert")
 
 
 class Converter(ConverterKernel):
-    """Owns a ConversionState and the numbering of one source stream. One thread at a time.
+    """Owns a ConversionState and the numbering of one source stream. Not thread-safe.
 
-    `trading_date` is the day whose midnight the feed's times count from, for feeds that send no dates. `seed` is the
-    state's. What was malformed, unknown or repeated is in `counters`.
+    `trading_date` is the day whose midnight the feed's times count from, for feeds without dates. `seed` is the state's
+    hash seed. `counters` count malformed, unmatched and repeated messages.
     """
 
     plan: Plan
@@ -73,9 +73,11 @@ class Converter(ConverterKernel):
         return self.plan.number
 
     def image(self, wanted: Callable[[str], bool] | None = None) -> Converted:
-        """What a late subscriber needs of every instrument, as the table's [[image]] says, for the topics `wanted`.
+        """Return the state of every instrument for a late subscriber, as the table's [[image]] defines, for the topics
+        `wanted`.
 
-        Its numbers are that of the last message it includes; it is its own, unlike what convert() returns.
+        The messages have the number of the last message that the image includes. Unlike the result of convert(), the
+        image stays valid.
         """
         return self.image_of(wanted)
 
@@ -86,21 +88,21 @@ class Converter(ConverterKernel):
         return self.plan.date_of(day_ns) if day_ns else None
 
     def new_session(self, name: str, trading_date: date | None, *, is_continued: bool = False) -> None:
-        """Begin a session: state that the venue reassigns is cleared, source sequence numbers restart, message numbers
+        """Begin a session: data that the venue reassigns is cleared, source sequence numbers restart, message numbers
         continue. Instruments keep their numbers and, by symbol, their previous close.
 
-        With `is_continued`, the venue's own session goes on and the trading day ended by the calendar: instruments also
-        keep what the venue defines once per session (locate codes, round lots). If the feed has said that its session
-        is over, this session is the venue's next one in any case.
+        With `is_continued`, the venue's own session continues and only the calendar's trading day ended: instruments
+        also keep what the venue defines once per session (locate codes, round lots). If the feed has announced the end
+        of its session, the new session is the venue's next one in any case.
 
-        A session with the same trading date keeps the previous close, because the venue restarted its feed. None is
-        for converters without dates. The state has room for 16 bytes of the name; of a longer one it has the beginning
-        of its SHA-256, in hexadecimal.
+        A session with the same trading date keeps the previous close, because the venue restarted its feed. None is for
+        converters without dates. The state stores 16 bytes of the name; of a longer name, the beginning of its SHA-256
+        in hexadecimal.
         """
         before = self.trading_date
         if trading_date is None and before is not None:
             raise LocalProtocolError(
-                f"session {name!r} has no trading date, the one before is of {before.isoformat()}",
+                f"session {name!r} has no trading date, but the previous session has {before.isoformat()}",
                 hint="pass the trading date of the session",
             )
         self.state.new_day(
@@ -121,7 +123,7 @@ class Converter(ConverterKernel):
         )
 
     def _enter_references(self) -> None:
-        """Instruments whose keys the reference file knows."""
+        """Enter instruments whose keys are in the reference file."""
         for reference in self.plan.symbology.references.values():
             if reference.key is not None:
                 symbol, _ = self.plan.symbology.describe(reference.symbol.encode())

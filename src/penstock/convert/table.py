@@ -1,12 +1,12 @@
-"""Converter tables: documents that say what becomes of each source message.
+"""Converter tables: documents that define the conversion of each source message.
 
-    table = ConverterTable.load("itch")                 # one that comes with Penstock
+    table = ConverterTable.load("itch")                 # a shipped table
     table = ConverterTable.read(Path("my-feed.toml"))
     table = ConverterTable.find(TableChoice(name="itch", venue="XBOS", prefix="md.us.bx"))
     converter = Converter(table.compile(), stream_id=1)
 
-docs/how-to/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file,
-the key and what was expected.
+docs/how-to/converting.md describes the language. Compiling a table reports mistakes with the file, the key and the expected
+value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.topics import check_topic
 
 DIRECTORY = Path(__file__).parent / "tables"
 OWN_MARKET = "own_market"
-"""The map that follows from a table's markets and its venue."""
+"""The map derived from a table's markets and its venue."""
 
 _registered: dict[str, Path] = {}
 
@@ -41,7 +41,7 @@ def shipped_tables() -> list[str]:
 def register_table(path: Path) -> None:
     """Register a custom table under the name of its file, without the suffix."""
     if path.stem in shipped_tables() or _registered.get(path.stem, path) != path:
-        raise TableError(f"there is a table called {path.stem!r} already", where=str(path))
+        raise TableError(f"a table {path.stem!r} is already registered", where=str(path))
     _registered[path.stem] = path
 
 
@@ -50,7 +50,7 @@ class ConverterTable:
 
     def __init__(self, document: TableDocument, where: str, directory: Path) -> None:
         if document.markets and OWN_MARKET in document.map:
-            what = f"the map {OWN_MARKET!r} is declared, and also follows from markets"
+            what = f"the map {OWN_MARKET!r} is declared, but also derived from markets"
             raise TableError(what, where=f"{where}: map.{OWN_MARKET}", hint="give the map another name")
         self.document = _filled_in(document)
         self.where = where
@@ -59,7 +59,7 @@ class ConverterTable:
 
     @staticmethod
     def find(choice: str | TableChoice, beside: Path = Path()) -> ConverterTable:
-        """The table of a configuration or a command line: a shipped one by its name, else the file of that path.
+        """Find the table of a configuration or a command line: a shipped one by its name, else a file.
 
         Relative paths begin at `beside`.
         """
@@ -76,24 +76,24 @@ class ConverterTable:
 
     @staticmethod
     def load(name: str) -> ConverterTable:
-        """A table that comes with Penstock, or that a loaded module or an installed package registered, by its name."""
+        """Load a table by name: shipped with Penstock, or registered by a loaded module or an installed package."""
         if name in shipped_tables():
             return ConverterTable.read(DIRECTORY / f"{name}.toml")
         if name not in _registered:
             load_entry_points()
         if name not in _registered:
             hint = guess(name, [*shipped_tables(), *_registered])
-            raise TableError(f"no table {name!r} is shipped or registered", hint=hint)
+            raise TableError(f"unknown table {name!r}", hint=hint)
         return ConverterTable.read(_registered[name])
 
     @staticmethod
     def read(path: Path) -> ConverterTable:
-        """The table in a TOML file; other files it names are looked for beside it."""
+        """Read the table in a TOML file; files that it names are relative to it."""
         return ConverterTable(load_toml(path, TableDocument), path.name, path.parent)
 
     @staticmethod
     def parse(text: str, where: str = "table", directory: Path = Path()) -> ConverterTable:
-        """The table that a TOML text declares."""
+        """Parse a table from TOML text."""
         return ConverterTable(parse_toml(text, TableDocument, where=where), where, directory)
 
     def with_parameters(
@@ -104,10 +104,10 @@ class ConverterTable:
         quantity_decimals: QuantityDecimals | None = None,
         calendar: str = "",
     ) -> ConverterTable:
-        """The same table for another venue, below another topic prefix, with other decimals of its quantities, or with
-        another trading calendar; an empty value keeps the table's own.
+        """Return the same table with another venue, topic prefix, number of quantity decimals or trading calendar; an
+        empty value keeps the table's own.
 
-        A parameter that the table does not use is refused: it would change nothing.
+        A parameter that the table does not use is refused, because it would have no effect.
         """
         declared = self._declared
         if venue and not _uses_venue(declared):
@@ -115,7 +115,9 @@ class ConverterTable:
         if prefix:
             if not any("{prefix}" in output.topic for output in declared.output.values()):
                 raise TableError(
-                    f"the table does not use prefix {prefix!r}", where=self.where, hint="no topic of it has {prefix}"
+                    f"the table does not use prefix {prefix!r}",
+                    where=self.where,
+                    hint="none of its topics has {prefix}",
                 )
             _check_prefix(prefix, self.where)
         changed = msgspec.structs.replace(
@@ -133,7 +135,7 @@ class ConverterTable:
 
     @cached_property
     def format(self) -> SourceFormat:
-        """The source format: a shipped one by its name, or a file beside the table's."""
+        """The source format: a shipped one by name, or a file beside the table's."""
         name = self.document.format
         if name.endswith(".toml"):
             return SourceFormat.read(self._directory / name)
@@ -143,14 +145,15 @@ class ConverterTable:
             raise TableError(error.what, where=f"{self.where}: format", hint=error.hint) from None
 
     def compile(self) -> Plan:
-        """The plan, or a TableError that says what is wrong with the table and where."""
+        """Compile the table, or raise a TableError with the mistake and its place."""
         load_modules(self.document.modules, self._directory)
         return compile_plan(self.document, self.format, self.where, self._directory)
 
 
 def _filled_in(document: TableDocument) -> TableDocument:
-    """The document with its parameters in place of {venue} and {prefix}; a parameter without value is left as it is,
-    and refused when the table is compiled."""
+    """Replace {venue} and {prefix} by the parameters; a placeholder without a value is kept, and refused when the table
+    is compiled.
+    """
     given = {name: value for name in ("venue", "prefix") if (value := getattr(document, name))}
     outputs = {}
     for name, output in document.output.items():
@@ -163,7 +166,7 @@ def _filled_in(document: TableDocument) -> TableDocument:
 
 
 def _own_market(document: TableDocument) -> dict[str, MapValue]:
-    """1 for the codes of messages that concern the table's venue."""
+    """Return the map own_market: 1 for codes that concern the table's venue."""
     code = document.markets.get(document.venue)
     return {"otherwise": 1} if code is None else {code: 1, "otherwise": 0}
 
@@ -183,7 +186,9 @@ def _uses_venue(document: TableDocument) -> bool:
 def _check_prefix(prefix: str, where: str) -> None:
     try:
         if "{" in prefix or "}" in prefix:
-            raise TopicError("a prefix is without placeholders")
+            raise TopicError("a prefix cannot have placeholders")
         check_topic(prefix)
     except TopicError as error:
-        raise TableError(f"prefix {prefix!r}: {error}", where=where, hint="levels with dots: md.us.bx") from None
+        raise TableError(
+            f"prefix {prefix!r}: {error}", where=where, hint="use levels separated by dots, for example md.us.bx"
+        ) from None

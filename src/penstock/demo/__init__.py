@@ -1,9 +1,9 @@
-"""A whole plant on this machine: an exchange, two adapters, an administration server, subscribers, one that watches.
+"""A complete plant on this machine: an exchange, two adapters, an administration server, subscribers and a supervisor.
 
-    layout        writes the plant's documents: plant.toml, the policy, everybody's credentials
-    subscriber    a process that subscribes as any client does, and measures
-    plant         starts everything, gathers what the processes tell, kills the active adapter if told to, ends it all
-    generator     made-up quotes for `penstock pub`, and schedule.py, when each is due
+    layout        writes the plant's documents: plant.toml, the policy, the credentials of all clients
+    subscriber    a process that subscribes like any client, and measures
+    plant         starts everything, collects reports, kills the active adapter on request, stops everything
+    generator     generates quotes for `penstock pub`; schedule.py computes when each is due
 
-Read plant.py first. Nothing here is needed to use Penstock; it shows how it is used.
+Read plant.py first. Penstock does not depend on this package, which demonstrates its use.
 """

@@ -1,4 +1,4 @@
-"""The archiving process, as the plant sees it."""
+"""The demo plant's handle to the archiving process."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from penstock.node.process import STOP
 from penstock.node.supervisor import Supervisor
 
 END_SECONDS = 180.0
-"""How long it may take to archive the rest, derive and audit; on a slow machine Spark needs a while."""
+"""Maximum time to archive the rest, derive and audit; Spark is slow on small machines."""
 
 ARCHIVE = "archive"
 REPORT = "audit.html"
 
 
 class Archiving:
-    """Begins when the journals are there; `result` comes after finish()."""
+    """Starts when the journals exist; `result` is available after finish()."""
 
     def __init__(self, supervisor: Supervisor, layout: Layout, directory: Path) -> None:
         self.archive = directory / ARCHIVE
@@ -45,7 +45,7 @@ class Archiving:
         return self.report.messages if self.report else 0
 
     def finish(self) -> None:
-        """The plant is at rest: have the rest archived and everything audited, and the process ended."""
+        """Archive the rest, audit everything, and end the process. The plant must be idle."""
         self._member.order(STOP)
         self._supervisor.wait(lambda: self.result is not None or bool(self.fault), END_SECONDS)
         self._supervisor.stop([self._member] if self._member.is_running else [])

@@ -1,6 +1,6 @@
-"""Two processes with a message router between them: one has a trade booked as an assured message, the other clears it.
+"""Two processes on both sides of a message router: one publishes trades as assured messages, the other consumes them.
 
-Each message carries its number, so that the two can be compared: what was acknowledged to the one comes to the other.
+Each message carries its number, so that acknowledged and delivered messages can be compared.
 """
 
 import struct
@@ -18,20 +18,20 @@ from penstock.node.process import Supervised
 
 WAIT_SECONDS = 0.1
 WINDOW = 4_096
-"""Trades that may be unacknowledged: while the router is away, the market goes on."""
+"""Maximum number of unacknowledged trades, which accumulate while the router is unavailable."""
 
 NUMBER = struct.Struct("<Q")
 
 
 class Numbers:
-    """Which numbers have come; they come nearly in order."""
+    """The set of received numbers, which arrive nearly in order."""
 
     def __init__(self) -> None:
         self.through = 0
         self._beyond: set[int] = set()
 
     def add(self, number: int) -> bool:
-        """Whether it is new."""
+        """Add a number; return whether it is new."""
         if number <= self.through or number in self._beyond:
             return False
         self._beyond.add(number)
@@ -45,7 +45,7 @@ class Numbers:
 
 
 def book() -> None:
-    """What the publishing process runs; its task is its only argument."""
+    """Entry point of the publishing process; its only argument is its task."""
     configure(level="ERROR")
     task = msgspec.json.decode(sys.argv[1], type=BookingTask)
     supervised = Supervised()
@@ -75,7 +75,7 @@ def _flush(publisher: AssuredPublisher) -> None:
     try:
         publisher.flush(timeout=WAIT_SECONDS)
     except RefusedError:
-        return  # the report counts it
+        return  # counted in the report
 
 
 def _booked(publisher: AssuredPublisher, published: int) -> BookingReport:
@@ -84,7 +84,7 @@ def _booked(publisher: AssuredPublisher, published: int) -> BookingReport:
 
 
 def clear() -> None:
-    """What the consuming process runs; its task is its only argument."""
+    """Entry point of the consuming process; its only argument is its task."""
     configure(level="ERROR")
     task = msgspec.json.decode(sys.argv[1], type=ClearingTask)
     supervised = Supervised()

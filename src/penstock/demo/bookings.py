@@ -1,5 +1,6 @@
-"""The demo's assured messages: trades of a few symbols go through a pair of message routers, from booking to clearing,
-and none that was acknowledged is lost, whatever becomes of the active one."""
+"""The demo's assured messages: trades of a few symbols pass a pair of message routers, from booking to clearing. No
+acknowledged trade is lost, even if the active router is killed.
+"""
 
 import time
 
@@ -13,7 +14,7 @@ from penstock.node.supervisor import Supervisor
 
 
 class Bookings:
-    """The two processes and the routers between them, as the plant sees them."""
+    """The demo plant's handle to the two processes and the routers."""
 
     def __init__(self, layout: Layout, routers: list[NodeProcess]) -> None:
         self._routers = routers
@@ -21,12 +22,12 @@ class Bookings:
         self.cleared = ClearingReport()
         self.members: list[Member] = []
         self.active: NodeProcess | None = None
-        """The router that last became the active one, in this epoch; it may be down."""
+        """The router that most recently became active, in this epoch; it may be down."""
         self.epoch = 0
         self._layout = layout
         self._ready = 0
         self._killed: list[tuple[NodeProcess, int]] = []
-        """Which router, and when."""
+        """The killed routers, with the times of the kills."""
 
     def start(self, supervisor: Supervisor) -> None:
         layout = self._layout
@@ -62,7 +63,9 @@ class Bookings:
         self._killed.append((router, time.monotonic_ns()))
 
     def look(self) -> None:
-        """Which router is the active one now, by what they said last; the newest if both say so."""
+        """Update the active router from the routers' latest reports; if both report to be active, the newer one
+        counts.
+        """
         for each in self._routers:
             if each.router is not None and each.router.role == "active" and each.router.epoch > self.epoch:
                 self.active, self.epoch = each, each.router.epoch
@@ -73,7 +76,7 @@ class Bookings:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether a router was killed, and is not back yet or nothing has been delivered since."""
+        """True if a killed router has not returned yet, or if no message has been delivered since."""
         return any(
             router.starts < 2 or router.router is None or self.cleared.latest_ns < killed_ns
             for router, killed_ns in self._killed
@@ -85,37 +88,37 @@ class Bookings:
 
     @property
     def lost(self) -> int:
-        """Trades that were acknowledged to the one and did not come to the other."""
+        """Number of acknowledged trades that were not delivered."""
         return max(0, self.booked.acknowledged - self.cleared.distinct)
 
     @property
     def has_all(self) -> bool:
-        """Whether every trade is acknowledged and has come."""
+        """True if every trade was acknowledged and delivered."""
         booked = self.booked
         return booked.published == booked.acknowledged == self.cleared.distinct and not self.faults
 
     def row(self) -> list[str]:
-        """How it goes, for the table: what is delivered in all, and what is missing."""
+        """Return the row for the table: delivered and missing messages."""
         if (active := self.active) is None or active.member is None:
             return ["[red]message routers[/red]", "[red]none is active[/red]"]
         acknowledged = f"acknowledged {self.booked.acknowledged:,}"
         return [active.name, acknowledged, "", f"{self.cleared.delivered:,}"]
 
     def lines(self) -> list[str]:
-        """What became of them, for the summary."""
+        """Return the lines for the summary."""
         booked, cleared = self.booked, self.cleared
         refused = f"[red]{booked.refused:,} refused[/red]" if booked.refused else "0 refused"
         lost = f"[red]{self.lost:,} lost[/red]" if self.lost else "0 lost"
         if self._killed and not self.lost:
-            lost += ", though the active router was killed"
+            lost += ", although the active router was killed"
         return [
             f"Through a pair of message routers, trades of {len(self._layout.booked)} symbols as assured messages:",
             (
-                f"  {BOOKING}: {booked.published:,} published, {booked.acknowledged:,} acknowledged when they were "
-                f"on both routers' disks, or on that of the one that was left; {refused}"
+                f"  {BOOKING}: {booked.published:,} published, {booked.acknowledged:,} acknowledged when stored "
+                f"on both routers' disks, or on the disk of the remaining one; {refused}"
             ),
             (
-                f"  {CLEARING}: {cleared.distinct:,} trades came and were acknowledged, in {cleared.delivered:,} "
+                f"  {CLEARING}: {cleared.distinct:,} trades received and acknowledged, in {cleared.delivered:,} "
                 f"deliveries, {cleared.redelivered:,} of them marked as redelivered; {lost}"
             ),
         ]

@@ -1,5 +1,6 @@
-"""A process that consumes through a distribution node, as any client does: every update, the newest records, or a few
-updates per second."""
+"""A process that consumes through a distribution node like any client: every update, the newest records, or a few
+updates per second.
+"""
 
 import sys
 import time
@@ -17,14 +18,16 @@ from penstock.node.process import Supervised
 
 WAIT_SECONDS = 0.1
 SLOW_SECONDS = 0.001
-"""What a screen needs for one message."""
+"""Processing time of a screen per message."""
 
 PRICING_SECONDS = 0.02
-"""Between two looks of whoever prices."""
+"""Interval between two reads of the pricing consumer."""
 
 
 class Consumed:
-    """What came so far. An item's version counts its updates, so the last versions say how many there were."""
+    """Counts of received messages. An item's version counts its updates, so the last versions give the number of
+    updates.
+    """
 
     def __init__(self, supervised: Supervised) -> None:
         self._supervised = supervised
@@ -54,7 +57,7 @@ class Consumed:
 
 
 def main() -> None:
-    """What the process runs; its task is its only argument."""
+    """Entry point of the process; its only argument is its task."""
     configure(level="ERROR")
     task = msgspec.json.decode(sys.argv[1], type=ConsumerTask)
     supervised = Supervised()
@@ -72,12 +75,12 @@ def main() -> None:
 
 
 def _follow(client: Client, task: ConsumerTask, supervised: Supervised) -> None:
-    """Every update: an algorithm."""
+    """Receive every update, like a trading algorithm."""
     _take(client.subscribe(*task.topics, node=task.node), supervised, 0.0)
 
 
 def _watch(client: Client, task: ConsumerTask, supervised: Supervised) -> None:
-    """A few updates per second, and slow at that: a screen."""
+    """Receive a few updates per second and process them slowly, like a screen."""
     _take(client.metered(*task.topics, per_second=task.per_second, node=task.node), supervised, SLOW_SECONDS)
 
 
@@ -96,7 +99,7 @@ def _take(messages: NodeSubscription, supervised: Supervised, pause_s: float) ->
 
 
 def _price(client: Client, task: ConsumerTask, supervised: Supervised) -> None:
-    """The newest records, at its own pace: pricing."""
+    """Read the newest records at its own pace, like a pricing engine."""
     consumed = Consumed(supervised)
     with client.records(*task.topics, node=task.node) as records, records.changes() as changes:
         supervised.tell(Subscribed())

@@ -1,5 +1,6 @@
-"""The demo's consumers of distribution nodes: an algorithm that must have every trade, pricing that wants the newest
-quotes, and a slow screen that shows a few quotes per second. One plant feeds them all, and none can hurt another."""
+"""The demo's consumers of distribution nodes: an algorithm that needs every trade, a pricing engine that needs the
+newest quotes, and a slow screen that shows a few quotes per second. One plant feeds all, and none affects another.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,18 +14,18 @@ from penstock.node.supervisor import Supervisor
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What there was to be had, by model."""
+    """Published messages, by model."""
 
     counts: dict[str, int]
     newest: dict[str, int]
-    """The source numbers of the last records of all items together."""
+    """Sum of the source numbers of the last records of all items."""
 
     is_whole: bool
-    """Whether whoever counted it got everything."""
+    """True if the counting subscriber received everything."""
 
 
 class Consumer:
-    """One consuming process, as the plant sees it."""
+    """The demo plant's handle to one consuming process."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         self.name = name
@@ -60,7 +61,7 @@ class Consumer:
         return self.member.fault if self.member is not None else ""
 
     def has_all(self, published: Published) -> bool:
-        """Whether its last records are the newest there are; who must have every message has them all besides."""
+        """True if its last records are the newest; a critical consumer must also have every message."""
         if self.report is None:
             return False
         count = published.counts.get(self.model, 0)
@@ -69,33 +70,35 @@ class Consumer:
         return self.report.versions == count and (self.cls != "critical" or self.report.messages == count)
 
     def line(self, published: Published, seconds: float) -> str:
-        """What it got, for the summary."""
+        """Return the line for the summary."""
         if self.fault:
             return f"{self.name} ({self.cls}): [red]until {self.fault}[/red]"
         report = self.report
         count = published.counts.get(self.model, 0)
         if report is None:
             return f"{self.name} ({self.cls}): [red]nothing[/red]"
-        lost = f"[red]{report.lost} losses told[/red]" if report.lost else "0 lost"
+        lost = f"[red]{report.lost} losses reported[/red]" if report.lost else "0 lost"
         is_known = published.is_whole or self.cls == "adaptive"
         match self.cls:
             case "critical":
                 what = "every one, once"
                 if not is_known:
-                    what = "nobody got everything to compare with"
+                    what = "no subscriber received everything for comparison"
                 elif report.messages != count:
                     what = f"[red]{difference(count, report.messages)}[/red]"
                 return f"{self.name} (critical, by {self.node}): {report.messages:,} {self.model}s, {what}; {lost}"
             case "metered":
                 last = (
-                    "the last of each came" if self.has_all(published) else "[red]the last of some did not come[/red]"
+                    "the last update of each item arrived"
+                    if self.has_all(published)
+                    else "[red]the last updates of some items are missing[/red]"
                 )
                 if not is_known:
-                    last = "nobody got everything to compare the last ones with"
+                    last = "no subscriber received everything for comparison"
                 rate = report.messages / max(report.items, 1) / max(seconds, 1e-9)
                 return (
                     f"{self.name} (metered at {self.per_second:g}/s, by {self.node}): {report.messages:,} of "
-                    f"{count:,} {self.model}s of {report.items:,} items, {rate:.1f}/s each; the others went into "
+                    f"{count:,} {self.model}s of {report.items:,} items, {rate:.1f}/s each; others conflated into "
                     f"later ones, and {last}; {lost}"
                 )
             case _:
@@ -107,12 +110,14 @@ class Consumer:
 
 
 def difference(wanted: int, got: int) -> str:
-    """What is wrong with a count."""
-    return f"{wanted - got:,} missing" if got < wanted else f"{got - wanted:,} more than there were"
+    """Describe the difference between two counts."""
+    return f"{wanted - got:,} missing" if got < wanted else f"{got - wanted:,} more than published"
 
 
 def published_of(tallies: Mapping[str, Tally], consumers: Sequence[Consumer], *, is_whole: bool) -> Published:
-    """As a subscriber saw it who gets everything; the newest records are those of whoever is ahead."""
+    """Return the messages seen by a subscriber that receives everything; the newest records come from the most advanced
+    one.
+    """
     newest: dict[str, int] = {}
     for each in consumers:
         if each.report is not None:

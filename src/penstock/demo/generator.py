@@ -1,4 +1,4 @@
-"""Made-up quotes: symbols whose prices wander, in bursts, the same ones for the same seed."""
+"""Generated quotes: symbols whose prices move randomly, in bursts, reproducible by seed."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from penstock.model import shipped
 QUOTE = shipped("quote")
 
 BLOCK_SIZE = 4_096
-"""Quotes made at a time; how many of them are taken at once changes nothing about them."""
+"""Number of quotes generated at a time, independent of the number taken at once."""
 
 TICK = 1_000_000
 """One cent in the scaled integers of a quote's prices."""
 
 BURST_LENGTH = 4
-"""Quotes in a row of one symbol, on average."""
+"""Average number of consecutive quotes of one symbol."""
 
 PRICE_TICKS_MIN = 100
 PRICE_TICKS_MAX = 100_000
 
 
 class TickGenerator:
-    """Quotes of `symbols` symbols; bids are below offers, sizes above zero, each price near the one before."""
+    """Quotes of `symbols` symbols; bids are below offers, sizes above zero, each price close to the previous one."""
 
     def __init__(self, seed: int, symbols: int) -> None:
         self._random = numpy.random.Generator(numpy.random.PCG64(abs(seed)))
@@ -40,10 +40,10 @@ class TickGenerator:
         self._records = numpy.empty(0, QUOTE.dtype)
 
     def take(self, event_times_ns: NDArray[numpy.int64]) -> OutgoingBatch:
-        """The next quotes, one for each of these times, ready to be published; at most BLOCK_SIZE."""
+        """Return the next quotes, one for each of these times, ready for publishing; at most BLOCK_SIZE."""
         count = len(event_times_ns)
         if count > BLOCK_SIZE:
-            raise LocalProtocolError(f"{count} quotes were asked for at once, at most {BLOCK_SIZE} are made")
+            raise LocalProtocolError(f"{count} quotes at once exceed the limit of {BLOCK_SIZE}")
         if self._taken + count > len(self._records):
             rest = slice(self._taken, None)
             which, records = self._block()
@@ -72,13 +72,13 @@ class TickGenerator:
         return which, records
 
     def _symbols(self) -> NDArray[numpy.int64]:
-        """The symbol of each quote of a block: bursts of a random length of one, then of another."""
+        """Return the symbol of each quote of a block: bursts of random length."""
         lengths = self._random.geometric(1 / BURST_LENGTH, BLOCK_SIZE)
         symbols = self._random.integers(0, len(self._names), BLOCK_SIZE)
         return numpy.repeat(symbols, lengths)[:BLOCK_SIZE]
 
     def _wander(self, which: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-        """The bid of each quote in ticks: that of its symbol before, and a small step."""
+        """Return the bid of each quote in ticks: the symbol's previous bid plus a small step."""
         steps = self._random.integers(-2, 3, len(which))
         order = numpy.argsort(which, kind="stable")
         symbols = which[order]
@@ -86,12 +86,12 @@ class TickGenerator:
         starts = numpy.flatnonzero(numpy.diff(symbols, prepend=-1))
         before = numpy.repeat(sums[starts] - steps[order][starts], numpy.diff(starts, append=len(symbols)))
         bids = numpy.clip(self._bids[symbols] + sums - before, PRICE_TICKS_MIN, PRICE_TICKS_MAX)
-        self._bids[symbols] = bids  # of several quotes of one symbol the last one stays
+        self._bids[symbols] = bids  # of several quotes of one symbol, the last one counts
         scattered: NDArray[numpy.int64] = numpy.empty_like(bids)
         scattered[order] = bids
         return scattered
 
 
 def _joined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-    """Both arrays as one; as bytes, because numpy would leave what lies between the fields to chance."""
+    """Concatenate arrays as bytes, because numpy leaves padding between fields undefined."""
     return numpy.concatenate([first.view(numpy.uint8), second.view(numpy.uint8)]).view(QUOTE.dtype)

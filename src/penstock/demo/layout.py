@@ -1,4 +1,4 @@
-"""Writes the documents of the demo's plant into a directory: what an operator would write by hand."""
+"""Write the documents of the demo plant into a directory, like those an operator writes by hand."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from penstock.security.core.proof import SALT_SIZE, SecretVerifier
 FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
 FILTERED_TOPICS = ["md.us.eq.>", "!md.us.eq.*.book"]
-"""What subscribers want that get it by way of the filter module: everything but changes of order books."""
+"""Topics of subscribers behind the filter module: everything but changes of order books."""
 
 UNWANTED_MODEL = "book_event"
-"""The model of what they do not want."""
+"""The model of the unwanted messages."""
 
 ADAPTERS = ("adapter-a", "adapter-b")
 PLAYER = "exchange"
@@ -32,14 +32,14 @@ TICKER_PLANT = "ticker-plant"
 MUX = "mux"
 EDGE = "edge"
 NODES = (TICKER_PLANT, MUX, EDGE)
-"""That distribute, each fed by the one before."""
+"""Distribution nodes, each fed by the previous one."""
 
 CONSUMERS: dict[str, tuple[ClassName, str, str]] = {
     "algorithm": ("critical", MUX, "trade"),
     "pricing": ("adaptive", MUX, "quote"),
     "screen": ("metered", EDGE, "quote"),
 }
-"""Who consumes from them: in which class, from which node, messages of which model."""
+"""The consumers' class, node and model."""
 
 TREE = "tree"
 ROOT = "root"
@@ -49,25 +49,25 @@ AGENTS: dict[str, tuple[str, str]] = {
     "leaf-1": ("middle-1", "middle-2"),
     "leaf-2": ("middle-2", "middle-1"),
 }
-"""Below the root: the parent of each agent, and where it goes when that is lost."""
+"""Agents below the root: the parent of each agent, and its alternative parent."""
 
 TREE_TOPICS = ["md.us.eq.*.quote", "md.us.eq.*.trade"]
-"""What comes into the tree of what the feed publishes."""
+"""The feed's topics that the tree distributes."""
 
 DESK_TOPICS = ["app.desk.>"]
-"""What people publish in browsers."""
+"""Topics on which people publish from browsers."""
 
 ROUTER = "router"
-"""As whom both message routers ask the administration server."""
+"""The common client name of both message routers at the administration server."""
 
 BOOKING = "booking"
 CLEARING = "clearing"
 ENDPOINT = "trades"
 PREFIX = "booked"
-"""What the topics of assured messages begin with; the topic of the trade follows."""
+"""Prefix of the topics of assured messages, followed by the topic of the trade."""
 
 BOOKED_MAX = 5
-"""Symbols whose trades are booked, each an assured message."""
+"""Maximum number of symbols whose trades are booked as assured messages."""
 
 CONSOLE = "console"
 OPERATIONS = "operations"
@@ -77,28 +77,28 @@ SCREEN_PER_SECOND = 4.0
 JOURNAL = "state/{}.journal"
 ACCOUNTS = "state/{}.accounts"
 MESSAGES = 2**40
-"""Of the made-up day: more than anybody waits for."""
+"""Number of messages of the generated day; larger than any demo needs."""
 
 
 class Layout(msgspec.Struct, frozen=True):
     plant: Path
     url: str
-    """Of the administration server."""
+    """URL of the administration server."""
 
     credentials: list[Path]
-    """Of each subscriber."""
+    """Credentials of each subscriber."""
 
     journals: list[Path]
-    """Of each adapter, if they keep any."""
+    """Journals of the adapters, if enabled."""
 
     accounts: list[Path]
-    """Of the filter module, the tree's agents and the message routers, if they give any."""
+    """Accounts of the filter module, the tree's agents and the message routers, if enabled."""
 
     filter: str
-    """Where applications tell the filter module what they want."""
+    """Control address of the filter module."""
 
     nodes: dict[str, str]
-    """Where consumers connect to each distribution node, as host:port."""
+    """Address of each distribution node for consumers, as host:port."""
 
     audit_log: Path
     """The administration server's database."""
@@ -107,13 +107,13 @@ class Layout(msgspec.Struct, frozen=True):
     """The credentials of an administrator, for the console."""
 
     router: str
-    """Where clients connect to the message routers, host:port of both; empty without any."""
+    """Addresses of the message routers for clients, host:port of both; empty without routers."""
 
     booked: list[str]
-    """Symbols whose trades go through them."""
+    """Symbols whose trades pass the routers."""
 
     per_second: float = SCREEN_PER_SECOND
-    """Of the metered consumer."""
+    """Rate of the metered consumer."""
 
 
 def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None = None, user: str = "") -> Layout:
@@ -177,7 +177,7 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
 
 
 def _make_client(directory: Path, name: str, role: str) -> str:
-    """A secret: the client's credentials file, and the policy's entry for it."""
+    """Create a secret: write the client's credentials file and return the policy entry."""
     secret = random_bytes(32).hex()
     write_private(directory / f"{name}.toml", f'client = "{name}"\nsecret = "{secret}"\n'.encode())
     verifier = SecretVerifier.make(secret.encode(), random_bytes(SALT_SIZE))
@@ -230,17 +230,17 @@ def _routing(options: DemoOptions, ports: Ports) -> Routing:
 
 
 def _accountants(options: DemoOptions) -> list[str]:
-    """Nodes that give account of what they did."""
+    """Return the nodes that write accounts."""
     return [FILTER, *((ROOT, *AGENTS) if options.tree else ()), *(ROUTERS if options.router else ())]
 
 
 def _journal(name: str, options: DemoOptions) -> str:
-    """Where an adapter keeps what it published: delayed subscribers and the archive are served from it."""
+    """Return the setting for an adapter's journal, which serves delayed subscribers and the archive."""
     return f'journal.path = "{JOURNAL.format(name)}"\n' if options.journals or options.pipeline else ""
 
 
 def _accounts(name: str, options: DemoOptions) -> str:
-    """Where a node gives account of what it did."""
+    """Return the setting for a node's account journal."""
     if not options.journals and not options.pipeline:
         return ""
     return f'accounts = {{ path = "{ACCOUNTS.format(name)}", period_s = 1 }}\n'

@@ -1,4 +1,4 @@
-"""A process that archives what the adapters published, while they publish it, and audits it at the end."""
+"""A process that archives the adapters' messages while they are published, and audits the archive at the end."""
 
 import sys
 from pathlib import Path
@@ -26,20 +26,20 @@ ACCOUNT_TABLES = (
     *("agent_run", "agent_intake", "agent_account"),
     *("router_run", "router_account"),
 )
-"""What nodes tell of themselves, which is not market data."""
+"""Models of the nodes' accounts, which are not market data."""
 
 BAR_TABLE = "bar_time"
 
 
 class _Progress:
-    """Tells the demo how far the archive is."""
+    """Reports the progress of the archive to the demo."""
 
     def __init__(self, supervised: Supervised) -> None:
         self._supervised = supervised
         self._messages = 0
 
     def begin(self, slices: int) -> None:
-        """How many slices a step has does not matter to the demo."""
+        """Ignore the number of slices."""
 
     def advance(self, slices: int, account: Account) -> None:
         self._messages = sum(rows for table, rows in account.rows.items() if table not in ACCOUNT_TABLES)
@@ -50,7 +50,7 @@ class _Progress:
 
 
 def main() -> None:
-    """What the process runs; its task is its only argument."""
+    """Entry point of the process; its only argument is its task."""
     configure(level="ERROR")
     task = msgspec.json.decode(sys.argv[1], type=ArchiveTask)
     supervised = Supervised()
@@ -91,7 +91,7 @@ def _result(archive: Archive, audit: AuditReport, followed: RunReport, last: Run
 
 
 def _bars(archive: Archive) -> list[BarLine]:
-    """The bars with the most volume, as anybody reads them: with plain Parquet."""
+    """Return the bars with the most volume, read from plain Parquet."""
     if not archive.catalogue.files.get(BAR_TABLE):
         return []
     columns = ["symbol", "event_time", "open", "high", "low", "close", "volume", "vwap", "trade_count"]

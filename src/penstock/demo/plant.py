@@ -1,14 +1,14 @@
 """The demo's plant: exchange, lines A and B, an active and a backup adapter, an administration server, subscribers.
 
-Subscribers get what they want by way of a filter module; if there are several, the last one listens to the adapters
-itself and takes everything, so that the others can be compared with it.
+Subscribers receive through a filter module. With several subscribers, the last one receives directly from the adapters
+and takes everything, as a reference for the others.
 
     with DemoPlant(DemoOptions()) as plant:
         plant.start()
         while ...: plant.poll(0.25)
         plant.finish()
 
-However it ends, no process is left and its directory is removed.
+At the end, all processes are stopped and the directory is removed, also after errors.
 """
 
 import statistics
@@ -52,15 +52,15 @@ from penstock.tree.live.status import AgentStatus
 
 START_SECONDS = 180.0
 DRAIN_SECONDS = 20.0
-"""How long subscribers may take to get everything after the exchange has fallen silent."""
+"""Maximum time for subscribers to receive everything after the exchange has stopped sending."""
 
 SETTLE_SECONDS = 3 * TELL_SECONDS
 RATE_REPORTS = 5
-"""Reports over which a rate is taken: about a second."""
+"""Number of reports over which a rate is computed: about one second."""
 
 
 class Rate:
-    """Of something that is counted, lately."""
+    """The recent rate of a counter."""
 
     def __init__(self) -> None:
         self._counts: deque[tuple[int, int]] = deque(maxlen=RATE_REPORTS)
@@ -78,7 +78,7 @@ class Rate:
 
 
 class Subscriber:
-    """One subscribing process, as the plant sees it."""
+    """The demo plant's handle to one subscribing process."""
 
     def __init__(self, name: str, topics: list[str], *, is_filtered: bool) -> None:
         self.name = name
@@ -112,14 +112,14 @@ class Subscriber:
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """What was killed, and when."""
+    """A kill: the target and the time."""
 
     node: str
     second: int
 
 
 class Passed(msgspec.Struct):
-    """What filter modules did with messages, all together."""
+    """Totals of the filter modules' message counts."""
 
     messages: int = 0
     unwanted: int = 0
@@ -133,7 +133,7 @@ class Passed(msgspec.Struct):
 
 class DemoPlant:
     def __init__(self, options: DemoOptions, keep: Path | None = None) -> None:
-        """What is archived goes into the directory `keep`; without one, it is removed at the end."""
+        """The archive is stored in the directory `keep`; without one, it is removed at the end."""
         self.options = options
         self._open = ExitStack()
         directory = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
@@ -148,9 +148,9 @@ class DemoPlant:
         )
         self.exchange_rate = Rate()
         self.kills: list[Kill] = []
-        self._filtered_before: list[FilterStatus] = []  # of filters that were killed, their last word
+        self._filtered_before: list[FilterStatus] = []  # last status of killed filters
         self.made = 0
-        """Application messages that an adapter made of what the exchange sent; known at the end."""
+        """Application messages that an adapter made from the exchange's messages; known at the end."""
         self._faults: list[str] = []
 
     def _make_subscribers(self) -> list[Subscriber]:
@@ -170,21 +170,21 @@ class DemoPlant:
 
     @property
     def console(self) -> str:
-        """Where the console is; empty without one."""
+        """Address of the console; empty without one."""
         return self.running.nodes[CONSOLE].where if CONSOLE in self.running.nodes else ""
 
     @property
     def operations(self) -> CredentialsDocument:
-        """With what an administrator logs in there; good for this plant alone, and gone with it."""
+        """The administrator's credentials for the console; valid for this plant only."""
         return load_toml(self._layout.operations, CredentialsDocument)
 
     @property
     def agents(self) -> dict[str, AgentStatus]:
-        """The tree, as its agents last told."""
+        """The tree as last reported by its agents."""
         return {node.name: node.agent for node in self.running.nodes.values() if node.agent is not None}
 
     def start(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Start everything; whether the plant is at work. Nothing is sent before all subscribers listen."""
+        """Start everything; return whether the plant is running. The exchange starts when all subscribers are ready."""
         return (
             self.running.start(is_over, players=False)
             and self._wait(lambda: self.running.active() is not None, is_over, "no adapter became the active one")
@@ -205,11 +205,11 @@ class DemoPlant:
                 each.fault = each.member.fault
 
     def kill_active(self) -> str:
-        """kill -9, while messages flow; the adapter's name, or nothing when none is active just now."""
+        """Kill the active adapter with kill -9 while messages flow; return its name, or "" if none is active."""
         return self._kill(self.running.active())
 
     def kill_filter(self) -> str:
-        """The same with the filter module, which the supervisor starts again."""
+        """Kill the filter module, which the supervisor restarts."""
         status = self.filter.filtering
         if status is None or not (name := self._kill(self.filter)):
             return ""
@@ -217,7 +217,7 @@ class DemoPlant:
         return name
 
     def kill_router(self) -> str:
-        """The same with the active message router: the other one takes over."""
+        """Kill the active message router; the other one takes over."""
         if self.bookings is None or (router := self.bookings.active) is None or not (name := self._kill(router)):
             return ""
         self.bookings.note_kill(router)
@@ -236,7 +236,7 @@ class DemoPlant:
 
     @property
     def filtered(self) -> Passed:
-        """What became of the messages that the filter module received."""
+        """Return the totals of the filter modules."""
         passed = Passed()
         for status in (*self._filtered_before, self.filter.filtering):
             if status is not None:
@@ -245,17 +245,17 @@ class DemoPlant:
 
     @property
     def reference(self) -> Subscriber | None:
-        """Who gets everything without the filter module, and is well."""
+        """Return the subscriber that receives everything without the filter module, if it is healthy."""
         return next((each for each in self.subscribers if not each.is_filtered and not each.fault), None)
 
     @property
     def published(self) -> Published:
-        """As somebody saw it who gets everything, or the one subscriber there is."""
+        """Return the messages seen by the reference subscriber, or by the only subscriber."""
         witness = self.reference or self.subscribers[0]
         return published_of(witness.tallies, self.consumers, is_whole=self._is_whole(witness))
 
     def expected(self, subscriber: Subscriber) -> int | None:
-        """How many messages it must have got by now; None if nobody knows."""
+        """Return how many messages the subscriber must have by now; None if unknown."""
         if subscriber.topics == TOPICS:
             return self.made
         if self.reference is None or not self._is_whole(self.reference):
@@ -263,34 +263,36 @@ class DemoPlant:
         return sum(tally.count for tally in _wanted(self.reference).values())
 
     def _is_whole(self, witness: Subscriber) -> bool:
-        """Whether others can be compared with it: it has everything that was made."""
+        """True if the subscriber has every message made, so that others can be compared with it."""
         return witness.topics == TOPICS and 0 < self.made <= witness.messages
 
     def agrees(self, subscriber: Subscriber) -> bool:
-        """Whether it got, by way of the filter module, what the one without it got on the same topics."""
+        """True if the subscriber received the same messages through the filter module as the reference on the same
+        topics.
+        """
         return self.reference is not None and _wanted(subscriber) == _wanted(self.reference)
 
     @property
     def is_working(self) -> bool:
-        """Whether there is somebody to send, and somebody to listen."""
+        """True if at least one sender and one subscriber are running."""
         return self.exchange.member is not None and any(not each.fault for each in self.subscribers)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the filter module or a message router was killed and has passed nothing on since."""
+        """True if the filter module or a message router was killed and has not delivered anything since."""
         status = self.filter.filtering
         is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
         is_filtering = is_back or not self._filtered_before
         return not is_filtering or (self.bookings is not None and self.bookings.is_recovering)
 
     def finish(self) -> None:
-        """Let the exchange fall silent and the subscribers get everything; then all processes end."""
+        """Stop the exchange, let the subscribers receive everything, then end all processes."""
         self.running.stop_node(PLAYER)
         sent = self.exchange.sent
         deadline = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < deadline and not self._is_drained(sent):
             self.poll(0.05)
-        self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for everybody's last report
+        self.running.supervisor.wait(lambda: False, SETTLE_SECONDS)  # for the last reports of all processes
         self._count_made(sent)
         everybody: list[Subscriber | Consumer] = [*self.subscribers, *self.consumers]
         members = [each.member for each in everybody if each.member and not each.fault]
@@ -303,7 +305,7 @@ class DemoPlant:
 
     @property
     def faults(self) -> list[str]:
-        """What went wrong, a sentence for each process that did not end well, but for the one killed on purpose."""
+        """Return a sentence for each process that failed, except those killed on purpose."""
         expected = {kill.node for kill in self.kills} | self.running.ordered
         nodes = [node.fault for node in self.running.nodes.values() if node.fault and node.name not in expected]
         archiving = [self.archiving.fault] if self.archiving is not None and self.archiving.fault else []
@@ -313,12 +315,12 @@ class DemoPlant:
         return [*self._faults, *nodes, *subscribing, *consuming, *booking, *archiving]
 
     def gap_at_kill_ns(self, subscriber: Subscriber, kill: Kill) -> int:
-        """The longest time between two deliveries in the seconds around the kill."""
+        """Return the longest time between two deliveries in the seconds around the kill."""
         around = range(kill.second, kill.second + 3)
         return max((subscriber.gaps.get(second, 0) for second in around), default=0)
 
     def gap_otherwise_ns(self, subscriber: Subscriber) -> int:
-        """The same in an ordinary second (the median)."""
+        """Return the longest time between two deliveries in an ordinary second (the median)."""
         around = {second for kill in self.kills for second in range(kill.second - 1, kill.second + 4)}
         others = [ns for second, ns in subscriber.gaps.items() if second not in around]
         return int(statistics.median(others)) if others else 0
@@ -338,28 +340,28 @@ class DemoPlant:
                 Member(each.name, "penstock.demo.subscriber:main", arguments, each.take)
             )
         return self._wait(
-            lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not come up"
+            lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not start"
         )
 
     def _start_consumers(self, is_over: Callable[[], bool]) -> bool:
         for each in self.consumers:
             each.start(self.running.supervisor)
-        return self._wait(lambda: all(each.is_ready for each in self.consumers), is_over, "a consumer did not come up")
+        return self._wait(lambda: all(each.is_ready for each in self.consumers), is_over, "a consumer did not start")
 
     def _start_bookings(self, is_over: Callable[[], bool]) -> bool:
         bookings = self.bookings
         if bookings is None:
             return True
         bookings.start(self.running.supervisor)
-        return self._wait(lambda: bookings.is_ready, is_over, "who books or clears trades did not come up")
+        return self._wait(lambda: bookings.is_ready, is_over, "a booking or clearing process did not start")
 
     def _start_archiving(self, is_over: Callable[[], bool]) -> bool:
-        """Spark takes some seconds to start; the exchange waits for it, so that the archive is never far behind."""
+        """Start Spark, which takes some seconds; the exchange waits, so that the archive is never far behind."""
         if not self.options.pipeline:
             return True
         archiving = Archiving(self.running.supervisor, self._layout, self._keep)
         self.archiving = archiving
-        return self._wait(lambda: archiving.report is not None, is_over, "the pipeline did not come up")
+        return self._wait(lambda: archiving.report is not None, is_over, "the pipeline did not start")
 
     def _wait(self, condition: Callable[[], bool], is_over: Callable[[], bool], what: str) -> bool:
         is_met = self.running.supervisor.wait(condition, START_SECONDS, lambda: is_over() or bool(self.faults))
@@ -368,7 +370,7 @@ class DemoPlant:
         return is_met
 
     def _is_drained(self, sent: int) -> bool:
-        """Whether some adapter has converted everything, and every subscriber has got that."""
+        """True if some adapter has converted everything, and every subscriber has received it."""
         return (
             self._count_made(sent)
             and all(each.fault or self._has_all(each) for each in self.subscribers)
@@ -377,7 +379,7 @@ class DemoPlant:
         )
 
     def _count_made(self, sent: int) -> bool:
-        """Whether some adapter has converted everything; otherwise the one counts that is ahead."""
+        """True if some adapter has converted everything; otherwise the most advanced adapter counts."""
         nodes = [node for node in self.running.adapters() if node.member and node.status]
         streams = [stream for node in nodes if node.status for stream in node.status.streams]
         done = [stream for stream in streams if stream.next_source_sequence == sent + 1]
@@ -391,5 +393,5 @@ class DemoPlant:
 
 
 def _wanted(subscriber: Subscriber) -> dict[str, Tally]:
-    """What it got on the topics of those behind the filter module."""
+    """Return the subscriber's messages on the topics of those behind the filter module."""
     return {model: tally for model, tally in subscriber.tallies.items() if model != UNWANTED_MODEL}

@@ -1,4 +1,4 @@
-"""What the demo is told, and what its subscribers tell."""
+"""Options of the demo, and reports of its processes."""
 
 from typing import Annotated
 
@@ -17,22 +17,22 @@ class DemoOptions(Config, frozen=True):
     symbols: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 500
     seed: int = 1
     loss: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.0
-    """Share of the datagrams that are lost on the exchange's first line."""
+    """Share of datagrams lost on the exchange's first line."""
 
     journals: bool = False
-    """Whether adapters keep what they publish, for delayed subscribers and for the archive."""
+    """Whether adapters keep journals, for delayed subscribers and for the archive."""
 
     pipeline: bool = False
-    """Whether what is published is archived and audited; adapters keep journals for it."""
+    """Whether published messages are archived and audited; enables the adapters' journals."""
 
     tree: bool = True
-    """Whether there are a distribution tree and a console."""
+    """Whether to run a distribution tree and a console."""
 
     router: bool = True
-    """Whether there is a message router, with trades going through it."""
+    """Whether to run message routers, with trades passing them."""
 
     spin: bool = False
-    """Whether adapters wait by looking again and again: quicker, and a whole core each."""
+    """Whether adapters poll instead of sleeping: faster, and a whole core each."""
 
 
 class SubscriberTask(msgspec.Struct, frozen=True):
@@ -40,20 +40,20 @@ class SubscriberTask(msgspec.Struct, frozen=True):
     credentials: str
     topics: list[str]
     filter: str
-    """The address of the filter module by whose way it gets them, or \"none\"."""
+    """The address of the filter module to receive through, or \"none\"."""
 
 
 class Gap(msgspec.Struct, frozen=True):
     """The longest time between two deliveries within one second."""
 
     second: int
-    """By the monotonic clock, which all processes of a machine share."""
+    """On the monotonic clock, which all processes of a machine share."""
 
     ns: int
 
 
 class Subscribed(msgspec.Struct, frozen=True, tag=True):
-    """The subscriber listens."""
+    """The subscriber is ready."""
 
 
 class Tally(msgspec.Struct):
@@ -61,75 +61,75 @@ class Tally(msgspec.Struct):
 
     count: int = 0
     digest: int = 0
-    """Of their contents, but for when an adapter received them; in whatever order they came."""
+    """Digest of the messages' contents without the adapter's receive time, independent of their order."""
 
 
 class SubscriberReport(msgspec.Struct, frozen=True, tag=True):
     at_ns: int
-    """By the monotonic clock."""
+    """On the monotonic clock."""
 
     messages: int
     duplicates: int
-    """Copies that came from the other adapter as well."""
+    """Copies from the other adapter."""
 
     lost: int
     discontinuities: int
     repairs: int
     latency: HistogramState
     gaps: list[Gap]
-    """Of the seconds since the last report."""
+    """Gaps in the seconds since the last report."""
 
     tallies: dict[str, Tally]
-    """By the model's name."""
+    """By model name."""
 
 
 class ConsumerTask(msgspec.Struct, frozen=True):
     url: str
     credentials: str
     node: str
-    """The distribution node that it consumes from, as host:port."""
+    """The distribution node, as host:port."""
 
     topics: list[str]
     cls: ClassName
     per_second: float
-    """Of the metered class."""
+    """Rate of the metered class."""
 
 
 class ConsumerReport(msgspec.Struct, frozen=True, tag=True):
     at_ns: int
-    """By the monotonic clock."""
+    """On the monotonic clock."""
 
     messages: int
     merged: int
-    """Updates that went into others."""
+    """Updates conflated into others."""
 
     lost: int
-    """Receipts of what it did not get."""
+    """Loss receipts."""
 
     items: int
     versions: int
-    """The last versions of all items together: how many updates there were. Records of a region have none."""
+    """Sum of the last versions of all items: the number of updates. Records of a region have no versions."""
 
     newest: int
-    """The source numbers of the last records of all items together: the same for whoever has the newest."""
+    """Sum of the source numbers of the last records of all items: equal for all consumers with the newest records."""
 
 
 class BookingTask(msgspec.Struct, frozen=True):
     url: str
     credentials: str
     node: str
-    """The distribution node that the trades come from, as host:port."""
+    """The distribution node that delivers the trades, as host:port."""
 
     topics: list[str]
     router: str
     prefix: str
-    """What the topics of assured messages begin with; the topic of the trade follows."""
+    """Prefix of the topics of assured messages, followed by the topic of the trade."""
 
 
 class BookingReport(msgspec.Struct, frozen=True, tag=True):
     published: int = 0
     acknowledged: int = 0
-    """Of these: those that the router has on its disk."""
+    """Published messages that the router has stored."""
 
     refused: int = 0
 
@@ -143,34 +143,34 @@ class ClearingTask(msgspec.Struct, frozen=True):
 
 class ClearingReport(msgspec.Struct, frozen=True, tag=True):
     latest_ns: int = 0
-    """When the last one came, by the monotonic clock."""
+    """Time of the last message, on the monotonic clock."""
 
     delivered: int = 0
     redelivered: int = 0
-    """Of these: those that may have been delivered before."""
+    """Deliveries marked as redelivered."""
 
     distinct: int = 0
-    """Trades, each counted once."""
+    """Distinct trades."""
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):
     journals: list[str]
     accounts: list[str]
-    """Journals in which nodes give account; they are archived at the end."""
+    """Journals with the nodes' accounts; archived at the end."""
 
     archive: str
     report: str
-    """Where the audit's page goes."""
+    """Path of the audit report."""
 
     audit_log: str
-    """The administration server's database, which is read when the server has ended."""
+    """The administration server's database, which is read after the server has ended."""
 
 
 class ArchiveReport(msgspec.Struct, frozen=True, tag=True):
-    """The archiving process is at work."""
+    """The archiving process is running."""
 
     messages: int
-    """Archived so far, each once."""
+    """Messages archived so far, each counted once."""
 
     deriving: str = ""
 
@@ -179,14 +179,14 @@ class BarLine(msgspec.Struct, frozen=True):
     symbol: str
     start_ns: int
     prices: list[str]
-    """Open, high, low, close, and the average weighted by volume."""
+    """Open, high, low, close, and the volume-weighted average price."""
 
     volume: int
     trades: int
 
 
 class ArchiveResult(msgspec.Struct, frozen=True, tag=True):
-    """What has come of it, once the plant is at rest."""
+    """The result of the archiving process, when the plant is idle."""
 
     messages: int
     balance: list[str]

@@ -1,4 +1,4 @@
-"""The demo's pair of message routers and its witness, as a plant's document has them."""
+"""The demo's pair of message routers and its witness, as written in plant.toml."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from penstock.demo.ports import Ports
 ROUTERS = ("router-a", "router-b")
 WITNESS = "witness"
 LEASE_MS = 1_500
-"""Short, for those who watch: a router that dies is replaced in about that time."""
+"""Short, so that a takeover is visible: a dead router is replaced in about this time."""
 
 
 class Routing(NamedTuple):
     document: str
     places: str
-    """Where clients connect, with a comma between."""
+    """Addresses for clients, separated by a comma."""
 
 
 def routing(

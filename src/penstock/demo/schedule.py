@@ -1,7 +1,7 @@
-"""When messages are due: an even rhythm that does not wait for whoever is late.
+"""The schedule of messages: an even rate that does not wait for a slow publisher.
 
-Latency counts from the intended time. Were it to count from when a message was really sent, a publisher that stands
-still for a second would hide the second (coordinated omission).
+Latency counts from the intended time. If it counted from the actual send time, a publisher that stops for a second
+would hide that second (coordinated omission).
 """
 
 import time
@@ -13,11 +13,11 @@ from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 
 OFFSET_TRIES = 10
 JUMP_NS = NS_PER_MS
-"""The two clocks are slowed and hastened together: what differs by more than this was set."""
+"""Both clocks are slewed together, so a larger difference means that one was set."""
 
 
 class Schedule:
-    """Message n is due n / rate seconds after the start; `count` of them, or without an end."""
+    """Message n is due n / rate seconds after the start; `count` messages, or unlimited."""
 
     def __init__(self, rate: float, count: int | None = None) -> None:
         self._interval_ns = NS_PER_SECOND / rate
@@ -31,7 +31,7 @@ class Schedule:
         return self._count is not None and self._taken >= self._count
 
     def due(self, count_max: int) -> NDArray[numpy.int64]:
-        """The intended times, by the wall clock, of the messages that are due and not yet taken."""
+        """Return the intended times, by the wall clock, of the due messages that were not taken yet."""
         now_ns = time.monotonic_ns()
         reached = int((now_ns - self._start_ns) / self._interval_ns) + 1
         if self._count is not None:
@@ -42,19 +42,19 @@ class Schedule:
         return (numbers * self._interval_ns).astype(numpy.int64) + (self._start_ns + self._wall_offset_ns)
 
     def _follow_wall_clock(self) -> None:
-        """Somebody may set it."""
+        """Adjust to changes of the wall clock."""
         offset_ns, doubt_ns = _wall_offset_ns()
         if abs(offset_ns - self._wall_offset_ns) > doubt_ns + JUMP_NS:
             self._wall_offset_ns = offset_ns
 
     def seconds_to_next(self) -> float:
-        """How long the next message has still to wait; at most a tenth of a second, to be asked again."""
+        """Return the time until the next message, at most a tenth of a second."""
         due_ns = self._start_ns + self._taken * self._interval_ns
         return min(max(due_ns - time.monotonic_ns(), 0) / NS_PER_SECOND, 0.1)
 
 
 def _wall_offset_ns() -> tuple[int, int]:
-    """The wall clock less the monotonic one, and how wrong that may be."""
+    """Return the wall clock minus the monotonic clock, and the error of the difference."""
     before_ns = time.monotonic_ns()
     wall_ns = time.time_ns()
     after_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""A process that subscribes as any client does, and measures."""
+"""A process that subscribes like any client, and measures."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ class Gaps:
         self._longest: dict[int, int] = {}
 
     def note(self, now_ns: int) -> None:
-        """Something was delivered. A gap counts in every second that it touches."""
+        """Record a delivery. A gap counts in every second that it touches."""
         if self._last_ns:
             gap_ns = now_ns - self._last_ns
             for second in range(self._last_ns // NS_PER_SECOND, now_ns // NS_PER_SECOND + 1):
@@ -39,13 +39,13 @@ class Gaps:
         self._last_ns = now_ns
 
     def take(self, now_ns: int) -> list[Gap]:
-        """The seconds that are over."""
+        """Return the completed seconds."""
         over = [second for second in self._longest if second < now_ns // NS_PER_SECOND]
         return [Gap(second, self._longest.pop(second)) for second in sorted(over)]
 
 
 class Tallies:
-    """How many messages of each model there were, and what they said: the same whichever way they came."""
+    """Count and digest of the messages by model, independent of their path."""
 
     def __init__(self) -> None:
         self.by_model: dict[str, Tally] = {}
@@ -55,7 +55,7 @@ class Tallies:
         words = numpy.ascontiguousarray(records).view(numpy.uint64).reshape(len(records), -1)
         told = numpy.ones(words.shape[1], numpy.bool_)
         if (received := model.fields_by_name.get("receive_time")) is not None:
-            told[received.offset // WORD_SIZE] = False  # two adapters do not agree about that
+            told[received.offset // WORD_SIZE] = False  # two adapters have different receive times
         weights = (2 * numpy.arange(words.shape[1], dtype=numpy.uint64) + 1) * MIX
         mixed = words[:, told] @ weights[told]
         mixed ^= mixed >> numpy.uint64(32)
@@ -99,7 +99,7 @@ class Meter:
 
 
 def main() -> None:
-    """What the process runs; its task is its only argument."""
+    """Entry point of the process; its only argument is its task."""
     configure(level="ERROR")
     task = msgspec.json.decode(sys.argv[1], type=SubscriberTask)
     supervised = Supervised()

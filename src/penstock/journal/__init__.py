@@ -1,10 +1,10 @@
-"""The journal: an append-only log in segment files. An acknowledged record is on the disk.
+"""The journal: an append-only log in segment files. An acknowledged record is on disk.
 
     core/     group commit (journal.py), recovery, format of segments and messages; no I/O. Read core/events.py first.
     live/     JournalWriter (driver.py), JournalReader (reader.py), files, verification, TCP server and client
-    client, server    the public modules for following over TCP
+    client, server    the public modules for following a journal over TCP
 
-Records are bytes; only the writer knows their contents. docs/reference/protocol/journal.md has the layout.
+Records are bytes; only the writer knows their contents. docs/reference/protocol/journal.md defines the layout.
 """
 
 from penstock.journal.config import FollowConfig, JournalConfig

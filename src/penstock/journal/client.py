@@ -1,4 +1,4 @@
-"""Following a journal over TCP: the public names of live/client.py."""
+"""Follow a journal over TCP: the public names of live/client.py."""
 
 from penstock.journal.live.client import follow_remote, follow_remote_batches, measure_remote
 

@@ -1,4 +1,4 @@
-"""How a journal is written, followed and served, and every bound that is kept."""
+"""Configuration and limits for writing, following and serving a journal."""
 
 from typing import Annotated
 
@@ -15,42 +15,42 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
 class JournalConfig(Config, frozen=True):
     segment_bytes: Annotated[int, msgspec.Meta(ge=4_096, le=GIB)] = 64 * MIB
-    """Size at which a new segment begins. A batch is never divided, so a segment may be one batch longer."""
+    """Size at which a new segment begins. A batch is never split, so a segment may exceed the size by one batch."""
 
     linger_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
-    """How long a record that nobody waits for may gather company before it is written; commit() writes at once."""
+    """Maximum time that an uncommitted record waits in a batch before the write; commit() writes at once."""
 
     gather_bytes_max: Annotated[int, msgspec.Meta(ge=4_096, le=256 * MIB)] = 16 * MIB
-    """Bytes gathered in memory while the disk is busy; further appends wait."""
+    """Maximum size of the batch in memory while the disk is busy; further appends wait."""
 
     preallocate_bytes: Annotated[int, msgspec.Meta(ge=0, le=GIB)] = 4 * MIB
-    """Bytes that the file system is asked for ahead of the records, which makes syncs quicker; 0 for none."""
+    """Bytes preallocated ahead of the records, which makes syncs faster; 0 disables preallocation."""
 
     retention_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Whole segments are removed, the oldest first, while all together have more bytes than this; 0 keeps them."""
+    """Maximum total size of all segments; the oldest whole segments are removed. 0: no limit."""
 
     retention_seconds: Annotated[int, msgspec.Meta(ge=0, le=10**10)] = 0
-    """Segments that ended longer ago than this are removed; 0 keeps them."""
+    """Maximum age of a segment since its end; older segments are removed. 0: no limit."""
 
     retry_ms: Milliseconds = 100
-    """How often a full disk is tried again."""
+    """Retry interval while the disk is full."""
 
     failures_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
-    """I/O errors in a row, each on a fresh segment, after which the journal fails for good."""
+    """Number of consecutive I/O errors, each on a new segment, after which the journal fails permanently."""
 
 
 class FollowConfig(Config, frozen=True):
-    """How a reader waits for new records, and how much it reads at once."""
+    """Polling interval and read size of a reader that follows a journal."""
 
     poll_min_us: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 200
-    """Shortest wait between two looks at the journal; it doubles while nothing comes."""
+    """Minimum polling interval; it doubles while no record arrives."""
 
     poll_max_us: Annotated[int, msgspec.Meta(ge=10, le=10_000_000)] = 10_000
-    """Longest wait between two looks."""
+    """Maximum polling interval."""
 
     chunk_bytes: Annotated[int, msgspec.Meta(ge=4_096, le=64 * MIB)] = MIB
-    """Bytes read from a segment at a time; more when one record is larger."""
+    """Bytes read from a segment at a time; more for a larger record."""
 
 
 RECORD_SPACE_MAX = JOURNAL_PAYLOAD_SIZE_MAX + 64
-"""Bytes that one record takes at most, with its header and padding."""
+"""Maximum size of a record in bytes, with header and padding."""

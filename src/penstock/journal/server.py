@@ -1,4 +1,4 @@
-"""Serving a journal over TCP: the public name of live/server.py."""
+"""Serve a journal over TCP: the public name of live/server.py."""
 
 from penstock.journal.live.server import JournalServer
 

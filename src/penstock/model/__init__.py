@@ -1,7 +1,8 @@
-"""Message models: a message is declared once, in a TOML document, and every form of it comes from there.
+"""Message models: a message is declared once, in a TOML document, from which all its other forms are derived.
 
-The bytes of the record, the zero-copy Message over them, the numpy dtype, the Arrow and Spark schemas, and JSON. It
-knows nothing of packets, topics or transports. Read model.py first, then layout.py for where the bytes are.
+The forms are the bytes of a record, the zero-copy Message over them, the numpy dtype, the Arrow and Spark schemas, and
+JSON. This package knows nothing of packets, topics or transports. Read model.py first, then layout.py for the byte
+layout.
 """
 
 from penstock.model.instruments import InstrumentDecimals, KnownInstruments

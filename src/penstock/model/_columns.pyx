@@ -1,8 +1,9 @@
-"""Columns out of records: each function reads one field of many records and fills the buffers of one Arrow column.
+"""Extract columns from records: each function reads one field of many records and fills the buffers of one Arrow
+column.
 
-The field is a one-dimensional numpy view into the records (records["price"]): its place, stride and size come from its
+The field is a one-dimensional numpy view into the records (records["price"]): offset, stride and size come from its
 buffer. `valid` is an Arrow bitmap, one bit per record, least significant first; None for a column without nulls.
-Functions that fill one return how many nulls there are.
+Functions that fill a bitmap return the number of nulls.
 """
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
@@ -19,11 +20,11 @@ cdef enum:
     NAMES = 256  # an enum is a byte
     NAME_SIZE_MAX = 64
 
-cdef int64_t PRICE_LIMIT = 1000000000000000000  # 10**18: what has more digits is no DECIMAL(18, d)
+cdef int64_t PRICE_LIMIT = 1000000000000000000  # 10**18: a price with more digits does not fit DECIMAL(18, d)
 
 
 cdef class Strided:
-    """The bytes of one field of many records, held while they are read."""
+    """The bytes of one field of many records, kept alive while they are read."""
 
     cdef Py_buffer buffer
     cdef bint held
@@ -36,7 +37,7 @@ cdef class Strided:
         PyObject_GetBuffer(column, &self.buffer, PyBUF_STRIDES)
         self.held = True
         if self.buffer.ndim != 1 or (size and self.buffer.itemsize != size):
-            raise ModelError("the column is not one field of an array of records")
+            raise ModelError("the column is not a single field of an array of records")
         self.place = <const unsigned char*>self.buffer.buf
         self.stride = self.buffer.strides[0]
         self.count = self.buffer.shape[0]
@@ -52,19 +53,21 @@ cdef int[11] WIDTHS = [1, 2, 4, 8, 2, 4, 8, 8, 4, 8, 0]
 
 
 def width_of(str storage not None):
-    """Bytes of a number in its column: the next wider signed type of an unsigned one, but 8 bytes stay 8."""
+    """Return the width of a number in its column: unsigned types use the next wider signed type, but 8 bytes stay 8."""
     return WIDTHS[<int>storage_of(storage)]
 
 
 def fill_integers(column not None, str storage not None, unsigned char[::1] values not None, missing, valid):
-    """Integers in the column's width; one of 64 bits without sign keeps its bits. `missing`, if it is one, is null."""
+    """Copy integers in the column's width; unsigned 64-bit integers keep their bits. `missing`, if given, becomes
+    null.
+    """
     cdef int kind = storage_of(storage)
     if kind == TEXT or kind == F4 or kind == F8:
-        raise ModelError(f"{storage} is no integer")
+        raise ModelError(f"{storage} is not an integer")
     cdef Strided field = Strided(column, SIZES[kind])
     cdef unsigned char* out = room(values, field.count * WIDTHS[kind])
     cdef unsigned char* bits = bitmap(valid, field.count) if missing is not None else NULL
-    # As read_integer() gives it: the bits of 64, or the number itself.
+    # In the form of read_integer(): the bits of 64-bit integers, otherwise the number itself.
     cdef int64_t null = <int64_t><uint64_t>(missing & 0xFFFFFFFFFFFFFFFF) if missing is not None else 0
     cdef Py_ssize_t nulls
     with nogil:
@@ -73,10 +76,10 @@ def fill_integers(column not None, str storage not None, unsigned char[::1] valu
 
 
 def fill_floats(column not None, str storage not None, unsigned char[::1] values not None, valid):
-    """Floats as they are; with a bitmap, NaN is null."""
+    """Copy floats unchanged; with a bitmap, NaN becomes null."""
     cdef int kind = storage_of(storage)
     if kind != F4 and kind != F8:
-        raise ModelError(f"{storage} is no float")
+        raise ModelError(f"{storage} is not a float")
     cdef Strided field = Strided(column, SIZES[kind])
     cdef unsigned char* out = room(values, field.count * WIDTHS[kind])
     cdef unsigned char* bits = bitmap(valid, field.count) if valid is not None else NULL
@@ -87,7 +90,7 @@ def fill_floats(column not None, str storage not None, unsigned char[::1] values
 
 
 def fill_prices(column not None, unsigned char[::1] values not None, valid not None):
-    """Prices as 128-bit decimals. Null: what has more than 18 digits, the number that stands for missing among it."""
+    """Convert prices to 128-bit decimals. Prices with more than 18 digits become null, including the missing value."""
     cdef Strided field = Strided(column, 8)
     cdef unsigned char* out = room(values, field.count * 16)
     cdef unsigned char* bits = bitmap(valid, field.count)
@@ -98,10 +101,10 @@ def fill_prices(column not None, unsigned char[::1] values not None, valid not N
 
 
 def mark_beyond(column not None, missing, uint8_t[::1] marks not None):
-    """Set the marks of prices that have more than 18 digits and are not `missing`."""
+    """Mark prices that have more than 18 digits and are not `missing`."""
     cdef Strided field = Strided(column, 8)
     if marks.shape[0] != field.count:
-        raise ModelError(f"{marks.shape[0]} marks are not for {field.count} records")
+        raise ModelError(f"{marks.shape[0]} marks do not match {field.count} records")
     cdef bint has_missing = missing is not None
     cdef int64_t null = missing if has_missing else 0
     cdef Py_ssize_t index
@@ -114,7 +117,9 @@ def mark_beyond(column not None, missing, uint8_t[::1] marks not None):
 
 
 def fill_texts(column not None, unsigned char[::1] offsets not None, unsigned char[::1] data not None, valid):
-    """Texts without their padding; with a bitmap, the empty one is null. Returns (bytes, nulls, all are ASCII)."""
+    """Copy texts without padding; with a bitmap, an empty text becomes null. Return (bytes, nulls, whether all are
+    ASCII).
+    """
     cdef Strided field = Strided(column, 0)
     cdef int32_t* ends = <int32_t*>room(offsets, (field.count + 1) * 4)
     cdef unsigned char* out = room(data, field.count * field.size)
@@ -122,9 +127,9 @@ def fill_texts(column not None, unsigned char[::1] offsets not None, unsigned ch
     cdef bint is_ascii = True
     cdef Py_ssize_t nulls
     if field.count * field.size > INT32_MAX:
-        raise ModelError(f"{field.count} texts of {field.size} bytes are too much for one column")
+        raise ModelError(f"{field.count} texts of {field.size} bytes exceed the size of a column")
     with nogil:
-        # A constant size makes the copy a move or two.
+        # A constant size compiles to one or two moves.
         if field.size == 16:
             nulls = copy_texts(field.place, field.stride, field.count, 16, ends, out, bits, &is_ascii)
         elif field.size == 8:
@@ -137,7 +142,7 @@ def fill_texts(column not None, unsigned char[::1] offsets not None, unsigned ch
 
 
 def fill_names(column not None, tuple names not None, unsigned char[::1] offsets not None, valid):
-    """Names of an enum's numbers. Returns (the texts, nulls); with a bitmap, the number 0 is null.
+    """Write the names of an enum's numbers. Return (the texts, nulls); with a bitmap, the number 0 becomes null.
 
     `names` has 256 ASCII texts of at most 64 bytes, one for each number.
     """
@@ -149,15 +154,15 @@ def fill_names(column not None, tuple names not None, unsigned char[::1] offsets
     cdef Py_ssize_t nulls, index
     cdef bytes name
     if len(names) != NAMES:
-        raise ModelError(f"an enum has {NAMES} names, not {len(names)}")
+        raise ModelError(f"an enum needs {NAMES} names, not {len(names)}")
     for index in range(NAMES):
         name = names[index]
         if len(name) > NAME_SIZE_MAX:
-            raise ModelError(f"the name {name!r} has more than {NAME_SIZE_MAX} bytes")
+            raise ModelError(f"the name {name!r} exceeds the limit of {NAME_SIZE_MAX} bytes")
         sizes[index] = <int32_t>len(name)
         memcpy(texts + index * NAME_SIZE_MAX, <const unsigned char*>name, sizes[index])
     if field.count > INT32_MAX // NAME_SIZE_MAX:
-        raise ModelError(f"{field.count} names are too much for one column")
+        raise ModelError(f"{field.count} names exceed the size of a column")
     with nogil:
         nulls = place_names(field.place, field.stride, field.count, sizes, ends, bits)
     data = bytearray(ends[field.count])
@@ -173,7 +178,7 @@ def fill_names(column not None, tuple names not None, unsigned char[::1] offsets
 
 cdef unsigned char* room(unsigned char[::1] values, Py_ssize_t size) except? NULL:
     if values.shape[0] < size:
-        raise ModelError(f"{values.shape[0]} bytes are no room for {size}")
+        raise ModelError(f"a buffer of {values.shape[0]} bytes cannot hold {size}")
     return &values[0] if values.shape[0] else NULL
 
 
@@ -185,7 +190,7 @@ cdef unsigned char* bitmap(valid, Py_ssize_t count) except? NULL:
 
 
 cdef inline void put_bit(unsigned char* bits, Py_ssize_t index, bint is_set) noexcept nogil:
-    """Bits are put in order: the first of a byte clears the rest."""
+    """Set bits in order: the first bit of a byte clears the others."""
     if index & 7 == 0:
         bits[index >> 3] = is_set
     else:
@@ -203,7 +208,7 @@ cdef Py_ssize_t copy_integers_as(
     int kind, const unsigned char* place, Py_ssize_t stride, Py_ssize_t count, unsigned char* out, int64_t null,
     unsigned char* bits,
 ) noexcept nogil:
-    # Written out so that each call is a loop of its own, with nothing to decide in it.
+    # Written out, so that each case compiles to a loop without branches.
     if kind == I8 or kind == U8:
         return copy_integers(I8, 8, place, stride, count, out, null, bits)
     if kind == U4:
@@ -296,7 +301,7 @@ cdef inline Py_ssize_t copy_texts(
     cdef unsigned char* text
     ends[0] = 0
     for index in range(count):
-        # What follows the text is overwritten by the next: there is room for all in full size.
+        # The next text overwrites the excess bytes: there is room for all texts in full size.
         text = out + end
         memcpy(text, place, size)
         length = text_size(text, size)

@@ -1,8 +1,8 @@
-"""Records as Python objects: one compiled descriptor per field, reading and writing the record's bytes in place.
+"""Records as Python objects: one compiled descriptor per field reads and writes the record's bytes in place.
 
 A Record checks once, when it is made, that its buffer holds every field of the record's version. A descriptor then
 needs two comparisons before it reads: that the record is of its own layout, and that the record's version has the
-field. Both hold whatever a caller does, so no Python code can read or write outside the buffer.
+field. Both checks are independent of the caller, so no Python code can read or write outside the buffer.
 """
 
 cimport cython
@@ -31,12 +31,12 @@ cdef dict KINDS = {
     "f32": KIND_FLOAT, "f64": KIND_FLOAT, "price": KIND_PRICE, "text": KIND_TEXT, "enum": KIND_ENUM, "flags": KIND_FLAGS,
 }
 
-cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to here are exact as doubles
-cdef int DIGITS_MAX = 100  # a number with more digits fits no price, and is not worth the work of finding out why
+cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to this value are exact as doubles
+cdef int DIGITS_MAX = 100  # a number with more digits fits no price; refuse it without further work
 
 
 cdef class RecordLayout:
-    """What all records of one model share: their size, and how many bytes each version needs."""
+    """Data shared by all records of one model: their size, and the size that each version needs."""
 
     cdef readonly Py_ssize_t record_size
     cdef readonly int version
@@ -60,11 +60,13 @@ cdef class RecordLayout:
         self.accessors_by_name = {accessor.name: accessor for accessor in self.accessors}
 
     cdef int version_of(self, Py_ssize_t size, version) except -1:
-        """The version to read a record as: its own, but not above ours; checks that the bytes are all there."""
+        """Return the version for reading a record: its own, but at most the model's; check that the record is long
+        enough.
+        """
         cdef int own, since, best = 0
         cdef Py_ssize_t needed
         if version is not None and not 1 <= version <= 65_535:
-            raise ModelError(f"record version {version} is not in 1 to 65535")
+            raise ModelError(f"record version {version} is outside 1 to 65535")
         own = self.version if version is None else min(version, self.version)
         for since, needed in self.sizes_by_since:
             if since > own:
@@ -73,18 +75,20 @@ cdef class RecordLayout:
                 if version is None and best:
                     return best
                 raise ModelError(
-                    f"the record has {size} bytes, version {own if version is not None else since} needs {needed}"
+                    f"the record has {size} bytes, but version {own if version is not None else since} needs {needed}"
                 )
-            # Fields of this step are here, and nothing is added until the next step.
+            # The fields of this step are present, and no field is added until the next step.
             best = since
         return own
 
 
-# The collector must not see the way to the buffer's owner: it would clear a memoryview that is garbage together with the
-# record before the record releases its buffer. A record starts no cycle.
+# Hide the reference to the buffer's owner from the garbage collector, which would clear a garbage memoryview before the
+# record releases its buffer. A record is never part of a cycle.
 @cython.no_gc
 cdef class Record:
-    """A record of one model over a buffer, which it holds. Fields are attributes of the model's own subclass."""
+    """A record of one model over a buffer, which the record keeps alive. Fields are attributes of the model's own
+    subclass.
+    """
 
     cdef Py_buffer buffer
     cdef unsigned char* data
@@ -92,13 +96,13 @@ cdef class Record:
     cdef RecordLayout layout
     cdef int version_read
     cdef readonly int version
-    """The model version that the record was written with, as far as is known."""
+    """The model version that the record was written with, if known."""
     cdef public str topic
-    """The topic it came on; empty until a transport sets it."""
+    """The topic of the message; empty until a transport sets it."""
     cdef public object seq
-    """Its sequence number on that stream; None until a transport sets it."""
+    """The message's sequence number on its stream; None until a transport sets it."""
     cdef public object source
-    """Where in which source it came from, as a transport says; None until then."""
+    """The message's position in its source, in the form of the transport; None until a transport sets it."""
 
     def __cinit__(self, RecordLayout layout not None, data, version=None):
         PyObject_GetBuffer(data, &self.buffer, PyBUF_SIMPLE)
@@ -121,7 +125,7 @@ cdef class Record:
         return self.buffer.len
 
     def __eq__(self, other):
-        """Equal: of the same model and read as the same version, and every field has the same bytes."""
+        """True for records of the same model and version with equal bytes in every field."""
         if not isinstance(other, Record) or (<Record>other).layout is not self.layout:
             return NotImplemented
         cdef Record right = <Record>other
@@ -136,13 +140,14 @@ cdef class Record:
         return True
 
     def scaled(self, str name not None):
-        """The exact integer behind a price, or a quantity with decimals: 12.34 with four decimals is 123400. None if
-        it is missing."""
+        """Return the scaled integer of a price, or of a quantity with decimals: 12.34 with four decimals is 123400.
+        None if missing.
+        """
         cdef FieldAccessor field = self.layout.accessors_by_name.get(name)
         if field is None:
             raise ModelError(f"the model has no field {name!r}")
         if field.kind != KIND_PRICE:
-            raise ModelError(f"field {name!r} is not a price, nor a quantity with decimals")
+            raise ModelError(f"field {name!r} is neither a price nor a quantity with decimals")
         if field.since > self.version_read:
             return None
         cdef int64_t value = read_integer(field.storage, self.data + field.offset)
@@ -150,7 +155,7 @@ cdef class Record:
 
 
 cdef class FieldAccessor:
-    """The data descriptor of one field; made by its layout. One made by anybody else serves no record."""
+    """The data descriptor of one field, created by its layout. A descriptor created elsewhere accepts no record."""
 
     cdef readonly str name
     cdef readonly str __doc__
@@ -182,9 +187,9 @@ cdef class FieldAccessor:
     def __set__(self, instance, value):
         cdef Record record = self._checked(instance)
         if record.buffer.readonly:
-            raise ModelError(f"field {self.name!r} cannot be set: the record is read-only", hint="copy it first")
+            raise ModelError(f"field {self.name!r} cannot be set: the record is read-only", hint="call copy() first")
         if self.since > record.version_read:
-            raise ModelError(f"field {self.name!r} cannot be set: version {record.version} does not have it")
+            raise ModelError(f"field {self.name!r} cannot be set: record version {record.version} does not have it")
         self._write(record.data + self.offset, value)
 
     cdef inline Record _checked(self, instance):
@@ -204,7 +209,7 @@ cdef class FieldAccessor:
         if self.optional and integer == self.missing:
             return None
         if self.kind == KIND_PRICE:
-            # Both exact as doubles: then the quotient is rounded once, as it should be.
+            # Both are exact as doubles, so the quotient is correctly rounded.
             if -EXACT_MAX <= integer <= EXACT_MAX:
                 return PyFloat_FromDouble(<double>integer / self.power)
             return int(integer) / self.power_exact
@@ -299,11 +304,13 @@ cdef class FieldAccessor:
         if self.storage == F4 and isfinite(number) and not isfinite(<float>number):
             raise self._refusal(value, "a number that 32 bits can hold")
         if self.optional and isnan(number):
-            raise self._refusal(value, "a number; None is what says missing")
+            raise self._refusal(value, "a number; use None for a missing value")
         return number
 
     cdef object _scaled_from(self, value):
-        """The scaled integer of a price given as int, float, Decimal or text; what would lose digits is refused."""
+        """Return the scaled integer of a price given as int, float, Decimal or text; refuse values that would lose
+        digits.
+        """
         if isinstance(value, float):
             return self._scaled_from_float(value)
         if isinstance(value, str):
@@ -319,7 +326,7 @@ cdef class FieldAccessor:
             raise self._refusal(value, "an int, float, Decimal or text") from None
 
     cdef object _scaled_from_float(self, value):
-        # A float stands for a price if it is the float nearest to that price.
+        # A float represents a price if it is the float nearest to that price.
         cdef double number = value
         cdef double product = number * self.power
         if not isfinite(number):
@@ -338,7 +345,7 @@ cdef class FieldAccessor:
             raise self._refusal(value, f"{self.expected} with {self.decimals} decimals")
         coefficient = int("".join(map(str, digits)))
         shift = exponent + self.decimals
-        # The shift is checked before it is used: an exponent may be astronomic.
+        # Check the shift before using it, because the exponent may be huge.
         if coefficient == 0:
             return 0
         if shift > 20:

@@ -1,21 +1,22 @@
-"""How the bytes of a record are read, for every compiled module that reads records."""
+"""Reading numbers from the bytes of a record, for every compiled module that reads records."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
-# Named as numpy does, and Field.storage; storage_of() and the widths in topics/_predicate.pyx rely on the order.
+# Named like numpy types, and like Field.storage; storage_of() and the widths in topics/_predicate.pyx rely on the
+# order.
 cdef enum Storage:
     I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, TEXT
 
 
 cdef inline Storage storage_of(str name) except *:
-    """The storage of a field by numpy's name for it; anything but a number is a text."""
+    """Return the storage of a field by its numpy name; any other name is a text."""
     names = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
     return <Storage><int>names.index(name) if name in names else TEXT
 
 
 cdef inline int64_t read_integer(int storage, const unsigned char* place) noexcept nogil:
-    """The integer at `place`, sign-extended; an unsigned one of 64 bits keeps its bits."""
+    """Return the integer at `place`, sign-extended; an unsigned 64-bit integer keeps its bits."""
     cdef int16_t i2
     cdef int32_t i4
     cdef int64_t i8
@@ -52,7 +53,7 @@ cdef inline double read_float(int storage, const unsigned char* place) noexcept 
 
 
 cdef inline Py_ssize_t text_size(const unsigned char* place, Py_ssize_t size) noexcept nogil:
-    """How long a text is without its padding."""
+    """Return the size of a text without its padding."""
     while size > 0 and place[size - 1] == 0:
         size -= 1
     return size

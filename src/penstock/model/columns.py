@@ -1,9 +1,9 @@
 """Records as columns with the types of Spark and of the archive's Parquet files.
 
-They differ from Arrow's own (schema.py) where those are slow there or unknown: a price is DECIMAL(18, d), which Spark
-and Parquet keep in 64 bits, an unsigned integer the next wider signed type, a u64 a BIGINT with the same bits, a
-timestamp a BIGINT of nanoseconds. A price with more than 18 digits has no value there: it is null, and beyond_spark()
-tells which records have one.
+The types differ from Arrow's (schema.py) where Spark is slow or lacks a type: a price is DECIMAL(18, d), which Spark
+and Parquet store in 64 bits; an unsigned integer is the next wider signed type; a u64 is a BIGINT with the same bits; a
+timestamp is a BIGINT of nanoseconds. A price with more than 18 digits becomes null, and beyond_spark() finds the
+records with such prices.
 """
 
 from collections.abc import Iterable
@@ -37,12 +37,12 @@ NANOSECONDS = "nanoseconds since 1970-01-01 UTC"
 
 
 def spark_schema(model: "MessageModel", columns: Iterable[str] | None = None) -> str:
-    """The columns in Spark's DDL: all, or those named, in the order named."""
+    """Return the columns as Spark DDL: all, or the named ones in the given order."""
     return ", ".join(_spark_column(field) for field in fields_of(model, columns))
 
 
 def spark_arrow_schema(model: "MessageModel", columns: Iterable[str] | None = None) -> "pa.Schema":
-    """The schema of what to_spark() makes."""
+    """Return the schema of the result of to_spark()."""
     import pyarrow as pa
 
     return pa.schema(
@@ -54,7 +54,9 @@ def spark_arrow_schema(model: "MessageModel", columns: Iterable[str] | None = No
 def to_spark(
     model: "MessageModel", records: np.ndarray[Any, Any], columns: Iterable[str] | None = None
 ) -> "pa.RecordBatch":
-    """Records of the model's dtype, or of an older version's (what that lacks is null), as columns for Spark."""
+    """Convert records of the model's dtype, or of an older version's (missing fields become null), to columns for
+    Spark.
+    """
     import pyarrow as pa
 
     names = _names_of(records)
@@ -73,7 +75,7 @@ def to_spark(
 
 
 def beyond_spark(model: "MessageModel", records: np.ndarray[Any, Any]) -> NDArray[np.bool_]:
-    """Which records have a price of more than 18 digits, null in Spark though it is not missing."""
+    """Return a mask of records with a price of more than 18 digits, which is null in Spark without being missing."""
     names = _names_of(records)
     marks = np.zeros(len(records), np.uint8)
     for field in model.fields:
@@ -83,14 +85,14 @@ def beyond_spark(model: "MessageModel", records: np.ndarray[Any, Any]) -> NDArra
 
 
 def fields_of(model: "MessageModel", columns: Iterable[str] | None = None) -> list[Field]:
-    """All fields, or those named, in the order named; a name that is none is a ModelError that lists them."""
+    """Return all fields, or the named ones in the given order; ModelError for an unknown name lists the fields."""
     if columns is None:
         return list(model.fields)
     names = list(columns)
     for name in names:
         if name not in model.fields_by_name:
             known = ", ".join(model.fields_by_name)
-            raise ModelError(f"model {model.name!r} has no field {name!r}", hint=f"it has: {known}")
+            raise ModelError(f"model {model.name!r} has no field {name!r}", hint=f"fields: {known}")
     return [model.fields_by_name[name] for name in names]
 
 
@@ -167,14 +169,14 @@ def _text_column(values: NDArray[Any], valid: NDArray[np.uint8] | None) -> "pa.A
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        # Somebody's bytes are not UTF-8: read them as a Message does.
+        # Some bytes are not UTF-8: decode them like a Message does.
         texts = [None if text is None else text.decode("utf-8", "replace") for text in binary.to_pylist()]
         return pa.array(texts, type=pa.string())
 
 
 @cache
 def _names(values: tuple[tuple[str, int], ...]) -> tuple[bytes, ...]:
-    """The text of each of the 256 numbers: its name, or its digits."""
+    """Return the text of each of the 256 numbers: its name, or its digits."""
     names = {number: name for name, number in values}
     return tuple(names.get(number, str(number)).encode() for number in range(256))
 

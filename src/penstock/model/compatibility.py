@@ -1,4 +1,4 @@
-"""Whether a newer version of a model only adds, so that programs that know the older one go on reading."""
+"""Compatibility of a newer version of a model: it may only add, so that programs with the older version still work."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ def incompatibilities(newer: "MessageModel", older: "MessageModel") -> list[str]
 
 def _differences(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
     if newer.id != older.id:
-        yield f"the model's id was {older.id}, now it is {newer.id}"
+        yield f"the model's id changed from {older.id} to {newer.id}"
     if newer.name != older.name:
-        yield f"the model's name was {older.name!r}, now it is {newer.name!r}"
+        yield f"the model's name changed from {older.name!r} to {newer.name!r}"
     if newer.version < older.version:
-        yield f"the version went back from {older.version} to {newer.version}"
+        yield f"the version decreased from {older.version} to {newer.version}"
     if newer.version == older.version and _without_words(newer) != _without_words(older):
-        yield f"the version must grow: the model has changed, and version {older.version} is in use"
+        yield f"the model has changed, but still has version {older.version}: increase the version"
     yield from _moved_parts(newer, older)
     for field in older.fields:
         if field.name in newer.fields_by_name:
             yield from _changes(newer.fields_by_name[field.name], field)
         else:
-            yield f"field {field.name!r} is gone"
+            yield f"field {field.name!r} was removed"
     for field in newer.fields:
         if field.name not in older.fields_by_name and field.since <= older.version:
-            yield f"field {field.name!r} is new, but says it is there since version {field.since}"
+            yield f"field {field.name!r} is new, but declares since = {field.since}"
 
 
 def _without_words(model: "MessageModel") -> "MessageModel":
-    """The model without its descriptions, which change nothing for programs."""
+    """Return the model without descriptions, which have no effect on programs."""
     fields = tuple(msgspec.structs.replace(field, description="") for field in model.fields)
     return dataclasses.replace(model, fields=fields, description="")
 
@@ -46,7 +46,7 @@ def _moved_parts(newer: "MessageModel", older: "MessageModel") -> Iterator[str]:
     offsets = {part.name: part.offset for part in newer.parts}
     for part in older.parts:
         if part.name not in offsets:
-            yield f"part {part.name!r} is gone"
+            yield f"part {part.name!r} was removed"
         elif offsets[part.name] != part.offset:
             yield f"part {part.name!r} moved from byte {part.offset} to {offsets[part.name]}"
 
@@ -55,7 +55,7 @@ def _changes(newer: Field, older: Field) -> Iterator[str]:
     for what in ("type_text", "offset", "size", "since", "optional"):
         was, now = getattr(older, what), getattr(newer, what)
         if was != now:
-            yield f"{what.removesuffix('_text')} of field {older.name!r} was {was}, now it is {now}"
+            yield f"{what.removesuffix('_text')} of field {older.name!r} changed from {was} to {now}"
     for names in ("values", "bits"):
         numbers = getattr(newer, names)
         for name, number in getattr(older, names).items():

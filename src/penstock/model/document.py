@@ -1,4 +1,4 @@
-"""What a message model's TOML document may say; layout.py gives it its meaning and refuses what contradicts itself."""
+"""The TOML document of a message model; layout.py interprets the document and refuses contradictions."""
 
 from typing import Annotated, Literal
 
@@ -32,7 +32,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class PartDocument(Config, frozen=True):
-    """A stretch of the record that is written and checked on its own; `size` reserves room for later versions."""
+    """A stretch of the record that can be written and checked independently; `size` reserves room for later
+    versions.
+    """
 
     name: Name
     size: Annotated[int, Meta(ge=8, le=RECORD_SIZE_MAX, multiple_of=8)] | None = None
@@ -64,7 +66,7 @@ class ModelDocument(Config, frozen=True):
 
 
 class VariantDocument(Config, frozen=True):
-    """A model that differs from another one in its id and in the decimals of its quantities."""
+    """A model that differs from another one only in its id and in the decimals of its quantities."""
 
     like: Name
     id: U16

@@ -1,8 +1,8 @@
-"""Messages as JSON and back, without losing a digit.
+"""Convert messages to JSON and back without losing a digit.
 
-Prices are decimal numbers written out in full, enums their names (a number without a name stays a number), flags lists
-of names, missing values null; fields that the record's version does not have are left out. JSON has no NaN and no
-infinity: they are the texts "nan", "inf" and "-inf".
+Prices are decimal numbers without exponents, enums are names (a number without a name stays a number), flags are lists
+of names, missing values are null; fields that the record's version lacks are left out. NaN and infinity, which JSON
+lacks, are the texts "nan", "inf" and "-inf".
 """
 
 import difflib
@@ -28,14 +28,15 @@ def encode(message: "Message", shown: "InstrumentDecimals | None" = None) -> str
 
 
 def values(message: "Message", shown: "InstrumentDecimals | None" = None) -> dict[str, Any]:
-    """What msgspec writes as such an object."""
+    """Return the object that msgspec encodes."""
     present = [field for field in message.model.fields if field.since <= message.version]
     return {field.name: _json_value(message, field, shown) for field in present}
 
 
 def texts(message: "Message", shown: "InstrumentDecimals") -> dict[str, Any]:
-    """The values by field name; prices, and quantities with decimals, as exact text with the instrument's decimals, or
-    as many as they need, at least one, if these are not known."""
+    """Return the values by field name. Prices and decimal quantities are exact texts with the instrument's decimals; if
+    these are unknown, with as many as needed, at least one.
+    """
     found = message.to_dict()
     for field in message.model.fields:
         if field.is_decimal and found[field.name] is not None:
@@ -50,7 +51,7 @@ def decode(model: "MessageModel", text: str | bytes) -> "Message":
     try:
         given = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ModelError(f"is not a JSON object: {error}", where=f"a {model.name} in JSON") from None
+        raise ModelError(f"the text is not a JSON object: {error}", where=f"a {model.name} in JSON") from None
     for name in given:
         if name not in model.fields_by_name:
             near = difflib.get_close_matches(name, model.fields_by_name, n=1)
@@ -61,8 +62,10 @@ def decode(model: "MessageModel", text: str | bytes) -> "Message":
 
 
 def decimal_text(scaled: int, decimals: int, shown: int | None = None) -> str:
-    """A scaled integer as a decimal number: 123400 with 4 decimals is 12.3400. With `shown`, zeros at its end are left
-    out as long as so many decimals are left: 12.34 with 2, 12.340 with 3, and 12.34 with 1, since no digit is lost."""
+    """Format a scaled integer as a decimal number: 123400 with 4 decimals is 12.3400. With `shown`, trailing zeros
+    beyond that number of decimals are dropped: 12.34 with 2, 12.340 with 3, and 12.34 with 1, because no other digit is
+    dropped.
+    """
     while shown is not None and decimals > shown and scaled % 10 == 0:
         scaled, decimals = scaled // 10, decimals - 1
     digits = str(abs(scaled)).rjust(decimals + 1, "0")

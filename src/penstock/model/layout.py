@@ -1,8 +1,8 @@
-"""From a model's document to fields with offsets.
+"""Compute fields with offsets from a model's document.
 
-Little-endian. Parts follow each other in declared order, each starting and ending on 8 bytes; within a part the fields
-follow each other in declared order, each on its natural alignment (text on 1). Nothing is reordered, so a field that a
-later version adds at the end of a part moves nothing that was there.
+Little-endian. Parts follow each other in declared order, each starting and ending on 8 bytes; within a part, fields
+follow each other in declared order, each with its natural alignment (text: 1). Nothing is reordered, so that a field
+added at the end of a part by a later version does not move existing fields.
 """
 
 import keyword
@@ -17,12 +17,12 @@ from penstock.model.document import Conflation, FieldDocument, FieldType, ModelD
 from penstock.model.message import RESERVED_NAMES
 
 WHOLE_RECORD = "record"
-"""The name of the only part of a model that declares none."""
+"""The name of the only part of a model that declares no parts."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 VALUE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-# As numpy writes them: kind, then bytes.
+# In numpy's notation: kind, then bytes.
 STORAGE = {
     **{f"{kind}{8 * size}": f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)},
     "f32": "f4",
@@ -34,16 +34,16 @@ STORAGE = {
 }
 
 KEYS_BY_TYPE = {"price": "decimals", "quantity": "decimals", "text": "size", "enum": "values", "flags": "bits"}
-"""The one key that a type needs; every other type refuses it."""
+"""The key that a type requires; other types refuse it."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of a record, at a fixed place."""
+    """One field of a record, at a fixed offset."""
 
     name: str
     type: FieldType
     storage: str
-    """How the bytes are read, in numpy's words: i1 … u8, f4, f8, or S and the size of a text."""
+    """The representation of the bytes in numpy's notation: i1 … u8, f4, f8, or S and the size of a text."""
     offset: int
     size: int
     part: str
@@ -61,7 +61,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int | None:
-        """The integer that stands for a missing value; None for a field that is never missing, or float, or text."""
+        """The integer that represents a missing value; None for a required field, a float or a text."""
         if not self.optional or self.storage[0] in "fS":
             return None
         if self.type == "enum":
@@ -70,7 +70,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and greatest integer that is a value, the one for missing left out; (0, 0) for float and text."""
+        """The least and greatest valid integer, without the missing value; (0, 0) for float and text."""
         if self.storage[0] in "fS":
             return 0, 0
         bits = 8 * self.size
@@ -79,18 +79,18 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_decimal(self) -> bool:
-        """Whether its integers stand for decimal numbers: a price, or a quantity of which there are fractions."""
+        """True if the integers represent decimal numbers: a price, or a quantity with decimals."""
         return self.type == "price" or (self.type == "quantity" and self.decimals > 0)
 
     @property
     def type_text(self) -> str:
-        """The type as people write it, with what belongs to it: price(4), text(16)."""
+        """The type with its parameters: price(4), text(16)."""
         argument = {"price": self.decimals, "quantity": self.decimals, "text": self.size}.get(self.type)
         return self.type if argument is None else f"{self.type}({argument})"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A stretch of the record that is written and checked on its own."""
+    """A stretch of the record that can be written and checked independently."""
 
     name: str
     offset: int
@@ -98,11 +98,11 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def lay_out(document: ModelDocument, where: str) -> tuple[tuple[Field, ...], tuple[Part, ...]]:
-    """The fields in the order of their offsets, and the parts."""
+    """Return the fields in the order of their offsets, and the parts."""
     _check_name(document.name, where)
     declared = list(_expand(document, where))
     if len(declared) > FIELD_COUNT_MAX:
-        raise ModelError(f"the model has {len(declared)} fields, at most {FIELD_COUNT_MAX} fit", where=where)
+        raise ModelError(f"the model has {len(declared)} fields, above the limit of {FIELD_COUNT_MAX}", where=where)
     _refuse_repeated([field.name for field in declared], "field", where)
     part_names = [part.name for part in document.parts] or [WHOLE_RECORD]
     _refuse_repeated(part_names, "part", where)
@@ -119,17 +119,17 @@ def lay_out(document: ModelDocument, where: str) -> tuple[tuple[Field, ...], tup
         size = _aligned(placed[-1].end, 8) - offset
         reserved = sizes_reserved.get(name)
         if reserved is not None and reserved < size:
-            raise ModelError(f"part {name!r} needs {size} bytes, its size is {reserved}", where=where)
+            raise ModelError(f"part {name!r} needs {size} bytes, but its size is {reserved}", where=where)
         parts.append(Part(name, offset, reserved or size))
         fields += placed
         offset += reserved or size
         if offset > RECORD_SIZE_MAX:
-            raise ModelError(f"the record has more than {RECORD_SIZE_MAX} bytes", where=where)
+            raise ModelError(f"the record exceeds the limit of {RECORD_SIZE_MAX} bytes", where=where)
     return tuple(fields), tuple(parts)
 
 
 def _expand(document: ModelDocument, where: str) -> Iterator[FieldDocument]:
-    """The fields, repeated ones written out, each checked on its own."""
+    """Yield the validated fields, with repeated ones written out."""
     part_names = [part.name for part in document.parts]
     for index, field in enumerate(document.field):
         here = f"{where}: field[{index}] {field.name!r}"
@@ -138,13 +138,13 @@ def _expand(document: ModelDocument, where: str) -> Iterator[FieldDocument]:
         _check_part(field.part, part_names, here)
         _check_type(field, here)
         if field.since > document.version:
-            raise ModelError(f"since {field.since} is after the model's version {document.version}", where=here)
+            raise ModelError(f"since {field.since} is later than the model's version {document.version}", where=here)
         part = field.part or WHOLE_RECORD
         for n in range(1, (field.repeat or 1) + 1):
             name = field.name.replace("{n}", str(n))
             _check_name(name, here)
             if name in RESERVED_NAMES:
-                raise ModelError(f"{name!r} is reserved", where=here, hint="every message has it already")
+                raise ModelError(f"{name!r} is reserved", where=here, hint="every message has this attribute")
             yield msgspec.structs.replace(field, name=name, part=part, repeat=None)
 
 
@@ -153,7 +153,7 @@ def _place(declared: Iterable[FieldDocument], offset: int, where: str) -> Iterat
     for field in declared:
         if field.since < since:
             raise ModelError(
-                f"field {field.name!r} is older than the one before it",
+                f"field {field.name!r} is older than the field before it",
                 where=where,
                 hint="a later version adds its fields at the end of a part",
             )
@@ -196,7 +196,7 @@ def _check_type(field: FieldDocument, here: str) -> None:
     for key in KEYS_BY_TYPE.values():
         given = getattr(field, key) is not None
         if given and key != needed:
-            raise ModelError(f"type {field.type!r} has no {key!r}", where=here)
+            raise ModelError(f"type {field.type!r} takes no {key!r}", where=here)
         if not given and key == needed:
             raise ModelError(f"type {field.type!r} needs {key!r}", where=here)
     if field.values is not None:
@@ -206,9 +206,11 @@ def _check_type(field: FieldDocument, here: str) -> None:
     if field.bits is not None:
         _check_mapping(field.bits, "bits", here)
         if field.optional:
-            raise ModelError("flags cannot be optional", where=here, hint="no bit set says nothing is so")
+            raise ModelError("flags cannot be optional", where=here, hint="0 means that no flag is set")
     if field.conflate in ("max", "min", "sum") and field.type in ("text", "enum", "flags"):
-        raise ModelError(f"{field.type} has no {field.conflate}", where=here, hint="conflate by last, first or never")
+        raise ModelError(
+            f"{field.type} cannot be conflated by {field.conflate}", where=here, hint="use last, first or never"
+        )
 
 
 def _check_mapping(names: dict[str, int], key: str, here: str) -> None:
@@ -216,13 +218,13 @@ def _check_mapping(names: dict[str, int], key: str, here: str) -> None:
         raise ModelError(f"{key!r} is empty", where=here)
     for name in names:
         if not VALUE_NAME.fullmatch(name):
-            raise ModelError(f"{name!r} in {key!r} is not a name", where=here, hint="letters, digits and _")
+            raise ModelError(f"{name!r} in {key!r} is not a name", where=here, hint="use letters, digits and _")
     _refuse_repeated([str(number) for number in names.values()], f"number in {key!r}", here)
 
 
 def _check_part(part: str, part_names: list[str], here: str) -> None:
     if part_names and not part:
-        raise ModelError(f"needs a part, one of: {', '.join(part_names)}", where=here)
+        raise ModelError(f"the field needs a part, one of: {', '.join(part_names)}", where=here)
     if part_names and part not in part_names:
         raise ModelError(f"part {part!r} is not one of: {', '.join(part_names)}", where=here)
     if part and not part_names:
@@ -230,18 +232,22 @@ def _check_part(part: str, part_names: list[str], here: str) -> None:
 
 
 def _check_name(name: str, here: str) -> None:
-    # Lower case only: Spark does not tell names apart by case.
+    # Lower case only, because Spark's names are case-insensitive.
     if keyword.iskeyword(name):
-        raise ModelError(f"{name!r} is a Python keyword", where=here, hint="fields are attributes: choose another name")
+        raise ModelError(
+            f"{name!r} is a Python keyword", where=here, hint="choose another name, because fields are attributes"
+        )
     if not NAME.fullmatch(name):
-        raise ModelError(f"{name!r} is not a name", where=here, hint="lower-case letters, digits and _, like bid_price")
+        raise ModelError(
+            f"{name!r} is not a name", where=here, hint="use lower-case letters, digits and _, for example bid_price"
+        )
 
 
 def _refuse_repeated(names: list[str], what: str, where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ModelError(f"{what} {name!r} is there twice", where=where)
+            raise ModelError(f"duplicate {what} {name!r}", where=where)
         seen.add(name)
 
 

@@ -1,4 +1,4 @@
-"""The models that come with Penstock: one TOML document each, in the directory library/ beside this file."""
+"""The shipped models: one TOML document each, in the directory library/ beside this file."""
 
 import difflib
 import re
@@ -14,14 +14,14 @@ DIRECTORY = Path(__file__).parent / "library"
 
 
 FRACTIONS = "_8"
-"""What the names of models end in whose quantities have eight decimals."""
+"""Suffix of the names of models whose quantities have eight decimals."""
 
 OWN = ("agent_", "engine_", "filter_", "router_", "tree_")
-"""What the names of models begin with that Penstock's nodes speak of themselves in."""
+"""Prefixes of the names of models that Penstock's own nodes publish."""
 
 
 def is_own(model: MessageModel) -> bool:
-    """Whether it is one of Penstock's own, which applications do not publish."""
+    """True for Penstock's own models, which applications do not publish."""
     return model.name.startswith(OWN) and model.name in shipped_names()
 
 
@@ -31,11 +31,11 @@ def shipped_names() -> list[str]:
 
 @cache
 def shipped(name: str) -> MessageModel:
-    """The shipped model of that name."""
+    """Return the shipped model with this name."""
     if name not in shipped_names():
         near = difflib.get_close_matches(name, shipped_names(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise ModelError(f"no model {name!r} is shipped", hint=f"{meant}there are: {', '.join(shipped_names())}")
+        raise ModelError(f"unknown model {name!r}", hint=f"{meant}shipped models: {', '.join(shipped_names())}")
     path = DIRECTORY / f"{name}.toml"
     text = read_document(path)
     if text.startswith("like = ") or "\nlike = " in text:
@@ -44,12 +44,12 @@ def shipped(name: str) -> MessageModel:
 
 
 def with_fractions(name: str) -> str:
-    """The name of the shipped model that is like this one, but with decimals in its quantities; else the same name."""
+    """Return the name of the equivalent shipped model with decimals in its quantities; without one, the same name."""
     return f"{name}{FRACTIONS}" if f"{name}{FRACTIONS}" in shipped_names() else name
 
 
 def _variant(name: str, document: VariantDocument) -> MessageModel:
-    """The document of the other model with this one's name, id and decimals: it can be handed on like any other."""
+    """Return the base model's document with this name, id and decimals, as a complete document."""
     text = read_document(DIRECTORY / f"{document.like}.toml")
     for old, new in (
         (r"^id = \d+$", f"id = {document.id}"),

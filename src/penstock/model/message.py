@@ -1,4 +1,4 @@
-"""What a subscriber holds in its hands: a record with its fields as attributes."""
+"""Message: a record with its fields as attributes."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,9 +15,9 @@ SHOWN_FIELDS_MAX = 12
 class Message(Record):
     """One message of a model: a view of the record's bytes, which are not copied.
 
-    Made by MessageModel.new() and MessageModel.view(). Every field of the model is an attribute; a value that is
-    missing, or that the record's version does not have yet, is None. Assigning writes into the buffer, if that is
-    writable. bytes(message) and anything else that takes a buffer see the record.
+    Created by MessageModel.new() and MessageModel.view(). Every field of the model is an attribute; a value that is
+    missing, or that the record's version lacks, is None. Assignments write into the buffer, if it is writable.
+    bytes(message) and any other consumer of buffers gets the record.
     """
 
     __slots__ = ()
@@ -29,16 +29,17 @@ class Message(Record):
         def __getattr__(self, name: str) -> Any: ...
 
     def to_dict(self) -> dict[str, Any]:
-        """The values by field name."""
+        """Return the values by field name."""
         return {field.name: getattr(self, field.name) for field in self.model.fields}
 
     def to_json(self, shown: "InstrumentDecimals | None" = None) -> str:
-        """One JSON object: prices as exact decimal numbers, enums by name, flags as a list of names. Numbers have the
-        decimals of the model, or those of the instrument (KnownInstruments.of()); they are the same numbers."""
+        """Return a JSON object: prices as exact decimal numbers, enums by name, flags as a list of names. Numbers have
+        the decimals of the model or, with `shown`, of the instrument (KnownInstruments.of()); their values are equal.
+        """
         return encode(self, shown)
 
     def copy(self) -> "Message":
-        """A writable message of its own with the same bytes and the same topic, seq and source."""
+        """Return a writable copy with the same bytes, topic, seq and source."""
         copied = self.model.view(bytearray(self), self.version)
         copied.topic, copied.seq, copied.source = self.topic, self.seq, self.source
         return copied
@@ -52,4 +53,4 @@ class Message(Record):
 
 
 RESERVED_NAMES = frozenset(name for name in dir(Message) if not name.startswith("_")) | {"model"}
-"""Names that every message has already, so no field can have them."""
+"""Attribute names of every message, which fields cannot have."""

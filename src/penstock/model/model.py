@@ -1,4 +1,4 @@
-"""MessageModel: one declaration of a message, from which every other form of it comes."""
+"""MessageModel: the declaration of a message, from which all its other forms are derived."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MessageModel:
-    """A message model, compiled: made by parse() or load(), never changed.
+    """A compiled message model; created by parse() or load(), immutable.
 
     `id` and `version` travel with every message. `fields` are in the order of their offsets; `parts` are the stretches
-    of the record that can be written and checked on their own; `conflate` is whether an update may replace one that is
-    still waiting.
+    of the record that can be written and checked independently; `conflate` tells whether an update may replace a
+    waiting one.
     """
 
     id: int
@@ -39,16 +39,16 @@ class MessageModel:
     conflate: bool = True
     description: str = ""
     text: str = dataclasses.field(default="", compare=False)
-    """The document as it was declared, to be handed on."""
+    """The document of the declaration, for sending to others."""
 
     @staticmethod
     def parse(text: str, where: str = "model") -> MessageModel:
-        """The model that a TOML text declares; `where` names the text in errors."""
+        """Parse a model from TOML text; `where` names the text in errors."""
         return _compile(parse_toml(text, ModelDocument, where=where), text, where)
 
     @staticmethod
     def load(path: str | Path) -> MessageModel:
-        """The model in a TOML file."""
+        """Load a model from a TOML file."""
         return MessageModel.parse(read_document(Path(path)), where=str(path))
 
     def __repr__(self) -> str:
@@ -58,12 +58,12 @@ class MessageModel:
         return hash((self.id, self.name, self.version))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without what is derived: the generated class cannot be pickled, and the receiver makes its own.
+        # Derived data is left out: the generated class cannot be pickled, and the receiver rebuilds it.
         return MessageModel, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     @property
     def record_size(self) -> int:
-        """Bytes of a record, a multiple of 8."""
+        """Size of a record in bytes, a multiple of 8."""
         return self.parts[-1].offset + self.parts[-1].size
 
     @cached_property
@@ -71,7 +71,7 @@ class MessageModel:
         return {field.name: field for field in self.fields}
 
     def new(self, **values: Any) -> Message:
-        """A message of its own, writable; fields that are not given are missing if optional, else zero or empty."""
+        """Create a writable message; fields that are not given are missing if optional, else zero or empty."""
         message = self._message_class(self._layout, bytearray(self._blank))
         for name, value in values.items():
             if name not in self.fields_by_name:
@@ -80,38 +80,46 @@ class MessageModel:
         return message
 
     def view(self, data: Buffer, version: int | None = None) -> Message:
-        """A message over the bytes of a record, which are not copied and are held as long as the message lives.
+        """Return a message over the bytes of a record, which are not copied and stay alive with the message.
 
-        `version` is the model version that the record was written with. Fields that an older version does not have
-        read as None; what a newer version has added is not looked at. Without a version the length of the data tells,
-        which cannot see a field that was added inside padding or reserved room. Data too short for the fields of its
-        version is a ModelError.
+        `version` is the model version that the record was written with. Fields that an older version lacks read as
+        None; fields that a newer version added are ignored. Without `version`, the length of the data decides, which
+        cannot detect a field that was added inside padding or reserved room. Data too short for the fields of its
+        version raises ModelError.
         """
         return self._message_class(self._layout, data, version)
 
     def from_json(self, text: str | bytes) -> Message:
-        """A message of its own from one JSON object, as Message.to_json() writes it."""
+        """Create a message from one JSON object in the format of Message.to_json()."""
         return jsontext.decode(self, text)
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """The numpy dtype of a record: np.frombuffer(data, model.dtype) reads many without copying."""
+        """The numpy dtype of a record: np.frombuffer(data, model.dtype) reads many records without copying."""
         return schema.numpy_dtype(self)
 
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema: prices are decimals, timestamps nanoseconds in UTC, enums strings, missing values null."""
+        """Return the Arrow schema: prices are decimals, timestamps nanoseconds in UTC, enums strings, missing values
+        null.
+        """
         return schema.arrow_schema(self)
 
     def to_arrow(self, records: np.ndarray[Any, Any]) -> pa.RecordBatch:
-        """Records of this model's dtype, or of an older version's (what that lacks is null), as an Arrow batch."""
+        """Convert records of this model's dtype, or of an older version's (missing fields become null), to an Arrow
+        batch.
+        """
         return schema.to_arrow(self, records)
 
     def spark_schema(self) -> str:
-        """The columns in Spark's DDL. A timestamp is a BIGINT of nanoseconds: Spark's own type ends at microseconds."""
+        """Return the columns as Spark DDL. A timestamp is a BIGINT of nanoseconds, because Spark's own type has
+        microseconds.
+        """
         return columns.spark_schema(self)
 
     def incompatibilities(self, older: MessageModel) -> list[str]:
-        """Why programs that know only `older` cannot read this model's records, as sentences; empty if they can."""
+        """Return the reasons why programs that know only `older` cannot read this model's records; empty if they
+        can.
+        """
         return compatibility.incompatibilities(self, older)
 
     @cached_property

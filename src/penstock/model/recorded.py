@@ -1,7 +1,7 @@
-"""Columns of Spark and of the archive back into records, bit for bit as they were: the other way of to_spark().
+"""Convert columns of Spark or of the archive back to records, bit for bit: the inverse of to_spark().
 
-What columns cannot tell is as a new record has it: bytes that no field covers are zero, a missing number is the one
-that stands for missing. A text that was not UTF-8 is not what it was.
+Data that columns lack is as in a new record: bytes outside all fields are zero, a missing number is the missing value.
+A text that was not UTF-8 cannot be restored.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def from_spark(model: "MessageModel", columns: "pa.RecordBatch") -> NDArray[Any]:
-    """Records of the model's dtype; of a field that has no column, the value of a new record."""
+    """Return records of the model's dtype; a field without a column has the value of a new record."""
     blank = np.frombuffer(bytes(model.new()), model.dtype)
-    # by bytes: numpy leaves those between the fields as they happen to be
+    # as bytes, because numpy leaves bytes between fields undefined
     records = np.frombuffer(bytearray(blank.tobytes() * columns.num_rows), model.dtype)
     names = set(columns.schema.names)
     for field in model.fields:
@@ -31,13 +31,13 @@ def from_spark(model: "MessageModel", columns: "pa.RecordBatch") -> NDArray[Any]
 
 
 def record_size_of(model: "MessageModel", version: int) -> int:
-    """Bytes that a record of an older version had: parts that newer fields have made longer were shorter."""
+    """Return the size of a record of an older version, whose parts were shorter before newer fields were added."""
     if version >= model.version:
         return model.record_size
     last = model.parts[-1]
     ends = [field.end for field in model.fields if field.part == last.name]
     if last.size > _aligned(max(ends) - last.offset):
-        return model.record_size  # its size is declared, and was from the beginning
+        return model.record_size  # the size is declared and therefore constant
     older = [field.end for field in model.fields if field.part == last.name and field.since <= version]
     return last.offset + _aligned(max(older, default=last.offset) - last.offset)
 
@@ -55,19 +55,19 @@ def _fill(field: Field, column: "pa.Array", out: NDArray[Any], missing: Any) -> 
     else:
         kind = f"i{column.type.bit_width // 8}" if field.storage[0] != "f" else field.storage
         values = np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
-    out[:] = values.astype(out.dtype)  # the same bits, where it was an unsigned number of this size
+    out[:] = values.astype(out.dtype)  # the same bits for an unsigned number of this size
     if column.null_count:
         out[np.asarray(column.is_null())] = missing
 
 
 def _decimals(column: "pa.Array") -> NDArray[np.int64]:
-    """The lower halves of 128-bit numbers, which is all that 18 digits need."""
+    """Return the lower halves of 128-bit numbers, which hold all 18 digits."""
     halves = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)
     return np.asarray(halves[column.offset : column.offset + len(column), 0])
 
 
 def _looked_up(field: Field, column: "pa.Array", missing: Any) -> NDArray[Any]:
-    """Texts and names repeat: each different one is read once."""
+    """Texts and names repeat, so each distinct one is parsed once."""
     import pyarrow as pa
 
     encoded = column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column
@@ -82,11 +82,11 @@ def _enumeration(field: Field, text: str) -> int:
         return field.values[text]
     if text.isascii() and text.isdigit() and int(text) < 256:
         return int(text)  # a number without a name
-    raise ModelError(f"{text[:80]!r} is no value of the field {field.name!r}")
+    raise ModelError(f"{text[:80]!r} is not a value of field {field.name!r}")
 
 
 def _encoded(field: Field, text: str) -> bytes:
     data = text.encode()
     if len(data) > field.size:
-        raise ModelError(f"{text[:80]!r} does not fit the field {field.name!r} of {field.size} bytes")
+        raise ModelError(f"{text[:80]!r} does not fit field {field.name!r} of {field.size} bytes")
     return data

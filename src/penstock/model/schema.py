@@ -1,4 +1,4 @@
-"""A model in the words of numpy and Arrow, and records as Arrow columns; columns.py has those of Spark."""
+"""A model as numpy dtype and Arrow schema, and records as Arrow columns; columns.py has the Spark types."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
 
 
 def dtype_of(fields: Sequence[Field], start: int, size: int) -> np.dtype[np.void]:
-    """Of the bytes of a record from `start` on, `size` of them, which these fields lie in."""
+    """Return the dtype of `size` bytes of a record from `start`, which contain these fields."""
     return np.dtype(
         {
             "names": [field.name for field in fields],
@@ -103,7 +103,7 @@ def _missing_mask(field: Field, values: np.ndarray[Any, Any]) -> np.ndarray[Any,
 
 
 def _decimal_column(field: Field, values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any] | None) -> "pa.Array":
-    """Arrow's decimals are 128-bit scaled integers: the price with its sign carried into the upper half."""
+    """Build Arrow decimals, which are 128-bit scaled integers with sign extension."""
     import pyarrow as pa
 
     wide = np.empty((len(values), 2), dtype="<i8")
@@ -120,6 +120,6 @@ def _text_column(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any] | N
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        # Somebody's bytes are not UTF-8: read them as a Message does.
+        # Some bytes are not UTF-8: decode them like a Message does.
         texts = [None if text is None else text.decode("utf-8", "replace") for text in binary.to_pylist()]
         return pa.array(texts, type=pa.string())

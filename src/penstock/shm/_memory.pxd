@@ -1,4 +1,4 @@
-"""Mappings of shared memory, and the atomic operations on them."""
+"""Shared memory mappings, and atomic operations on them."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

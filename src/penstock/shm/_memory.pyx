@@ -1,4 +1,4 @@
-"""A file mapped into this process for as long as the Mapping lives."""
+"""A file that stays mapped into this process while its Mapping exists."""
 
 from libc.errno cimport errno
 from posix.mman cimport MAP_FAILED, MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
@@ -12,10 +12,10 @@ cdef extern from "penstock/shm/memory.h" nogil:
 
 
 cdef class Mapping:
-    """`size` bytes of the file `fd`, shared with whoever else maps it.
+    """`size` bytes of the file `fd`, shared with other processes.
 
-    There is no close(): code that works on the memory without the interpreter's lock holds a reference, and the memory
-    goes when the last one does.
+    There is no close(): code that uses the memory without the GIL holds a reference, and the memory is unmapped with
+    the last reference.
     """
 
     def __cinit__(self, int fd, size_t size, *, bint is_writable):
@@ -31,7 +31,7 @@ cdef class Mapping:
             munmap(self.start, self.size)
 
     def populate(self) -> bool:
-        """Fault all pages in now rather than at their first use; False where the kernel cannot."""
+        """Fault in all pages now instead of at their first use; False if the kernel does not support this."""
         cdef int result
         with nogil:
             result = madvise(self.start, self.size, MADV_POPULATE_READ)

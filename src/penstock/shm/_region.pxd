@@ -1,7 +1,7 @@
-"""The record region's layout, and the kernels that write and read it; docs/reference/protocol/shared-memory.md draws it.
+"""The record region's layout, and the kernels that write and read it; docs/reference/protocol/shared-memory.md draws the layout.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.shm._region.
+Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
+penstock.shm._region.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -28,10 +28,10 @@ cpdef enum:
     RECORD_MERGED_AT = 36
     RECORD_HEADER_SIZE = 40
     RECORD_MERGED_MAX = 0x7FFFFFFF
-    RECORD_WITHDRAWN = 0x80000000 # with the merged count: there is no current record
+    RECORD_WITHDRAWN = 0x80000000 # combined with the merged count: there is no current record
     RECORD_ALIGNMENT = 64
 
-    # behind each part's payload
+    # trailer after each part's payload
     PART_GENERATION_AT = 0
     PART_CHECKSUM_AT = 8
     PART_TRAILER_SIZE = 16
@@ -49,7 +49,7 @@ cdef enum State:
     STATE_CHECKSUM
 
 
-# A region as both sides see it.
+# Layout of a region, for both sides.
 cdef struct Geometry:
     uint8_t *records
     uint64_t record_count
@@ -59,14 +59,14 @@ cdef struct Geometry:
     uint32_t[PARTS_MAX] part_sizes
 
 
-# A record's header, and each part's trailer, as they stand in the region.
+# A record's header, or a part's trailer, as stored in the region.
 cdef struct Head:
     uint64_t generation
     int64_t started_ns
     int64_t finished_ns
     int64_t issued_ns
     uint32_t checksum
-    uint32_t merged         # updates that the record stands for, 0: the producer does not say; and RECORD_WITHDRAWN
+    uint32_t merged         # number of updates merged into the record, 0 if unknown; combined with RECORD_WITHDRAWN
 
 
 cdef struct Trailer:
@@ -75,17 +75,17 @@ cdef struct Trailer:
     uint32_t reserved
 
 
-# Overwrite the parts from `first_part` up to and without `end_part`; the head's times and count are the caller's.
+# Overwrite the parts from `first_part` to before `end_part`; the caller sets the head's times and count.
 cdef void put_parts(
     const Geometry *geometry, uint64_t index, uint32_t first_part, uint32_t end_part, const uint8_t *payload, Head *head
 ) noexcept nogil
 
-# Copy the record out and verify the copy; only after STATE_COHERENT it means anything.
+# Copy the record and verify the copy, which is valid only after STATE_COHERENT.
 cdef State take_record(
     const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
 ) noexcept nogil
 
-# take_record(), again while somebody writes it, within a bound.
+# take_record(), repeated up to a limit while the record is being written.
 cdef State take_soon(
     const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
 ) noexcept nogil

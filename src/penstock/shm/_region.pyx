@@ -31,9 +31,9 @@ from penstock.shm.memory import SEGMENT_SIZE_MAX, create_memory, open_memory
 crc32c_initialise()
 
 cdef enum:
-    ATTEMPTS = 1_000       # to read a record that is being written, some 50 µs
-    NAP_US = 50            # between such series of attempts, while the caller has time
-    NAPS_PER_SLICE = 100   # after which signals and the producer's life are looked at
+    ATTEMPTS = 1_000       # reads of a record that is being written, about 50 µs
+    NAP_US = 50            # pause between series of attempts, if the caller allows more time
+    NAPS_PER_SLICE = 100   # pauses between checks for signals and for the producer's life
 
 assert sizeof(Head) == RECORD_HEADER_SIZE
 assert sizeof(Trailer) == PART_TRAILER_SIZE
@@ -44,7 +44,7 @@ cdef inline uint32_t part_checksum(const uint8_t *payload, uint32_t size, uint64
 
 
 cdef inline void put_part(uint8_t *at, const uint8_t *payload, uint32_t size, uint64_t generation) noexcept nogil:
-    """A payload and its trailer; without a payload, zeros."""
+    """Write a payload and its trailer; without a payload, zeros."""
     cdef Trailer trailer
     if payload is NULL:
         memset(at, 0, size)
@@ -61,7 +61,7 @@ cdef void put_parts(
 ) noexcept nogil:
     cdef uint8_t *record = geometry.records + index * geometry.stride
     cdef uint8_t *at = record + RECORD_HEADER_SIZE
-    cdef uint64_t writing = (load_relaxed(record) + 1) | 1 # odd, also after a writer that died inside its write
+    cdef uint64_t writing = (load_relaxed(record) + 1) | 1 # odd, also after a writer that died during its write
     cdef uint32_t part, size
     head.generation = writing + 1
     head.checksum = crc32c_extend(0, head, RECORD_CHECKSUM_AT)
@@ -118,7 +118,7 @@ cdef State take_record(
 cdef State take_soon(
     const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations
 ) noexcept nogil:
-    """take_record(), again while somebody writes it, within a bound."""
+    """take_record(), repeated up to a limit while the record is being written."""
     cdef State state = STATE_WRITING
     cdef int attempt
     for attempt in range(ATTEMPTS):
@@ -133,7 +133,7 @@ cdef State take_before(
     const Geometry *geometry, uint64_t index, uint8_t *payload, Head *head, uint64_t *part_generations,
     int64_t deadline_ns
 ) noexcept nogil:
-    """take_soon() until the deadline, or a slice of that time."""
+    """take_soon(), repeated until the deadline or for a slice of that time."""
     cdef State state = STATE_WRITING
     cdef int nap
     for nap in range(NAPS_PER_SLICE):
@@ -145,33 +145,33 @@ cdef State take_before(
 
 
 cdef int set_geometry(Geometry *geometry, uint64_t record_count, part_sizes) except -1:
-    """Check what a region's header says, or is to say; where the records are is left to the caller."""
+    """Check the geometry of an existing or new region; the caller sets the location of the records."""
     cdef uint64_t size, payload_size = 0
     if not 1 <= len(part_sizes) <= PARTS_MAX:
-        raise SharedMemoryError(f"a record has 1 to {PARTS_MAX} parts, not {len(part_sizes)}")
+        raise SharedMemoryError(f"a record of {len(part_sizes)} parts is outside the limits of 1 to {PARTS_MAX}")
     geometry.part_count = len(part_sizes)
     for part, part_size in enumerate(part_sizes):
         if not PART_ALIGNMENT <= part_size <= RECORD_SIZE_MAX or part_size % PART_ALIGNMENT:
             raise SharedMemoryError(
-                f"a part of {part_size} bytes cannot be held",
-                hint=f"a multiple of {PART_ALIGNMENT} up to {RECORD_SIZE_MAX} can",
+                f"invalid part size {part_size}",
+                hint=f"use a multiple of {PART_ALIGNMENT} up to {RECORD_SIZE_MAX}",
             )
         size = part_size
         geometry.part_sizes[<uint32_t>part] = <uint32_t>size
         payload_size += size
     if payload_size > RECORD_SIZE_MAX:
-        raise SharedMemoryError(f"the parts have {payload_size} bytes together, at most {RECORD_SIZE_MAX} fit a record")
+        raise SharedMemoryError(f"the parts have {payload_size} bytes in total, above the limit of {RECORD_SIZE_MAX}")
     size = RECORD_HEADER_SIZE + payload_size + geometry.part_count * PART_TRAILER_SIZE
     geometry.payload_size = <uint32_t>payload_size
     geometry.stride = (size + RECORD_ALIGNMENT - 1) & ~<uint64_t>(RECORD_ALIGNMENT - 1)
     if not 1 <= record_count <= (SEGMENT_SIZE_MAX - REGION_HEADER_SIZE) // geometry.stride:
-        raise SharedMemoryError(f"{record_count} records of {geometry.stride} bytes do not fit a segment")
+        raise SharedMemoryError(f"{record_count} records of {geometry.stride} bytes exceed the size of a segment")
     geometry.record_count = record_count
     return 0
 
 
 cdef class Region:
-    """What a writer and a reader of a region have in common."""
+    """Common part of the writer and the reader of a region."""
 
     @property
     def record_count(self) -> int:
@@ -179,7 +179,7 @@ cdef class Region:
 
     @property
     def payload_size(self) -> int:
-        """Bytes of a record's payload: its parts together."""
+        """Size of a record's payload in bytes: the sum of its parts."""
         return self._geometry.payload_size
 
     @property
@@ -187,7 +187,7 @@ cdef class Region:
         return tuple([self._geometry.part_sizes[part] for part in range(self._geometry.part_count)])
 
     cdef Mapping mapping(self):
-        """The memory, which the caller holds while it works on it."""
+        """Return the mapping, which the caller references while it uses the memory."""
         if self._mapping is None:
             raise LocalProtocolError("the region is closed")
         return self._mapping
@@ -195,7 +195,7 @@ cdef class Region:
     cdef uint64_t place(self, index) except? 0:
         if not 0 <= index < self._geometry.record_count:
             raise LocalProtocolError(
-                f"the region has no record {index}", hint=f"0 to {self._geometry.record_count - 1} are there"
+                f"the region has no record {index}", hint=f"valid: 0 to {self._geometry.record_count - 1}"
             )
         return index
 
@@ -207,21 +207,21 @@ cdef class Region:
 
 
 cdef class RegionWriter(Region):
-    """The producer's end: it overwrites records in place and never waits.
+    """The producer's end, which overwrites records in place and never waits.
 
-    Made by create(). `segment` is what a consumer needs; it stays this writer's own.
+    Created by create(). `segment` is passed to consumers; this writer keeps its ownership.
     """
 
     def __init__(self):
-        raise LocalProtocolError("RegionWriter.create() makes one")
+        raise LocalProtocolError("use RegionWriter.create()")
 
     @staticmethod
     def create(record_count: int, part_sizes) -> RegionWriter:
-        """A new region of `record_count` records, each of parts of these sizes."""
+        """Create a region of `record_count` records with parts of these sizes."""
         cdef RegionWriter self = RegionWriter.__new__(RegionWriter)
         sizes = tuple(part_sizes)
         if record_count < 1:
-            raise SharedMemoryError(f"a region of {record_count} records cannot be made")
+            raise SharedMemoryError(f"cannot create a region of {record_count} records")
         set_geometry(&self._geometry, record_count, sizes)
         fd, mapping = create_memory("penstock-region", REGION_HEADER_SIZE + record_count * self._geometry.stride)
         self._mapping = mapping
@@ -242,9 +242,9 @@ cdef class RegionWriter(Region):
     ) -> int:
         """Overwrite consecutive parts of a record in one update, and return the record's update count.
 
-        `payload` begins with the part `first_part` and ends with any part; the other parts stay. The times say when
-        the producer began and ended to process the update, in nanoseconds since 1970; the time of the write is added.
-        `merged` says how many updates the record stands for.
+        `payload` begins with part `first_part` and ends with any part; other parts are unchanged. The times are when
+        the producer started and finished processing the update, in nanoseconds since 1970; the time of the write is
+        added. `merged` is the number of updates that the record represents.
         """
         cdef Py_buffer content
         cdef Head head
@@ -262,12 +262,12 @@ cdef class RegionWriter(Region):
         return head.generation >> 1
 
     def close(self) -> None:
-        """Give the memory back; readers keep what is there. A second call does nothing."""
+        """Unmap the memory; readers keep theirs. A second call has no effect."""
         self._mapping = None
         self.segment.close()
 
     cdef uint32_t end_of(self, first_part, Py_ssize_t size) except? 0:
-        """The part after the last one that a payload of `size` bytes covers."""
+        """Return the part after the last one that a payload of `size` bytes covers."""
         cdef uint32_t part
         cdef Py_ssize_t left = size
         if not 0 <= first_part < self._geometry.part_count:
@@ -277,20 +277,20 @@ cdef class RegionWriter(Region):
             if left == 0:
                 return part + 1
         raise LocalProtocolError(
-            f"{size} bytes are not the size of whole parts from part {first_part} on",
-            hint=f"the parts have {self.part_sizes} bytes",
+            f"{size} bytes do not match whole parts from part {first_part} on",
+            hint=f"the part sizes are {self.part_sizes}",
         )
 
 
 cdef class RegionMarks:
-    """Where one reader of a region notes the generation of each record that it has read; the producer looks there.
+    """The generation of each record that a reader of a region has read; written by the reader, read by the producer.
 
-    Made by create(), for as many records as the region has. `segment` is what the reader needs to write it; it stays
-    this object's own. Whatever a reader writes there concerns nobody else.
+    Created by create(), for as many records as the region has. `segment` is passed to the reader, which writes it; this
+    object keeps its ownership. Wrong marks only affect their reader.
     """
 
     def __init__(self):
-        raise LocalProtocolError("RegionMarks.create() makes one")
+        raise LocalProtocolError("use RegionMarks.create()")
 
     @staticmethod
     def create(record_count: int) -> RegionMarks:
@@ -301,16 +301,16 @@ cdef class RegionMarks:
         return self
 
     def __getitem__(self, index) -> int:
-        """The generation that was read last, 0 if none."""
+        """Return the generation that was read last, 0 if none."""
         cdef Mapping mapping = self._mapping
         if mapping is None:
             raise LocalProtocolError("the marks are closed")
         if not 0 <= index < self.record_count:
-            raise LocalProtocolError(f"there is no mark {index}")
+            raise LocalProtocolError(f"mark {index} is out of range")
         return load_acquire(mapping.start + <uint64_t>index * MARK_SIZE)
 
     def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Unmap the memory; a second call has no effect."""
         self._mapping = None
         self.segment.close()
 
@@ -326,10 +326,10 @@ cdef class RegionMarks:
 cdef class RegionRecord:
     """A coherent copy of a record.
 
-    `update_count` counts the record's updates: two reads differ by the number of updates between them. The producer's
-    times are nanoseconds since 1970: when it started and finished to process the update (0 if it did not say), and when
-    it issued the write. `merged` is how many updates the record stands for, 0 if it did not say. One that
-    `is_withdrawn` has no values: its payload means nothing.
+    `update_count` counts the record's updates: the difference of two reads is the number of updates between them. The
+    producer's times are nanoseconds since 1970: start and end of processing the update (0 if unknown), and the time of
+    the write. `merged` is the number of updates that the record represents, 0 if unknown. A record that `is_withdrawn`
+    has no values, and its payload is undefined.
     """
 
     cdef readonly bytes payload
@@ -344,25 +344,25 @@ cdef class RegionRecord:
     cdef object _model
 
     def __init__(self):
-        raise LocalProtocolError("RegionReader.read() makes one")
+        raise LocalProtocolError("use RegionReader.read()")
 
     @property
     def part_update_counts(self) -> tuple:
-        """For each part the update that wrote it last."""
+        """For each part, the update count of its last write."""
         return tuple([self._part_generations[part] >> 1 for part in range(self._part_count)])
 
     @property
     def message(self):
         """The payload as a message of the reader's model."""
         if self._model is None:
-            raise LocalProtocolError("the reader has no model", hint="RegionReader(segment, model)")
+            raise LocalProtocolError("the reader has no model", hint="pass the model: RegionReader(segment, model)")
         return self._model.view(self.payload)
 
 
 cdef class RegionReader(Region):
-    """A consumer's end. Any number of threads, and of readers, may share a region.
+    """A consumer's end. Any number of threads and readers may share a region.
 
-    With a `model`, records have a `message`. The segment stays the caller's to close, after the reader.
+    With a `model`, records have a `message`. The caller closes the segment, after the reader.
     """
 
     def __init__(self, segment not None, model = None):
@@ -372,8 +372,8 @@ cdef class RegionReader(Region):
         check_header(&self._geometry, mapping)
         if model is not None and self.part_sizes != tuple([part.size for part in model.parts]):
             raise SharedMemoryError(
-                f"the region's parts have {self.part_sizes} bytes, those of model {model.name!r} differ",
-                hint="both sides need the same version of the model",
+                f"the region's part sizes {self.part_sizes} differ from those of model {model.name!r}",
+                hint="use the same version of the model on both sides",
             )
         mapping.populate()
         self._mapping = mapping
@@ -381,11 +381,11 @@ cdef class RegionReader(Region):
         self._lifeline = segment.lifeline
 
     def read(self, index, timeout_ns = 0) -> RegionRecord | None:
-        """A coherent copy of a record, None if it was never written.
+        """Return a coherent copy of a record; None if it was never written.
 
-        While it is being written the read is repeated, for some 50 µs or `timeout_ns`, whichever is longer; then it is
-        a RecordUnavailableError, or a ProducerGoneError if nobody is left to end the write. None as time-out waits
-        without end. What a producer wrote before it went is read as ever.
+        While the record is being written, the read is repeated for about 50 µs or `timeout_ns`, whichever is longer,
+        and then raises RecordUnavailableError, or ProducerGoneError if the producer has ended. The timeout None waits
+        without a limit. Records of an ended producer remain readable.
         """
         cdef Mapping mapping = self.mapping()
         cdef RegionRecord record = RegionRecord.__new__(RegionRecord)
@@ -406,10 +406,10 @@ cdef class RegionReader(Region):
         return record
 
     def read_into(self, index, out not None, timeout_ns = 0) -> int:
-        """read() into a writable buffer of exactly `payload_size` bytes; the update count, 0 if never written, or
-        withdrawn.
+        """Read a record into a writable buffer of exactly `payload_size` bytes; return the update count, 0 if the
+        record was never written or is withdrawn.
 
-        After an error or a 0 the buffer's content means nothing.
+        After an error or a result of 0, the buffer's content is undefined.
         """
         cdef Mapping mapping = self.mapping()
         cdef Head head
@@ -418,7 +418,7 @@ cdef class RegionReader(Region):
         PyObject_GetBuffer(out, &buffer, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
         try:
             if buffer.len != self._geometry.payload_size:
-                raise LocalProtocolError(f"the buffer has {buffer.len} bytes, a record {self._geometry.payload_size}")
+                raise LocalProtocolError(f"{buffer.len} bytes for a record of {self._geometry.payload_size}")
             if not self.take(index, timeout_ns, <uint8_t *>buffer.buf, &head, part_generations):
                 return 0
         finally:
@@ -428,8 +428,8 @@ cdef class RegionReader(Region):
     def read_batch(self, const uint32_t[::1] indices not None, rows not None, uint64_t[::1] update_counts not None):
         """Read many records into the rows of a C-contiguous array, and return how many were coherent.
 
-        `update_counts` gets 0 for a record that was never written, was withdrawn or is not available, whose row then means nothing. Works
-        without the interpreter's lock.
+        `update_counts` is 0 for a record that was never written, is withdrawn or not available; its row is undefined.
+        Releases the GIL.
         """
         cdef Mapping mapping = self.mapping()
         cdef uint64_t count = indices.shape[0], taken = 0, position
@@ -438,7 +438,7 @@ cdef class RegionReader(Region):
         try:
             if <uint64_t>buffer.len != count * self._geometry.payload_size or <uint64_t>update_counts.shape[0] != count:
                 raise LocalProtocolError(
-                    f"{count} records need as many rows of {self._geometry.payload_size} bytes and update counts"
+                    f"{count} records need rows of {self._geometry.payload_size} bytes and as many update counts"
                 )
             for position in range(count):
                 self.place(indices[position])
@@ -452,13 +452,13 @@ cdef class RegionReader(Region):
         return taken
 
     def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Unmap the memory; a second call has no effect."""
         self._mapping = None
 
     cdef bint take(
         self, index, timeout_ns, uint8_t *payload, Head *head, uint64_t *part_generations
     ) except -1:
-        """Whether the record was ever written; the caller holds the mapping."""
+        """Return whether the record was ever written; the caller references the mapping."""
         cdef uint64_t place = self.place(index)
         cdef State state = take_record(&self._geometry, place, payload, head, part_generations)
         cdef int64_t deadline_ns
@@ -472,11 +472,11 @@ cdef class RegionReader(Region):
                 PyErr_CheckSignals()
                 if self._lifeline is not None and not self._lifeline.peer_is_alive():
                     state = take_record(&self._geometry, place, payload, head, part_generations)
-                    if state == STATE_COHERENT: # it ended the write before it went
+                    if state == STATE_COHERENT: # the producer completed the write before it ended
                         break
                     raise ProducerGoneError(
-                        f"the producer is gone, and left record {place} half written",
-                        hint="connect again: the next one makes a new region",
+                        f"the producer ended while writing record {place}",
+                        hint="connect again: the next producer creates a new region",
                     )
                 if monotonic_ns() >= deadline_ns:
                     raise unavailable(place, state)
@@ -486,7 +486,7 @@ cdef class RegionReader(Region):
 cdef object unavailable(uint64_t index, State state):
     what = "is being written" if state == STATE_WRITING else "has a part with a wrong checksum"
     return RecordUnavailableError(
-        f"record {index} {what}", hint="try again; if it stays so, its writer died inside a write"
+        f"record {index} {what}", hint="read again; if the error persists, the writer died during a write"
     )
 
 
@@ -510,15 +510,15 @@ cdef uint64_t take_rows(
 cdef int check_header(Geometry *geometry, Mapping mapping) except -1:
     cdef uint8_t *start = mapping.start
     if mapping.size < REGION_HEADER_SIZE or load_u32(start + REGION_MAGIC_AT) != REGION_MAGIC:
-        raise SharedMemoryError("the segment is not a region of Penstock's")
+        raise SharedMemoryError("the segment is not a Penstock region")
     if load_u16(start + REGION_VERSION_AT) != REGION_VERSION:
-        raise SharedMemoryError(f"the region has version {load_u16(start + REGION_VERSION_AT)}, not {REGION_VERSION}")
+        raise SharedMemoryError(f"region version {load_u16(start + REGION_VERSION_AT)}, expected {REGION_VERSION}")
     if load_u32(start + REGION_CHECKSUM_AT) != crc32c_extend(0, start, REGION_CHECKSUM_AT):
-        raise SharedMemoryError("the region's header is damaged: its checksum is wrong")
+        raise SharedMemoryError("the region's header is damaged: wrong checksum")
     cdef uint32_t part_count = min(<uint32_t>load_u16(start + REGION_PART_COUNT_AT), <uint32_t>PARTS_MAX + 1)
     sizes = [load_u32(start + REGION_PART_SIZES_AT + 4 * part) for part in range(part_count)]
     geometry.records = start + REGION_HEADER_SIZE
     set_geometry(geometry, load_u64(start + REGION_RECORD_COUNT_AT), sizes)
     if mapping.size != REGION_HEADER_SIZE + geometry.record_count * geometry.stride:
-        raise SharedMemoryError(f"the region's header and the segment's {mapping.size} bytes do not agree")
+        raise SharedMemoryError(f"the region's header does not match the segment's {mapping.size} bytes")
     return 0

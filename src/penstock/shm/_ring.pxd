@@ -1,7 +1,7 @@
-"""The critical ring's layout, and the kernels that write and read it; docs/reference/protocol/shared-memory.md draws it.
+"""The critical ring's layout, and the kernels that write and read it; docs/reference/protocol/shared-memory.md draws the layout.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.shm._ring.
+Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
+penstock.shm._ring.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -40,13 +40,13 @@ cpdef enum:
     EVENT_CHECKSUM_SIZE = 4
     EVENT_ALIGNMENT = 8
 
-    EVENTS_MIN = 4 # maximal events, each with a blank header, that a ring has room for at least
+    EVENTS_MIN = 4 # minimum capacity, in events of maximum size with a blank header each
     DOORBELL_SIZE = 4
     CHECKSUM_ATTEMPTS = 16
 
 
 cpdef enum:
-    LENGTH_CLOSED = 0xFFFFFFFF # in place of a length: no more events
+    LENGTH_CLOSED = 0xFFFFFFFF # instead of a length: the ring is closed
 
 
 cdef enum State:
@@ -57,7 +57,7 @@ cdef enum State:
     STATE_CHECKSUM
 
 
-# Where one side is in the ring. Nothing of it is shared.
+# Private position of one side in the ring.
 cdef struct Cursor:
     uint8_t *events
     uint64_t capacity
@@ -65,20 +65,20 @@ cdef struct Cursor:
     uint64_t at
     uint64_t sequence
     uint32_t token
-    uint32_t event_size_max # bytes of payload
+    uint32_t event_size_max # maximum payload size
 
 
-# The bytes an event with such a payload takes.
+# Return the space of an event with this payload size.
 cdef inline uint64_t event_space(uint64_t payload_size) noexcept nogil:
     return (EVENT_HEADER_SIZE + payload_size + EVENT_CHECKSUM_SIZE + EVENT_ALIGNMENT - 1) & ~<uint64_t>(
         EVENT_ALIGNMENT - 1
     )
 
 
-# Check what a ring's header says, or is to say, and set the cursor up for it, but for where the events are.
+# Check the geometry of an existing or new ring, and initialise the cursor except for the location of the events.
 cdef int set_geometry(Cursor *cursor, uint64_t capacity, uint64_t event_size_max) except -1
 
-# The buffer of a C-contiguous array with rows, or LocalProtocolError.
+# Get the buffer of a C-contiguous array with rows, or raise LocalProtocolError.
 cdef int get_rows(rows, Py_buffer *buffer, int flags) except -1
 
 
@@ -117,9 +117,9 @@ cdef inline void put_blank(Cursor *cursor) noexcept nogil:
 
 
 cdef inline uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
-    """Write an event and the blank header behind it.
+    """Write an event and the blank header after it.
 
-    The event's first word, which makes it visible, is left to the caller and returned.
+    Return the event's first word, which the caller must store to make the event visible.
     """
     cdef const uint8_t *copied = put_payload(cursor, payload, size)
     return end_event(cursor, size, event_checksum(event_word(cursor.token, size), cursor.sequence, copied, size))
@@ -128,7 +128,7 @@ cdef inline uint64_t put_event(Cursor *cursor, const uint8_t *payload, uint32_t 
 cdef inline uint64_t put_summed(
     Cursor *cursor, const uint8_t *payload, uint32_t size, uint32_t checksum
 ) noexcept nogil:
-    """put_event() of a payload whose checksum is known: with crc32c_joins(size) it is not computed again."""
+    """put_event() for a payload with a known checksum; with crc32c_joins(size) the checksum is not recomputed."""
     cdef uint64_t[2] header
     put_payload(cursor, payload, size)
     header[0] = event_word(cursor.token, size)
@@ -138,8 +138,8 @@ cdef inline uint64_t put_summed(
 
 cdef inline const uint8_t *put_payload(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
     cdef uint8_t *at = cursor.events + cursor.at + EVENT_HEADER_SIZE
-    # The blank header that stands here was there before any of these bytes: a reader that was overrun while it copied
-    # sees that header change.
+    # The blank header was written before any of these bytes, so that a reader that was overrun during its copy sees the
+    # header change.
     fence_release()
     if size:
         memcpy(at, payload, size)
@@ -156,14 +156,14 @@ cdef inline uint64_t end_event(Cursor *cursor, uint32_t size, uint32_t checksum)
 
 
 cdef inline void push(Cursor *cursor, const uint8_t *payload, uint32_t size) noexcept nogil:
-    """Write an event that readers see at once. Its size has been checked, and the doorbell is still to be rung."""
+    """Write an event and make it visible. The caller has checked its size, and must ring the doorbell."""
     cdef uint8_t *at = cursor.events + cursor.at
     cdef uint64_t word = put_event(cursor, payload, size)
     store_release(at, word)
 
 
 cdef inline State look(const Cursor *cursor, uint32_t *size) noexcept nogil:
-    """What is at the cursor; `size` is set for an event."""
+    """Return the state at the cursor; `size` is set for an event."""
     cdef const uint8_t *at = cursor.events + cursor.at
     cdef uint64_t word = load_acquire(at)
     if load_relaxed(at + EVENT_SEQUENCE_AT) != cursor.sequence:
@@ -179,7 +179,7 @@ cdef inline State look(const Cursor *cursor, uint32_t *size) noexcept nogil:
 
 
 cdef inline State take_event(Cursor *cursor, uint8_t *out, uint32_t size) noexcept nogil:
-    """Copy the event that look() found to `out`, verify the copy and advance."""
+    """Copy the event found by look() to `out`, verify the copy and advance the cursor."""
     cdef const uint8_t *at = cursor.events + cursor.at
     cdef uint64_t word = event_word(cursor.token, size)
     cdef uint32_t checksum, size_again

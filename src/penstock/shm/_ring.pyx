@@ -21,12 +21,12 @@ cdef int set_geometry(Cursor *cursor, uint64_t capacity, uint64_t event_size_max
     cdef uint64_t room = event_space(event_size_max) + EVENT_HEADER_SIZE
     if not 1 <= event_size_max <= MESSAGE_SIZE_MAX:
         raise SharedMemoryError(
-            f"events of at most {event_size_max} bytes cannot be carried", hint=f"1 to {MESSAGE_SIZE_MAX} can"
+            f"invalid maximum event size {event_size_max}", hint=f"use 1 to {MESSAGE_SIZE_MAX}"
         )
     if capacity % EVENT_ALIGNMENT or capacity < EVENTS_MIN * room:
         raise SharedMemoryError(
-            f"a ring of {capacity} bytes cannot carry events of {event_size_max} bytes",
-            hint=f"it takes a multiple of {EVENT_ALIGNMENT}, at least {EVENTS_MIN * room}",
+            f"a ring of {capacity} bytes is too small for events of {event_size_max} bytes",
+            hint=f"use a multiple of {EVENT_ALIGNMENT}, at least {EVENTS_MIN * room}",
         )
     cursor.capacity = capacity
     cursor.begin_max = capacity - room
@@ -35,7 +35,9 @@ cdef int set_geometry(Cursor *cursor, uint64_t capacity, uint64_t event_size_max
 
 
 cdef uint32_t new_token(uint32_t before) except? 0:
-    """A random number; it and its complement, the blank token, are neither zero nor those of before."""
+    """Return a random token; the token and its complement (the blank token) differ from zero and from the previous
+    ones.
+    """
     cdef uint32_t token
     while True:
         token = int.from_bytes(random_bytes(4), "little")
@@ -44,20 +46,20 @@ cdef uint32_t new_token(uint32_t before) except? 0:
 
 
 cdef class RingWriter:
-    """The producer's end. It never waits and never looks at what the reader has done.
+    """The producer's end. It never waits and never reads the reader's position.
 
-    Made by create(). One thread at a time. `segment` is what a consumer needs; it stays this writer's own.
+    Created by create(). Not thread-safe. `segment` is passed to the consumer; this writer keeps its ownership.
     """
 
     def __init__(self):
-        raise LocalProtocolError("RingWriter.create() makes one")
+        raise LocalProtocolError("use RingWriter.create()")
 
     @staticmethod
     def create(capacity: int, event_size_max: int) -> RingWriter:
-        """A new ring of `capacity` bytes for events of at most `event_size_max` bytes of payload."""
+        """Create a ring of `capacity` bytes for events with payloads of at most `event_size_max` bytes."""
         cdef RingWriter self = RingWriter.__new__(RingWriter)
         if capacity < 0 or event_size_max < 0:
-            raise SharedMemoryError("sizes are not negative")
+            raise SharedMemoryError("a size is negative")
         set_geometry(&self._cursor, capacity, event_size_max)
         fd, self._mapping = create_memory("penstock-ring", RING_HEADER_SIZE + capacity)
         try:
@@ -86,11 +88,11 @@ cdef class RingWriter:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number of the event that is written next."""
+        """Sequence number of the next event."""
         return self._cursor.sequence
 
     def write(self, payload not None) -> int:
-        """Push one event and return its sequence number."""
+        """Write one event and return its sequence number."""
         self.check_open()
         cdef uint8_t *at
         cdef uint64_t word = self.put(payload, &at)
@@ -99,10 +101,10 @@ cdef class RingWriter:
         return self._cursor.sequence - 1
 
     def write_many(self, payloads not None) -> int:
-        """Push several events in one go, so that a reader sees all of them or none, and return how many.
+        """Write several events that become visible atomically, and return their number.
 
-        More than half a ring becomes visible in several goes. Of payloads with one that cannot be written, those
-        before it are written and the error is raised.
+        More than half a ring becomes visible in several steps. If a payload cannot be written, the payloads before it
+        are written and the error is raised.
         """
         self.check_open()
         cdef uint64_t word, first_word = 0, first_sequence = self._cursor.sequence
@@ -129,10 +131,10 @@ cdef class RingWriter:
         return self._cursor.sequence - first_sequence
 
     def write_batch(self, rows not None) -> int:
-        """Push each row of a C-contiguous array as an event, coalesced as by write_many(), and return how many.
+        """Write each row of a C-contiguous array as an event, like write_many(), and return the number of events.
 
-        The rows of a two-dimensional array of bytes or the records of a structured array are the payloads. Works
-        without the interpreter's lock.
+        The payloads are the rows of a two-dimensional array of bytes, or the records of a structured array. Releases
+        the GIL.
         """
         self.check_open()
         cdef Py_buffer buffer
@@ -154,9 +156,9 @@ cdef class RingWriter:
         return count
 
     def restart(self) -> None:
-        """Begin again at sequence 1 and the ring's base with a new token; then the reader's restart() succeeds.
+        """Restart at sequence 1 and the ring's base with a new token; the reader's restart() then succeeds.
 
-        A reader finds itself overrun at the latest where this writer was, and does so at once if it waits there.
+        A reader detects the overrun at the latest at this writer's previous position, and at once if it waits there.
         """
         self.check_open()
         cdef uint8_t *token_at = self._mapping.start + RING_TOKEN_AT
@@ -164,12 +166,12 @@ cdef class RingWriter:
         cursor_begin(&self._cursor, new_token(load_u32(token_at)))
         put_blank(&self._cursor)
         store_release(token_at, self._cursor.token)
-        if blank_at != self._cursor.events: # the old blank header, unless the new one has replaced it
+        if blank_at != self._cursor.events: # the old blank header, unless the new one has overwritten it
             store_release(blank_at + EVENT_SEQUENCE_AT, 0)
         doorbell_ring(<uint32_t *>self._doorbell.start)
 
     def close(self) -> None:
-        """Tell the reader that nothing more comes, and give the memory back; a second call does nothing."""
+        """Close the ring for the reader, and unmap the memory; a second call has no effect."""
         if self._mapping is None:
             return
         self.check_open()
@@ -185,7 +187,7 @@ cdef class RingWriter:
         self.close()
 
     cpdef void write_stored(self, PacketStore store, uint64_t first, uint64_t last) except *:
-        """Push the packets `first` to `last` of a store, with their trailers."""
+        """Write the packets `first` to `last` of a store, with their trailers."""
         self.check_open()
         cdef uint64_t sequence
         cdef const Place *place
@@ -207,15 +209,15 @@ cdef class RingWriter:
 
     cdef int check_size(self, uint64_t size) except -1:
         if size > self._cursor.event_size_max:
-            raise LocalProtocolError(f"the event has {size} bytes, at most {self._cursor.event_size_max} fit this ring")
+            raise LocalProtocolError(f"the event of {size} bytes exceeds the limit of {self._cursor.event_size_max}")
         return 0
 
     cdef uint64_t put(self, payload, uint8_t **at) except? 0:
-        """Write the event at `at`; returns the word that makes it visible there."""
+        """Write the event at `at`; return the word that makes the event visible."""
         cdef Py_buffer content
         PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
         try:
-            if self._mapping is None: # a payload written in Python can do anything when asked for its bytes
+            if self._mapping is None: # a payload implemented in Python may have closed the ring
                 raise LocalProtocolError("the ring was closed by its payload")
             self.check_size(content.len)
             at[0] = self._cursor.events + self._cursor.at
@@ -228,7 +230,7 @@ cdef int get_rows(rows, Py_buffer *buffer, int flags) except -1:
     try:
         PyObject_GetBuffer(rows, buffer, PyBUF_C_CONTIGUOUS | flags)
     except (BufferError, ValueError) as error:
-        raise LocalProtocolError(f"these are no rows of bytes: {error}") from None
+        raise LocalProtocolError(f"the argument is not an array of rows: {error}") from None
     if buffer.ndim < 1:
         PyBuffer_Release(buffer)
         raise LocalProtocolError("a single value has no rows")
@@ -236,7 +238,7 @@ cdef int get_rows(rows, Py_buffer *buffer, int flags) except -1:
 
 
 cdef void put_rows(Cursor *cursor, const uint8_t *row, uint64_t count, uint32_t row_size) noexcept nogil:
-    """Events that follow the first of a group become visible with it; a group is at most half the ring."""
+    """Write events that become visible together with the first of their group; a group is at most half the ring."""
     cdef uint64_t group_max = max(<uint64_t>1, cursor.capacity // 2 // event_space(row_size))
     cdef uint64_t index, word, first_word
     cdef uint8_t *at

@@ -5,7 +5,7 @@ from penstock.shm._ring cimport Cursor, State
 from penstock.wire._datagrams cimport DatagramBatch
 
 
-# Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long.
+# Fill rows until rows or events are exhausted; return the final state, STATE_EVENT if the next event is too long.
 cdef State take_rows(
     Cursor *cursor,
     uint8_t *row,

@@ -44,13 +44,13 @@ crc32c_initialise()
 
 cdef enum:
     SPINS_PER_CLOCK = 64
-    SLICE_NS = 20_000_000 # how long a wait lasts before signals and the producer's life are looked at again
+    SLICE_NS = 20_000_000 # interval of checks for signals and for the producer's life
 
 cdef int64_t TIMEOUT_NS_MAX = INT64_MAX // 2
 
 
 cdef State spin(const Cursor *cursor, int64_t until_ns) noexcept nogil:
-    """Look until there is something or the time has come."""
+    """Poll until there is an event or the time has passed."""
     cdef State state
     cdef uint32_t size
     cdef int turn
@@ -65,7 +65,7 @@ cdef State spin(const Cursor *cursor, int64_t until_ns) noexcept nogil:
 
 
 cdef State sleep(const Cursor *cursor, uint32_t *bell, int64_t until_ns) noexcept nogil:
-    """The same without burning a core: at most one sleep, which the writer's doorbell or a signal ends."""
+    """Wait without polling: at most one sleep, which the writer's doorbell or a signal ends."""
     cdef uint32_t size
     cdef int64_t left_ns
     doorbell_arm(bell)
@@ -79,21 +79,21 @@ cdef State sleep(const Cursor *cursor, uint32_t *bell, int64_t until_ns) noexcep
 
 
 cdef int64_t bounded(timeout_ns) except? -1:
-    """The time-out, None as the longest one there is."""
+    """Return the timeout, with None as the longest possible one."""
     return TIMEOUT_NS_MAX if timeout_ns is None else max(0, min(timeout_ns, TIMEOUT_NS_MAX))
 
 
 cdef class RingReader:
     """The consumer's end: an iterator over the payloads.
 
-    `wait` is what it does while there is no event: "spin" for the lowest latency at the cost of a core, "block" to
-    sleep until the producer wakes it. Waiting releases the interpreter's lock and ends on Ctrl-C. Iteration ends when
-    the producer closes the ring. The segment stays the caller's to close, after the reader. One thread at a time.
+    `wait` selects how to wait for an event: "spin" polls for the lowest latency and uses a whole core, "block" sleeps
+    until the producer wakes it. Waiting releases the GIL and ends on Ctrl-C. Iteration ends when the producer closes
+    the ring. The caller closes the segment, after the reader. Not thread-safe.
     """
 
     def __init__(self, segment not None, *, wait = "spin"):
         if wait not in ("spin", "block"):
-            raise LocalProtocolError(f"a reader cannot wait by {wait!r}", hint='"spin" or "block"')
+            raise LocalProtocolError(f"invalid wait {wait!r}", hint='use "spin" or "block"')
         if segment.kind != "ring" or len(segment.fds) != 2:
             raise SharedMemoryError(f"the segment is a {segment.kind} of {len(segment.fds)} files, not a ring")
         cdef Mapping mapping = open_memory(segment.fds[0])
@@ -110,14 +110,14 @@ cdef class RingReader:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number of the event that is read next."""
+        """Sequence number of the next event."""
         return self._cursor.sequence
 
     def read(self, timeout_ns = None) -> bytes | None:
-        """The next payload; None when there is none after `timeout_ns` (None waits without end, 0 not at all).
+        """Return the next payload; None if there is none within `timeout_ns` (None: no limit, 0: do not wait).
 
-        OverrunError when the producer was faster by a whole ring, RingClosedError after the last event,
-        ProducerGoneError when no more can come.
+        Raises OverrunError when the producer was ahead by more than a ring, RingClosedError after the last event, and
+        ProducerGoneError when the producer has ended.
         """
         return self.next_payload(bounded(timeout_ns))
 
@@ -131,12 +131,11 @@ cdef class RingReader:
             raise StopIteration from None
 
     def read_batch(self, rows not None, sizes = None, timeout_ns = None) -> int:
-        """Read as many events as are there into the rows of a C-contiguous array, and return how many.
+        """Read the available events into the rows of a C-contiguous array, and return their number.
 
-        Waits for the first one as read() does; 0 when there was none. `rows` is a two-dimensional array of bytes or a
-        structured array. A payload shorter than a row is followed by zeros; `sizes`, an array of uint32, gets their
-        lengths. One that is longer than a row is a LocalProtocolError once it comes first. Works without the
-        interpreter's lock.
+        Waits for the first event like read(); returns 0 if there is none. `rows` is a two-dimensional array of bytes or
+        a structured array. A payload shorter than a row is padded with zeros; `sizes`, an array of uint32, receives the
+        payload sizes. A payload longer than a row raises LocalProtocolError when it is the first. Releases the GIL.
         """
         cdef uint32_t[::1] size_rows = sizes
         cdef Py_buffer buffer
@@ -147,7 +146,7 @@ cdef class RingReader:
         get_rows(rows, &buffer, PyBUF_WRITABLE)
         try:
             if buffer.shape[0] == 0 or (sizes is not None and size_rows.shape[0] < buffer.shape[0]):
-                raise LocalProtocolError(f"{buffer.shape[0]} rows and no room for as many sizes")
+                raise LocalProtocolError(f"sizes has fewer elements than the {buffer.shape[0]} rows")
             if sizes is not None:
                 sizes_out = &size_rows[0]
             if self.wait(bounded(timeout_ns)) == STATE_BLANK:
@@ -171,8 +170,9 @@ cdef class RingReader:
             PyBuffer_Release(&buffer)
 
     cpdef int receive(self, DatagramBatch batch, uint64_t source, int64_t timeout_ns) except -1:
-        """Fill the batch with events that are datagrams and are there, or come within the time: how many. They are said
-        to come from `source`, a key as net's sockets have them."""
+        """Fill the batch with available datagrams, or wait for one; return their number. `source` is their source
+        address, as a key of net's sockets.
+        """
         cdef uint64_t count = 0, more = 0
         cdef uint32_t size
         cdef Py_ssize_t index
@@ -181,7 +181,7 @@ cdef class RingReader:
         batch.clear()
         if self.wait(timeout_ns) == STATE_BLANK:
             return 0
-        # nearly always it is one: to take it needs less time than to give the interpreter's lock away and get it back
+        # usually there is one event: taking it is faster than releasing and reacquiring the GIL
         state = take_rows(&self._cursor, batch.data, 1, batch.stride, batch.sizes, &count, is_padded=False)
         if count and batch.capacity > 1 and look(&self._cursor, &size) == STATE_EVENT:
             self._is_busy = True
@@ -206,7 +206,7 @@ cdef class RingReader:
         return <int>count
 
     def restart(self) -> bool:
-        """Begin again at sequence 1 if the producer has restarted the ring since, and say whether it has."""
+        """Continue at sequence 1 if the producer has restarted the ring; return whether it has."""
         self.check_open()
         cdef uint32_t token = <uint32_t>load_acquire(self._mapping.start + RING_TOKEN_AT)
         if token == self._cursor.token:
@@ -215,7 +215,7 @@ cdef class RingReader:
         return True
 
     def close(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Unmap the memory; a second call has no effect."""
         self._mapping = self._doorbell = self._lifeline = None
 
     def __enter__(self):
@@ -246,7 +246,7 @@ cdef class RingReader:
         raise self.error(state)
 
     cdef State wait(self, int64_t timeout_ns) except *:
-        """What is at the cursor; STATE_BLANK when the time is over."""
+        """Wait, and return the state at the cursor; STATE_BLANK after the timeout."""
         cdef uint32_t size
         self.check_open()
         cdef State state = look(&self._cursor, &size)
@@ -254,7 +254,7 @@ cdef class RingReader:
             return state
         cdef int64_t deadline_ns = monotonic_ns() + timeout_ns
         cdef int64_t until_ns
-        cdef Mapping mapping = self._mapping, doorbell = self._doorbell # another thread may close()
+        cdef Mapping mapping = self._mapping, doorbell = self._doorbell # another thread may call close()
         self._is_busy = True
         try:
             while True:
@@ -280,8 +280,8 @@ cdef class RingReader:
         cdef uint32_t size
         if self._lifeline is None or self._lifeline.peer_is_alive():
             return 0
-        if look(&self._cursor, &size) == STATE_BLANK: # what it wrote before it went is still read
-            raise ProducerGoneError("the producer is gone", hint="connect again: the next one makes a new ring")
+        if look(&self._cursor, &size) == STATE_BLANK: # events written before the producer ended are still read
+            raise ProducerGoneError("the producer has ended", hint="connect again: the next one creates a new ring")
         return 0
 
     cdef object error(self, State state):
@@ -289,10 +289,10 @@ cdef class RingReader:
             return RingClosedError("the producer has closed the ring")
         cdef const uint8_t *at = self._cursor.events + self._cursor.at
         if state == STATE_CHECKSUM:
-            return OverrunError(self._cursor.sequence, f"its checksum is wrong {CHECKSUM_ATTEMPTS} times in a row")
+            return OverrunError(self._cursor.sequence, f"the checksum was wrong {CHECKSUM_ATTEMPTS} times in a row")
         token, length, found = load_u32(at), load_u32(at + EVENT_LENGTH_AT), load_u64(at + EVENT_SEQUENCE_AT)
         names = {self._cursor.token: "an event", ~self._cursor.token & UINT32_MAX: "a blank header"}
-        name = names.get(token, "no header")
+        name = names.get(token, "an invalid header")
         return OverrunError(
             self._cursor.sequence, f"{name} with token {token:#010x}, length {length}, sequence {found}"
         )
@@ -301,14 +301,14 @@ cdef class RingReader:
 cdef int check_header(Cursor *cursor, Mapping mapping) except -1:
     cdef uint8_t *start = mapping.start
     if mapping.size < RING_HEADER_SIZE or load_u32(start + RING_MAGIC_AT) != RING_MAGIC:
-        raise SharedMemoryError("the segment is not a ring of Penstock's")
+        raise SharedMemoryError("the segment is not a Penstock ring")
     if load_u16(start + RING_VERSION_AT) != RING_VERSION:
-        raise SharedMemoryError(f"the ring has version {load_u16(start + RING_VERSION_AT)}, not {RING_VERSION}")
+        raise SharedMemoryError(f"the ring has version {load_u16(start + RING_VERSION_AT)}, expected {RING_VERSION}")
     if load_u32(start + RING_CHECKSUM_AT) != crc32c_extend(0, start, RING_CHECKSUM_AT):
-        raise SharedMemoryError("the ring's header is damaged: its checksum is wrong")
+        raise SharedMemoryError("the ring's header is damaged: wrong checksum")
     cdef uint64_t capacity = load_u64(start + RING_CAPACITY_AT)
     if capacity != mapping.size - RING_HEADER_SIZE:
-        raise SharedMemoryError(f"the ring's header says {capacity} bytes, the segment has {mapping.size}")
+        raise SharedMemoryError(f"the ring's header gives {capacity} bytes, but the segment has {mapping.size}")
     cursor.events = start + RING_HEADER_SIZE
     return set_geometry(cursor, capacity, load_u32(start + RING_EVENT_SIZE_MAX_AT))
 
@@ -322,7 +322,9 @@ cdef State take_rows(
     uint64_t *count,
     bint is_padded,
 ) noexcept nogil:
-    """Fill rows until they or the events end; the state that ended it, STATE_EVENT if the next one is too long."""
+    """Fill rows until rows or events are exhausted; return the final state, STATE_EVENT if the next event is too
+    long.
+    """
     cdef State state
     cdef uint32_t size = 0
     while count[0] < row_count:

@@ -1,8 +1,6 @@
-/* What C has and Cython lacks for memory that two processes share: atomic words, fences, the futex and the clocks.
- *
- * One side stores data, then releases a word; the other acquires the word, then loads the data. The data itself is
- * copied with memcpy while the other side may be writing it: such a copy is only used after it was verified.
- */
+/* Operations on shared memory that C has and Cython lacks: atomic words, fences, the futex and the clocks. *
+   * One side stores data, then releases a word; the other acquires the word, then loads the data. The data itself is
+   * copied with memcpy while the other side may be writing it: a copy is used only after its verification. */
 #ifndef PENSTOCK_SHM_MEMORY_H
 #define PENSTOCK_SHM_MEMORY_H
 
@@ -33,7 +31,7 @@ static inline void store_relaxed(uint8_t *at, uint64_t value) {
 static inline void fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 
-/* Tells the processor that this thread spins. */
+/* Hint to the processor that this thread spins. */
 static inline void spin_pause(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -42,8 +40,8 @@ static inline void spin_pause(void) {
 #endif
 }
 
-/* Have the processor fetch memory that will soon be written, so that nobody waits for it then. It may be none of ours. */
-#define AHEAD_MAX 512 /* bytes: more is not kept near for long */
+/* Prefetch memory for writing. The address may be outside the mapping. */
+#define AHEAD_MAX 512 /* bytes; more would be evicted early */
 static inline void fetch_ahead(const uint8_t *at, uint64_t size) {
     for (uint64_t done = 0; done < size && done < AHEAD_MAX; done += 64) __builtin_prefetch(at + done, 1);
 }
@@ -56,15 +54,15 @@ static inline int64_t clock_ns(clockid_t clock) {
 static inline int64_t monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 static inline int64_t wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
 
-/* A signal ends it early. */
+/* A signal ends the sleep early. */
 static inline void sleep_ns(int64_t duration_ns) {
     struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
     nanosleep(&duration, NULL);
 }
 
-/* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer sets it back, so that readers
- * cannot take each other's wake-up away. The full fences on both sides rule out that the reader misses the event and the
- * writer misses the reader. */
+/* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer resets it, so that one reader
+   cannot consume another's wake-up. The full fences on both sides rule out that the reader misses the event and the
+   * writer misses the reader. */
 static inline void doorbell_arm(uint32_t *bell) {
     __atomic_store_n(bell, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

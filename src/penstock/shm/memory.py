@@ -1,8 +1,7 @@
-"""Sealed memory files: what the producer makes, and what a consumer accepts.
+"""Sealed memory files: created by the producer, validated by the consumer.
 
-A segment's file is sealed so that its size never changes (nobody can make the other side fault) and, except for a
-doorbell, so that nobody but the producer can ever map it for writing. It has no name in any file system: when the last
-process that holds it is gone, so is the memory.
+A segment's file is sealed against size changes, so that no process can make another one fault, and (except for a
+doorbell) against writing by other processes. The file has no name: its memory is freed when the last process closes it.
 """
 
 import fcntl
@@ -15,13 +14,13 @@ F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; not in the fcntl module yet
 SEALS_OF_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 SEGMENT_SIZE_MAX = 1 << 36
-"""Bytes of a segment."""
+"""Maximum size of a segment in bytes."""
 
 
 def create_memory(label: str, size: int, *, is_shared_writable: bool = False) -> tuple[int, Mapping]:
-    """A new sealed file of zeros and this process's writable mapping of it; `label` shows up in /proc only."""
+    """Create a sealed file of zeros and map it for writing; `label` is visible only in /proc."""
     if not 0 < size <= SEGMENT_SIZE_MAX:
-        raise SharedMemoryError(f"a segment of {size} bytes cannot be made", hint=f"at most {SEGMENT_SIZE_MAX}")
+        raise SharedMemoryError(f"invalid segment size {size}", hint=f"use 1 to {SEGMENT_SIZE_MAX} bytes")
     fd = -1
     try:
         fd = os.memfd_create(label, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -32,12 +31,12 @@ def create_memory(label: str, size: int, *, is_shared_writable: bool = False) ->
     except OSError as error:
         if fd >= 0:
             os.close(fd)
-        raise SharedMemoryError(f"{size} bytes of shared memory cannot be had: {error.strerror}") from None
+        raise SharedMemoryError(f"cannot allocate {size} bytes of shared memory: {error.strerror}") from None
     return fd, mapping
 
 
 def open_memory(fd: int, *, is_writable: bool = False) -> Mapping:
-    """A mapping of a file that somebody else made; refused unless its size is sealed."""
+    """Map a file that another process created; refuse a file whose size is not sealed."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if seals & SEALS_OF_SIZE != SEALS_OF_SIZE:

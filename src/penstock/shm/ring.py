@@ -1,4 +1,4 @@
-"""The critical ring: every event in order, or an error that says where the loss begins."""
+"""The critical ring: every event in order, or an error with the position of the first loss."""
 
 from penstock.shm._ring import RingWriter
 from penstock.shm._ring_reader import RingReader

@@ -2,10 +2,10 @@
 
     spark = penstock.spark.session()                      # local, with all cores; or spark://…, sc://…
     spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
-    penstock.spark.messages(spark, journal="captured.d", model="trade", columns="symbol,price")    # the same, quicker
+    penstock.spark.messages(spark, journal="captured.d", model="trade", columns="symbol,price")    # same rows, faster
 
-Nothing of the microsecond path is here. Read slices.py first: a slice is the unit of work that Spark distributes.
-Importing this package does not import Spark; session() and the data sources do.
+This package contains no code of the low-latency path. Read slices.py first: a slice is the unit of work that Spark
+distributes. Importing this package does not import Spark; session() and the data sources do.
 """
 
 from penstock.spark.envelope import envelope_array, envelope_schema

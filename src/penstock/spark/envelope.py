@@ -1,7 +1,7 @@
-"""The columns that every row has, whatever its model: where a message came from and where it was kept.
+"""Envelope columns: the columns that rows of every model have, with the source and the journal position of a message.
 
-topic stream seq source_seq part captured                                              always
-term origin publisher group epoch packet record model version                          by the option `columns`
+topic stream seq source_seq part captured always term origin publisher group epoch packet record model version by the
+option `columns`
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class EnvelopeColumn(NamedTuple):
     spark_type: str
     comment: str
     read: Callable[[MessageRows, Mapping[int, str]], pa.Array]
-    """The column of these messages, given the names of models by id."""
+    """Build the column for these messages; the mapping gives model names by id."""
 
 
 def envelope_array(rows: MessageRows, column: str, model_names: Mapping[int, str] | None = None) -> pa.Array:
-    """One envelope column of the messages."""
+    """Build one envelope column of the messages."""
     return COLUMNS[column].read(rows, shipped_model_names() if model_names is None else model_names)
 
 
 def envelope_schema(columns: Iterable[str]) -> str:
-    """The columns in Spark's DDL."""
+    """Return the columns as Spark DDL."""
     return ", ".join(f"`{name}` {COLUMNS[name].spark_type} COMMENT '{COLUMNS[name].comment}'" for name in columns)
 
 
@@ -44,7 +44,7 @@ def shipped_model_names() -> dict[int, str]:
 
 
 def _numbers(values: NDArray[Any], kind: str) -> pa.Array:
-    """Integers of a Spark type: unsigned ones of the same width keep their bits."""
+    """Return integers as a Spark type; unsigned integers of the same width keep their bits."""
     import pyarrow as pa
 
     wide = numpy.ascontiguousarray(values)
@@ -70,7 +70,7 @@ def _of_place(name: str, kind: str) -> Callable[[MessageRows, Mapping[int, str]]
 
 
 def _named(numbers: NDArray[Any], name_of: Callable[[int], str | None]) -> pa.Array:
-    """Texts for numbers of which there are few different ones."""
+    """Map numbers with few distinct values to text."""
     import pyarrow as pa
 
     different, which = numpy.unique(numbers, return_inverse=True)
@@ -92,27 +92,31 @@ def _model(rows: MessageRows, model_names: Mapping[int, str]) -> pa.Array:
 
 
 COLUMNS = {
-    "topic": EnvelopeColumn("STRING", "the message was published on", lambda rows, _: rows.topics()),
+    "topic": EnvelopeColumn("STRING", "the topic that the message was published on", lambda rows, _: rows.topics()),
     "stream": EnvelopeColumn("INT", "the source stream", _of_origin("stream_id", "i4")),
-    "seq": EnvelopeColumn("BIGINT", "number of the message in its source stream", _of_origin("seq", "i8")),
-    "source_seq": EnvelopeColumn("BIGINT", "number of the source message", _of_origin("source_seq", "i8")),
-    "part": EnvelopeColumn("INT", "which of the messages made from one source message", _of_origin("part", "i4")),
-    "captured": EnvelopeColumn(
-        "BIGINT", "when it was captured, nanoseconds since 1970-01-01 UTC", _of_place("captured_ns", "i8")
+    "seq": EnvelopeColumn("BIGINT", "sequence number of the message in its source stream", _of_origin("seq", "i8")),
+    "source_seq": EnvelopeColumn("BIGINT", "sequence number of the source message", _of_origin("source_seq", "i8")),
+    "part": EnvelopeColumn(
+        "INT", "index of the message among those made from one source message", _of_origin("part", "i4")
     ),
-    "term": EnvelopeColumn("BIGINT", "whose numbering seq is", _of_origin("term", "i8")),
-    "origin": EnvelopeColumn("INT", "flags of the ORIGIN", _of_origin("flags", "i4")),
-    "publisher": EnvelopeColumn("BIGINT", "the publisher, same bits", _of_place("publisher", "i8")),
+    "captured": EnvelopeColumn(
+        "BIGINT", "capture time of the packet, nanoseconds since 1970-01-01 UTC", _of_place("captured_ns", "i8")
+    ),
+    "term": EnvelopeColumn("BIGINT", "the term in which seq was assigned", _of_origin("term", "i8")),
+    "origin": EnvelopeColumn("INT", "flags of the ORIGIN extension", _of_origin("flags", "i4")),
+    "publisher": EnvelopeColumn(
+        "BIGINT", "id of the publisher, as a signed integer with the same bits", _of_place("publisher", "i8")
+    ),
     "group": EnvelopeColumn("STRING", "the multicast group", _group),
-    "epoch": EnvelopeColumn("BIGINT", "of the publisher", _of_place("epoch", "i8")),
-    "packet": EnvelopeColumn("BIGINT", "number of the packet that brought it", _of_place("packet", "i8")),
-    "record": EnvelopeColumn("BIGINT", "number of the journal record", _of_place("record", "i8")),
+    "epoch": EnvelopeColumn("BIGINT", "epoch of the publisher", _of_place("epoch", "i8")),
+    "packet": EnvelopeColumn("BIGINT", "sequence number of the packet with the message", _of_place("packet", "i8")),
+    "record": EnvelopeColumn("BIGINT", "sequence number of the journal record", _of_place("record", "i8")),
     "model": EnvelopeColumn("STRING", "the message model", _model),
     "version": EnvelopeColumn(
-        "INT", "of the message model", lambda rows, _: _numbers(rows.rows["model_version"], "i4")
+        "INT", "version of the message model", lambda rows, _: _numbers(rows.rows["model_version"], "i4")
     ),
 }
-"""Every envelope column, in the order of the columns."""
+"""All envelope columns, in column order."""
 
 ALWAYS = ("topic", "stream", "seq", "source_seq", "part", "captured")
-"""Those that are there without being asked for."""
+"""Columns that are present without the option `columns`."""

@@ -1,10 +1,10 @@
-"""Where the indexes of recorded feeds are kept.
+"""The cache of indexes of recorded feeds.
 
     cache/<name>-<digest of its path>/lock
-                                      <digest of what was asked>/index.json, and the files it names
+                                      <digest of the request>/index.json, and the files it names
 
-A directory of an index appears in one go when it is complete. One process makes an index, others that want it wait.
-An index of a file that is not the same any more is removed when another is made.
+The directory of an index appears atomically when the index is complete. One process builds an index, while other
+processes that need the same index wait. Building an index removes the indexes of earlier contents of the file.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ T = TypeVar("T")
 
 
 class _Document(msgspec.Struct, Generic[T]):
-    """What is in index.json, after its checksum in 8 hexadecimal digits and a line feed."""
+    """The content of index.json, which is stored after its checksum in 8 hexadecimal digits and a line feed."""
 
     file: str
-    """Names the content of the feed's file."""
+    """Identifies the content of the feed's file."""
     sizes: dict[str, int]
-    """Of the other files, in bytes."""
+    """Sizes of the other files of the index, in bytes."""
     content: T
 
 
 class Making:
-    """A directory in which an index is being made."""
+    """A directory in which an index is being built."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class Making:
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        """A file of the index, whole on the disk when this ends."""
+        """Create a file of the index; the file is complete and synced when the context ends."""
         with open(create_or_open(self.directory / name, os.O_RDWR | os.O_EXCL), "wb") as file:
             yield file
             file.flush()
@@ -63,7 +63,7 @@ class Making:
 
 
 class FeedCache:
-    """The indexes of one file. `root` is the cache's directory; None: below the user's own."""
+    """The indexes of one file. `root` is the cache directory (None: below the user's cache directory)."""
 
     def __init__(self, root: Path | None, path: Path) -> None:
         self._root = root or default_root()
@@ -73,12 +73,12 @@ class FeedCache:
         self._file = _identity(path)
 
     def key(self, *parts: Any) -> str:
-        """Names what an index is made of: this content of the file, and these parts."""
+        """Return the key of an index that is built from the file's current content and these parts."""
         text = msgspec.json.encode([self._file, *parts])
         return f"{parts[0]}-{sha256(text).hexdigest()[:24]}"
 
     def get_or_make(self, key: str, kind: type[T], make: Callable[[Making], T]) -> tuple[T, Path]:
-        """The index of this key and its directory; made, if there is none that is whole."""
+        """Return the index with this key and its directory; build the index if no complete one exists."""
         directory = self._directory / key
         found = _read(directory, kind)
         if found is not None:
@@ -87,15 +87,15 @@ class FeedCache:
             make_directory(self._directory)
             with open(create_or_open(self._directory / "lock", os.O_WRONLY | os.O_APPEND), "ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                found = _read(directory, kind)  # somebody else may have made it meanwhile
+                found = _read(directory, kind)  # another process may have built the index meanwhile
                 if found is None:
                     self._remove_stale(key)
                     found = self._make(directory, make)
         except OSError as error:
             raise FeedIndexError(
-                f"the index cannot be made: {error.strerror}",
+                f"cannot build the index: {error.strerror}",
                 where=str(self._directory),
-                hint="cache=DIR names another",
+                hint="set cache=DIR to another directory",
             ) from None
         return found, directory
 
@@ -104,7 +104,9 @@ class FeedCache:
         make_directory(making.directory)
         content = make(making)
         if _identity(self._path) != self._file:
-            raise FeedIndexError("the file changed while its index was made", where=str(self._path), hint="try again")
+            raise FeedIndexError(
+                "the file changed while its index was built", where=str(self._path), hint="read the file again"
+            )
         text = msgspec.json.encode(_Document(self._file, making.sizes, content))
         with making.create(DOCUMENT) as file:
             file.write(b"%08x\n" % crc32c(text) + text)
@@ -113,7 +115,7 @@ class FeedCache:
         return content
 
     def _remove_stale(self, key: str) -> None:
-        """What nobody finished, what is damaged, and what is of another content of the file."""
+        """Remove indexes that are incomplete, damaged or built from an earlier content of the file."""
         for each in self._directory.iterdir():
             if each.is_dir() and (each.name in (MAKING, key) or _file_of(each) != self._file):
                 log.info("index_removed", index=str(each))
@@ -125,7 +127,7 @@ def default_root() -> Path:
 
 
 def _identity(path: Path) -> str:
-    """Changes when the file does: its size, its time, and samples of its content."""
+    """Return a digest of the file's size, modification time and samples of its content."""
     with open_file(path) as file:
         status = os.fstat(file.fileno())
         samples = sha256()
@@ -143,7 +145,7 @@ def _document(directory: Path) -> bytes | None:
 
 
 def _read(directory: Path, kind: type[T]) -> T | None:
-    """An index that is whole; None if it is not, or is not there."""
+    """Return the index; None if the index is absent or incomplete."""
     text = _document(directory)
     try:
         if text is None:
@@ -157,7 +159,7 @@ def _read(directory: Path, kind: type[T]) -> T | None:
 
 
 def _file_of(directory: Path) -> str:
-    """Of which content of the file an index is."""
+    """Return the file identity that an index was built from."""
     text = _document(directory)
     try:
         return msgspec.json.decode(text or b"null", type=_Document[Any]).file

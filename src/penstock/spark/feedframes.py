@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUARANTINE_SCHEMA = (
-    "slice STRING COMMENT 'of the run', place STRING COMMENT 'the file', "
-    "position BIGINT COMMENT 'byte in the file, or number of the message', "
-    "code STRING, reason STRING, excerpt BINARY COMMENT 'its first bytes'"
+    "slice STRING COMMENT 'the slice of the run', place STRING COMMENT 'the file', "
+    "position BIGINT COMMENT 'byte offset in the file, or number of the message', "
+    "code STRING, reason STRING, excerpt BINARY COMMENT 'first bytes of the message'"
 )
 
 log = logger("spark.feed")
 
 
 def normalise(slices: DataFrame, plan: RowPlan, *, bad: Literal["skip", "fail"] = "skip") -> DataFrame:
-    """The messages of all slices that the plan wants, as rows."""
+    """Return the messages of all slices that the plan selects, as rows."""
     schema = plan_schema(plan.columns, plan.model)
     return slices.mapInArrow(partial(_each_slice, work=partial(normalised_batches, plan=plan, bad=bad)), schema)
 
 
 def source_messages(slices: DataFrame) -> DataFrame:
-    """The source messages of all slices as they are."""
+    """Return the source messages of all slices, unconverted."""
     return slices.mapInArrow(partial(_each_slice, work=source_batches), SOURCE_SCHEMA)
 
 
 def quarantine(slices: DataFrame) -> DataFrame:
-    """What could not be read or converted, and why."""
+    """Return the messages that could not be read or converted, each with its reason."""
     return slices.mapInArrow(partial(_each_slice, work=quarantine_batches), QUARANTINE_SCHEMA)
 
 
@@ -64,7 +64,7 @@ def decode_feed_slice(text: str) -> FeedSlice:
 def normalised_batches(
     piece: FeedSlice, plan: RowPlan, bad: Literal["skip", "fail"] = "skip"
 ) -> Iterator[pa.RecordBatch]:
-    """What one task gives."""
+    """Yield the row batches of one task."""
     reader = FeedReader(piece, None if plan.model is None else [plan.model.name])
     for rows in reader:
         _refuse_bad(reader, bad)
@@ -80,7 +80,9 @@ def normalised_batches(
 def _refuse_bad(reader: FeedReader, bad: str) -> None:
     if bad == "fail" and reader.bad:
         first = reader.bad[0]
-        raise RemoteProtocolError(first.reason, where=f"{reader.piece.path}: {first.position}", hint="bad=skip goes on")
+        raise RemoteProtocolError(
+            first.reason, where=f"{reader.piece.path}: {first.position}", hint="set bad=skip to skip bad messages"
+        )
 
 
 def source_batches(piece: FeedSlice) -> Iterator[pa.RecordBatch]:
@@ -95,7 +97,7 @@ def quarantine_batches(piece: FeedSlice) -> Iterator[pa.RecordBatch]:
 
     reader = FeedReader(piece, [])
     for _ in reader:
-        """Nothing is made; what is bad is noted."""
+        """Read the slice without building rows, and record its bad messages."""
     bad = reader.bad
     if bad:
         yield pa.RecordBatch.from_arrays(

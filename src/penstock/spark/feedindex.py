@@ -1,11 +1,11 @@
-"""The index of a recorded feed: made once, then all cores read the feed at the same time.
+"""The index of a recorded feed: built once, so that all cores can then read the feed in parallel.
 
     slices = plan_slices(Path("day.itch"), conversion=Conversion("itch", trading_date="2019-01-30"))
 
-A small file is one slice, and nothing is made. A large one is cut where messages begin (*frames*), and the conversion
-state at every cut is kept as an image (*states*), for which the feed is converted once without making messages. What
-cannot be cut where it lies (compressed files, captures, whose lines are put together in order, texts) is written to a
-*tape* first. feedcache.py keeps all that; docs/reference/protocol/feed-index.md describes every file.
+A small file is one slice and needs no index. A large file is cut at message boundaries (*frames*), and the conversion
+state at every cut is kept as an image (*states*); building the images converts the feed once without building messages.
+Files that cannot be cut in place (compressed files, text files, and captures, whose lines are merged in order) are
+written to a *tape* first. feedcache.py stores the index; docs/reference/protocol/feed-index.md describes every file.
 """
 
 from __future__ import annotations
@@ -36,30 +36,32 @@ from penstock.spark.feedslices import (
 )
 
 SLICE_SIZE_MIN = 4 * 1024 * 1024
-"""A file of less than two of these is not cut."""
+"""A file smaller than twice this size is not cut."""
 
 SLICE_SIZE_AIM = 256 * 1024 * 1024
-"""Larger files have as many slices as it takes to stay below, up to SLICES_MAX: every slice has a state image."""
+"""Target size of the slices of larger files. The number of slices is limited to SLICES_MAX, because every slice has a
+state image.
+"""
 
 TAPE_SLICE_SIZE_MAX = 128 * 1024 * 1024
-"""Bytes of a tape that are read at once."""
+"""Largest stretch of a tape that is read at once, in bytes."""
 
 SLICES_MAX = 64
 SLICES_PER_CORE = 2
 COMPRESSION = 4
-"""How many times larger than itself a compressed file is taken for."""
+"""Assumed ratio of uncompressed to compressed size."""
 
 SCAN_SIZE = 8 * 1024 * 1024
 CHUNK_SIZE = 4 * 1024 * 1024
 INDEX_VERSION = 3
-"""Another one makes indexes of older versions be made again."""
+"""Version of the index format; indexes of older versions are rebuilt."""
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how many bytes of how many."""
+"""Called with the name of the step, the bytes done and the bytes in total."""
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stretch of the file, or of its tape, that begins and ends between messages."""
+    """A stretch of the file, or of its tape, that begins and ends at message boundaries."""
 
     offset: int
     size: int
@@ -74,12 +76,12 @@ class Frames(msgspec.Struct, frozen=True):
     session: str
     frames: list[Frame]
     tape: str = ""
-    """The file of the cache that has the messages; empty: the feed's own."""
+    """The tape in the cache that holds the messages; empty: the feed's own file."""
 
 
 class States(msgspec.Struct, frozen=True):
     starts: list[StartState]
-    """Of every frame but the first."""
+    """Start states of all frames except the first."""
 
 
 def plan_slices(
@@ -92,15 +94,15 @@ def plan_slices(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> list[FeedSlice]:
-    """The slices of a recorded feed, all of it, in order; makes its index if there is none.
+    """Return the slices of a whole recorded feed, in order; build its index if there is none.
 
-    Without `slice_size` there are some for each of `cores` (those of this machine, unless told).
+    Without `slice_size`, the feed is cut into several slices for each of `cores` (default: the cores of this machine).
     """
     options = options or FeedOptions()
     progress = progress or _silent
     size = slice_size or slice_size_of(path, options, cores or os.cpu_count() or 1)
     plan = conversion.checked(path) if conversion is not None else None
-    open_as_told(path, options).close()  # a file that cannot be read is refused here, not by every worker
+    open_as_told(path, options).close()  # an unreadable file is refused here, not by every worker
     if size is None:
         return [FeedSlice(str(path), 0, options, conversion=conversion)]
     store = FeedCache(cache, path)
@@ -122,18 +124,20 @@ def plan_slices(
 
 
 def _silent(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def slice_size_of(path: Path, options: FeedOptions, cores: int) -> int | None:
-    """Bytes of a slice; None for a file that is not worth cutting."""
+    """Return the slice size in bytes; None for a file that is too small to cut."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if _is_compressed(file):
             size *= COMPRESSION
     if size < 2 * SLICE_SIZE_MIN:
         return None
-    per_core = max(-(-size // (SLICE_SIZE_AIM * cores)), SLICES_PER_CORE)  # as many for each, so that none waits
+    per_core = max(
+        -(-size // (SLICE_SIZE_AIM * cores)), SLICES_PER_CORE
+    )  # the same number of slices per core, so that no core idles
     count = min(per_core * cores, SLICES_MAX, size // SLICE_SIZE_MIN)
     return -(-size // count)
 
@@ -185,7 +189,7 @@ TAPE = "tape"
 
 
 def _scanned(path: Path, slice_size: int, progress: Progress) -> Iterator[Frame]:
-    """Frames of a file of messages with their sizes before them."""
+    """Return the frames of a file of length-prefixed messages."""
     buffer = bytearray(SCAN_SIZE)
     with open_file(path) as file:
         total = os.fstat(file.fileno()).st_size
@@ -210,13 +214,13 @@ def _scanned(path: Path, slice_size: int, progress: Progress) -> Iterator[Frame]
 
 
 def cut_off(rest: bytes, size: int, offset: int) -> Damage:
-    """In the words of ItchFile."""
+    """Return the damage of a truncated message, worded like that of ItchFile."""
     wanted = int.from_bytes(rest[:2], "big") if size > 1 else 0
     return Damage(f"a message is cut off after {max(size - 2, 0)} of {wanted} bytes", offset, excerpt(rest))
 
 
 def _taped(path: Path, options: FeedOptions, slice_size: int, into: Making, progress: Progress) -> Iterator[Frame]:
-    """Frames of the tape that is made of the file."""
+    """Write the file's messages to a tape and return the frames of the tape."""
     total = path.stat().st_size
     with into.create(TAPE) as tape, open_as_told(path, options) as source:
         cutter = _TapeCutter(tape, source.damages)
@@ -229,7 +233,7 @@ def _taped(path: Path, options: FeedOptions, slice_size: int, into: Making, prog
 
 
 class _TapeCutter:
-    """Writes a tape and says where its frames are."""
+    """Writes a tape and records its frames."""
 
     def __init__(self, tape: BinaryIO, damages: Damages) -> None:
         self._tape = tape
@@ -245,7 +249,7 @@ class _TapeCutter:
         self._messages += messages
 
     def cut(self) -> Frame:
-        """What was written since the last cut, and what was found damaged meanwhile."""
+        """Return the frame since the last cut, with the damage found in it."""
         damages = tuple(self._damages)[self._told :]
         left_out = self._damages.total - self._told_total - len(damages)
         frame = Frame(self._start, self.size, self._messages, 0, self._checksum, damages, left_out)
@@ -259,7 +263,7 @@ class _TapeCutter:
 
 
 def _make_states(slices: list[FeedSlice], plan: Plan, into: Making, progress: Progress) -> States:
-    """The whole feed is converted once, in order; nothing is made of it but the images at the cuts."""
+    """Convert the whole feed once, in order, and keep only the state images at the cuts."""
     conversion = slices[0].conversion
     assert conversion is not None
     feed = FeedConverter(plan, conversion)
@@ -268,7 +272,7 @@ def _make_states(slices: list[FeedSlice], plan: Plan, into: Making, progress: Pr
     done = 0
     starts = []
     for piece in slices[:-1]:
-        # without a start it is told when its session begins; that of a later slice has begun
+        # only the first slice, which has no start state, announces the session; in later slices the session has begun
         events = SourceEvents(piece if piece.number == 0 else msgspec.structs.replace(piece, start=NO_STATE))
         for event in events:
             for batch in feed.take(event):

@@ -1,4 +1,4 @@
-"""What can be said about a recorded feed that is read, in Python or as options of the format `penstock-feed`."""
+"""Options for reading a recorded feed, in Python or for the format `penstock-feed`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM_MAX = 2**31 - 1
 
 
 class FeedSourceOptions(Config, frozen=True):
-    """Options; docs/how-to/spark-feeds.md describes each."""
+    """Options of the format; docs/how-to/spark-feeds.md describes each."""
 
     path: tuple[str, ...] = ()
     rows: Literal["messages", "source", "bad", "slices"] = "messages"
@@ -64,7 +64,7 @@ class FeedSourceOptions(Config, frozen=True):
         )
 
     def checked_model(self) -> MessageModel | None:
-        """The model of the rows; None: all models, or no conversion at all."""
+        """Return the model of the rows; None for all models or for unconverted messages."""
         if self.rows == "source":
             for name in (
                 "table",
@@ -79,13 +79,17 @@ class FeedSourceOptions(Config, frozen=True):
             ):
                 if getattr(self, name):
                     raise ConfigurationError(
-                        "source messages are not converted", where=f"{WHERE}: option {name}", hint="rows=messages is"
+                        "source messages are not converted",
+                        where=f"{WHERE}: option {name}",
+                        hint="leave the option out, or leave rows=messages out",
                     )
             return None
         conversion = self.conversion
         if conversion is None:
             raise ConfigurationError(
-                "no converter table is told", where=f"{WHERE}: option table", hint="itch, iex-deep, or a TOML file"
+                "no converter table is named",
+                where=f"{WHERE}: option table",
+                hint="table=itch, table=iex-deep, or a TOML file",
             )
         _, plan = conversion.load()
         if not self.model:
@@ -94,20 +98,20 @@ class FeedSourceOptions(Config, frozen=True):
         return next(output.model for output in plan.outputs if output.model.name == self.model)
 
     def files(self) -> list[Path]:
-        """The files that the paths name, patterns among them, in order."""
+        """Return the files that the paths and patterns match, in order."""
         found: list[Path] = []
         for each in self.path:
             path = Path(each)
             matches = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(each))]
             found += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else matches
             if not matches:
-                raise ConfigurationError("there is no such file", where=f"{WHERE}: {each}")
+                raise ConfigurationError("no such file", where=f"{WHERE}: {each}")
         if not found:
-            raise ConfigurationError("no file is named", where=f"{WHERE}: option path")
+            raise ConfigurationError("no file is given", where=f"{WHERE}: option path")
         return found
 
     def slices(self, progress: Progress | None = None) -> list[FeedSlice]:
-        """Of all files, each a source stream of its own; indexes are made where they are missing."""
+        """Return the slices of all files, each file as its own source stream; build missing indexes."""
         files = self.files()
         modules = absolute_modules(self.modules)
         reading = FeedOptions(self.format, self.framing, self.destinations, self.header, modules)
@@ -126,16 +130,18 @@ class FeedSourceOptions(Config, frozen=True):
         ]
 
     def _conversions(self, files: list[Path]) -> list[Conversion | None]:
-        """Of each file: its own date, and the stream behind that of the file before."""
+        """Return the conversion of each file: with its own date, and with a stream id one above that of the previous
+        file.
+        """
         conversion = self.conversion
         if self.rows == "source" or conversion is None:
             return [None] * len(files)
         dates = self.date.split(",") if self.date else [""] * len(files)
         if len(dates) != len(files):
             raise ConfigurationError(
-                f"{len(dates)} {'date is' if len(dates) == 1 else 'dates are'} told for {len(files)} files",
+                f"{len(dates)} {'date is' if len(dates) == 1 else 'dates are'} given for {len(files)} files",
                 where=f"{WHERE}: option date",
-                hint="give one date for each file, with commas, or none: each file's is then looked for in it",
+                hint="give one date per file, separated by commas, or none to take the dates from the file names",
             )
         return [
             msgspec.structs.replace(conversion, stream_id=self.stream + number, trading_date=day.strip()).dated(path)

@@ -1,13 +1,13 @@
-"""Slices of raw feeds: stretches of a recorded feed that any process can read, and convert, on its own.
+"""Slices of recorded feeds: stretches of a feed that any process can read and convert independently.
 
     for piece in plan_slices(...):                        # feedindex.py
         reader = FeedReader(piece, models=["trade"])
-        for rows in reader:                               # MessageRows, each good until the next
+        for rows in reader:                               # MessageRows, each valid until the next
             ...
-        reader.bad, reader.account                        # what could not be converted, and what became of everything
+        reader.bad, reader.account                        # messages that failed, and the counts of all messages
 
-A slice begins where its converter's state image says. What comes out, numbers included, is what a live adapter
-publishes for the same input: both run the same plan in the same compiled code, from the same state.
+The conversion of a slice starts from the slice's state image. Its output, sequence numbers included, equals what a live
+adapter publishes for the same input, because both run the same plan in the same compiled code from the same state.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ from penstock.feed.recorded.files import FileFormat, open_file, open_source
 from penstock.feed.recorded.tape import read_tape
 
 READ_SIZE = 1024 * 1024
-"""Bytes of source messages that are converted at a time: enough that what is done per batch does not count."""
+"""Bytes of source messages that are converted at a time; large enough to make the cost per batch negligible."""
 
 BAD_MAX = 100_000
-"""Bad messages of one slice that are kept in full; a slice with more says how many more."""
+"""Bad messages of one slice that are kept in full; further ones are only counted."""
 
 
 CONVERTED = ("excess", "decimals")
-"""Causes of unmatched messages that are converted all the same."""
+"""Causes of unmatched messages that are converted nevertheless."""
 
 
 class FeedOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a recorded feed is to be read; what is not told is seen from the file."""
+    """Options for reading a recorded feed; a missing option is detected from the file."""
 
     file_format: FileFormat | None = None
     framing: str = ""
     destinations: tuple[str, ...] = ()
     has_header: bool = False
     modules: tuple[str, ...] = ()
-    """With framings of one's own: files that every worker can read, or modules that it can import."""
+    """User-defined framings: files that every worker can read, or modules that every worker can import."""
 
 
 class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How its messages are to be converted. The table is a shipped one's name, or a TOML file; an empty `venue` or
-    `prefix` keeps the table's own."""
+    """Options for converting the feed's messages. The table is the name of a shipped table or a TOML file; an empty
+    `venue` or `prefix` keeps the table's own.
+    """
 
     table: str
     stream_id: int = 1
@@ -70,12 +71,12 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix: str = ""
     quantity_decimals: QuantityDecimals | None = None
     calendar: str = ""
-    """A shipped trading calendar by its name, or a TOML file that all workers can read; empty keeps the table's own."""
+    """The name of a shipped trading calendar, or a TOML file that all workers can read; empty keeps the table's own."""
     modules: tuple[str, ...] = ()
-    """With converter functions or tables of one's own, besides those that the table names."""
+    """User-defined converter functions or tables, in addition to those that the table names."""
 
     def load(self) -> tuple[ConverterTable, Plan]:
-        """The table and its plan, which is compiled once in a process."""
+        """Return the table and its plan; a process compiles each plan once."""
         load_modules(self.modules)
         choice = TableChoice(
             name=self.table,
@@ -93,9 +94,9 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.day() is None and plan.counts_from_midnight
 
     def dated(self, path: Path) -> Conversion:
-        """The same conversion with the date from the file's name, if a date is needed and not given.
+        """Return this conversion with the date from the file's name, if a date is needed and not given.
 
-        A capture gets no date: its receive times date each of its sessions, as they do in an adapter.
+        A capture gets no date: the receive times of a capture date each of its sessions, as in an adapter.
         """
         if not self.needs_date:
             return self
@@ -103,12 +104,13 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
         return self if found is None else msgspec.structs.replace(self, trading_date=found.isoformat())
 
     def checked(self, path: Path) -> tuple[ConverterTable, Plan]:
-        """The table and its plan, if the table has what it needs: where times count from midnight, a date or the
-        receive times of a capture."""
+        """Return the table and its plan. Refuse a table whose times count from midnight, if neither a date nor the
+        receive times of a capture are available.
+        """
         table, plan = self.load()
         if self.needs_date and capture_begins_ns(path) is None:
             raise ConfigurationError(
-                f"the table {table.name!r} needs a date: the feed's times count from midnight",
+                f"the table {table.name!r} needs a date: its times count from midnight",
                 where="date",
                 hint="like 2019-01-30",
             )
@@ -119,12 +121,12 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True):
             return date.fromisoformat(self.trading_date) if self.trading_date else None
         except ValueError:
             raise ConfigurationError(
-                f"{self.trading_date!r} is no date", where="date", hint="like 2019-01-30"
+                f"{self.trading_date!r} is not a date", where="date", hint="use the form 2019-01-30"
             ) from None
 
 
 def _changed_ns(name: str) -> int:
-    """When a TOML file was changed; 0 for a shipped document."""
+    """Return the modification time of a TOML file; 0 for a shipped document."""
     path = Path(name)
     return path.stat().st_mtime_ns if path.suffix == ".toml" and path.exists() else 0
 
@@ -136,70 +138,70 @@ def _load(choice: TableChoice, table_changed_ns: int, calendar_changed_ns: int) 
 
 
 class StartState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a converter is before the first message of a slice."""
+    """The state of a converter before the first message of a slice."""
 
     session: str
     next_source: int
     next_message: int
     image: str
-    """The file with the state's image."""
+    """The file with the state image."""
     size: int
-    """Its bytes."""
+    """Size of the image in bytes."""
 
 
 class FeedSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed"):
     """A stretch of a recorded feed."""
 
     path: str
-    """The file, as it was given."""
+    """The file, as given."""
     number: int
     options: FeedOptions
     data: str = ""
-    """The tape that `offset` counts in; empty: the file itself, whose messages have their sizes before them."""
+    """The tape that `offset` refers to; empty: the file itself, which holds length-prefixed messages."""
     offset: int = 0
     size: int = -1
-    """Bytes; -1: the whole file, of any format, with nothing known of it."""
+    """Size in bytes; -1: the whole file, in any format, not scanned yet."""
     messages: int = -1
     first_sequence: int = 1
     checksum: int = 0
-    """Of the bytes, if they are a tape's."""
+    """Checksum of the bytes, for a slice of a tape."""
     session: str = ""
     damages: tuple[Damage, ...] = ()
     damages_left_out: int = 0
     conversion: Conversion | None = None
     start: StartState | None = None
-    """None: the feed begins here."""
+    """The start state; None: the feed begins here."""
 
     @property
     def name(self) -> str:
-        """For people, and to tell slices of a run apart."""
+        """Name of the slice in reports; unique within a run."""
         return f"{self.path}#{self.number}"
 
 
 class BadMessage(msgspec.Struct, frozen=True):
-    """A source message that was not converted, or a stretch of the file that has none."""
+    """A source message that was not converted, or a damaged stretch of the file."""
 
     position: int
-    """Bytes from the start of the file; in captures and texts, the number of the message."""
+    """Byte offset in the file; for captures and text files, the number of the message."""
     code: str
     reason: str
     excerpt: bytes = b""
 
 
 class FeedAccount(msgspec.Struct, omit_defaults=True):
-    """What became of the source messages of a slice; `taken` is the sum of what the next four say."""
+    """Counts of the source messages of a slice by outcome; `taken` is the sum of the next four fields."""
 
     taken: int = 0
     converted: int = 0
     malformed: dict[str, int] = {}
     unmatched: dict[str, int] = {}
-    """Those that refer to something that was never received: orders, trades, instruments."""
+    """Messages that refer to an order, trade or instrument that was never received, by cause."""
     repeated: int = 0
     lost: int = 0
-    """Messages that the source numbered and the file does not have; they are in nothing else."""
+    """Numbers that the source assigned to messages missing in the file; not part of the other counts."""
     damages: int = 0
     made: int = 0
-    """Application messages that came of those converted, of all models."""
+    """Application messages of all models that the conversion produced."""
 
     @property
     def is_balanced(self) -> bool:
@@ -212,12 +214,12 @@ SourceEvent: TypeAlias = SessionStarted | SourceReady | SourceLost
 
 
 class SourceEvents:
-    """The source messages of a slice, with what else its source says. `damages` are told at the end."""
+    """The source messages of a slice, and the other events of its source. `damages` are reported at the end."""
 
     def __init__(self, piece: FeedSlice) -> None:
         self.piece = piece
         self.base = 0
-        """What offsets of the batch at hand count from, in the file."""
+        """Position in the file to which the offsets of the current batch are relative."""
         self.damages: list[Damage] = list(piece.damages)
         self.damages_left_out = piece.damages_left_out
 
@@ -228,12 +230,12 @@ class SourceEvents:
 
     @property
     def position(self) -> int:
-        """Bytes of the slice that came before the batch at hand."""
+        """Bytes of the slice before the current batch."""
         return self.base - self.piece.offset if self.has_offsets else 0
 
     @property
     def has_offsets(self) -> bool:
-        """Whether base + offset of a message is its place in the file."""
+        """True if base + offset of a message is its position in the file."""
         return self.piece.size >= 0 and not self.piece.data
 
     def _of_file(self) -> Iterator[LineInstruction]:
@@ -260,16 +262,14 @@ class SourceEvents:
                 size = os.preadv(file.fileno(), [view], at)
                 batch = blocks.batch(view[:size], sequence)
                 if not blocks.consumed:
-                    raise FeedIndexError(
-                        "the file is not what it was when it was indexed", where=self.piece.path, hint=REMAKE
-                    )
+                    raise FeedIndexError("the file changed since it was indexed", where=self.piece.path, hint=REMAKE)
                 self.base = at
                 sequence += len(batch)
                 at += blocks.consumed
                 yield SourceReady(batch)
 
 
-REMAKE = "the index is made again when its directory is deleted"
+REMAKE = "delete the index directory to rebuild the index"
 
 
 def open_as_told(path: Path, options: FeedOptions) -> Any:
@@ -284,7 +284,7 @@ def open_as_told(path: Path, options: FeedOptions) -> Any:
 
 
 class FeedConverter(RecordedConversion):
-    """The conversion of a slice, which begins with the feed or with a state image."""
+    """The conversion of a slice, starting at the beginning of the feed or from a state image."""
 
     def __init__(self, plan: Plan, conversion: Conversion, start: StartState | None = None) -> None:
         day = conversion.day()
@@ -305,11 +305,13 @@ class FeedConverter(RecordedConversion):
 
 
 class FeedReader:
-    """The application messages of a slice; `models` names those that are wanted (None: all)."""
+    """The application messages of a slice. `models` selects models by name (None: all)."""
 
     def __init__(self, piece: FeedSlice, models: Iterable[str] | None = None) -> None:
         if piece.conversion is None:
-            raise ConfigurationError("no converter table is told", where=piece.path, hint="table=itch, for example")
+            raise ConfigurationError(
+                "no converter table is named", where=piece.path, hint="set one, for example table=itch"
+            )
         self.piece = piece
         _, self.plan = piece.conversion.load()
         self.models = {output.model.name: output.model for output in self.plan.outputs}
@@ -361,31 +363,33 @@ class FeedReader:
             self.bad.append(BadMessage(damage.offset, "damaged", damage.what, bytes.fromhex(damage.excerpt)))
         left_out = self._bad_left_out + self._events.damages_left_out
         if left_out:
-            self.bad.append(BadMessage(-1, "left-out", f"{left_out} more that are not listed"))
+            self.bad.append(BadMessage(-1, "left-out", f"{left_out} more bad messages, which are not listed"))
 
 
 REASONS = {
-    "kind": "no message of this format has this type",
-    "length": "a wrong number of bytes or columns",
-    "number": "a text is no number",
-    "range": "a number is too great or too small for its field",
-    "missing": "a value is not there",
-    "enumeration": "a value is none of those in the table's map",
-    "text": "a text is too long, or no UTF-8",
+    "kind": "the format has no message of this type",
+    "length": "wrong number of bytes or columns",
+    "number": "a text is not a number",
+    "range": "a number is outside the range of its field",
+    "missing": "a value is missing",
+    "enumeration": "a value is not in the table's map",
+    "text": "a text is too long, or not UTF-8",
     "function": "a function of the table failed",
-    "value": "the book refuses it",
+    "value": "the order book refuses the message",
     "state_limit": "the conversion state is full",
 }
 
 
 def check_models(models: Iterable[str], plan: Plan) -> list[str]:
-    """Names of models that the plan makes; another is refused with the list of them."""
+    """Return the names of models that the plan produces; refuse an unknown name and list the known ones."""
     known = sorted({output.model.name for output in plan.outputs})
     names = list(models)
     for name in names:
         if name not in known:
             raise ConfigurationError(
-                f"the table {plan.name!r} makes no {name!r}", where="model", hint=f"it makes: {', '.join(known)}"
+                f"the table {plan.name!r} does not produce model {name!r}",
+                where="model",
+                hint=f"its models: {', '.join(known)}",
             )
     return names
 
@@ -396,14 +400,14 @@ def _read_all(path: str, offset: int, size: int) -> bytes:
             file.seek(offset)
             data = file.read(size)
     except OSError as error:
-        raise FeedIndexError(f"cannot be read: {error.strerror}", where=path, hint=REMAKE) from None
+        raise FeedIndexError(f"cannot read the file: {error.strerror}", where=path, hint=REMAKE) from None
     if len(data) != size:
-        raise FeedIndexError(f"has {len(data)} of {size} bytes", where=path, hint=REMAKE)
+        raise FeedIndexError(f"the file has {len(data)} of {size} bytes", where=path, hint=REMAKE)
     return data
 
 
 def _chunks(image: bytes) -> Iterator[memoryview]:
-    """Chunks of a state image, one after the other, each with its size in 8 bytes before it."""
+    """Yield the chunks of a state image, each stored after its size in 8 bytes."""
     view = memoryview(image)
     while view:
         size = int.from_bytes(view[:8], "little")

@@ -1,9 +1,9 @@
-"""A journal's messages as a DataFrame without Spark's interface for data sources, which costs as much as all the rest.
+"""A journal's messages as a DataFrame, without Spark's data source interface, which costs as much as all other steps.
 
     messages(spark, journal="captured.d", model="trade", columns="quantity,event_time")
 
-The rows are those of the format `penstock` with the same options. Filters and columns are taken from the options alone:
-what a query says of them is Spark's to do.
+The rows equal those of the format `penstock` with the same options. Only the options select rows and columns; filters
+and projections of the query are applied by Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def messages(spark: SparkSession, **options: object) -> DataFrame:
-    """The messages that there are now; `from_` stands for the option `from`."""
+    """Return the messages currently in the journals; `from_` stands for the option `from`."""
     from pyspark.sql.types import StructType
 
     from penstock.spark.source import PenstockSource, SlicePartition

@@ -3,8 +3,9 @@
     definitions = spark.read.parquet("archive/instrument")
     with_text(trades, definitions, prices=["price"], quantities=["quantity"])      # adds price_text, quantity_text
 
-Columns of numbers keep the unit of their model, so that they can be compared and added up. Text is for people: it has
-the decimals of the newest definition of its instrument, and more where a value needs more. Nothing is rounded.
+Numeric columns keep the unit of their model, so that values can be compared and added. The text columns are for people:
+a value has the decimals of the newest definition of its instrument, or more if its exact value needs more. No value is
+rounded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ DECIMALS = ("price_decimals", "quantity_decimals")
 def with_text(
     rows: DataFrame, definitions: DataFrame, *, prices: Iterable[str] = (), quantities: Iterable[str] = ()
 ) -> DataFrame:
-    """The rows with a column NAME_text for each of these columns. `definitions` are rows of the table `instrument`."""
+    """Return the rows with a column NAME_text for each of these columns. `definitions` are rows of the table
+    `instrument`.
+    """
     from pyspark.sql import functions as f
 
     newest = definitions.groupBy(*KEYS).agg(
@@ -35,8 +38,9 @@ def with_text(
 
 
 def decimal_text(value: Column, decimals: Column) -> Column:
-    """An exact number as text without the zeros at its end, but with at least so many decimals; all of the column's if
-    `decimals` is null."""
+    """Format an exact number without trailing zeros, but with at least `decimals` decimals; with all decimals of the
+    column if `decimals` is null.
+    """
     from pyspark.sql import functions as f
 
     text = value.cast("string")

@@ -1,10 +1,11 @@
-"""A journal wherever it is: in a directory, or served over TCP by `penstock journal serve`.
+"""The place of a journal: a directory, or a TCP address served by `penstock journal serve`.
 
     place = JournalPlace("captured.d")              # or JournalPlace("tcp://10.0.0.7:7410", secret="…", ca="…")
-    place.measure()                                 # which records there are
+    place.measure()                                 # the range of its records
     for batch in place.read(1_000, 2_000): ...      # these records
 
-It is plain data, and goes with the tasks to wherever they run. The files it names must be there.
+A place is plain data and is sent to the workers with the tasks. The files that a place names must exist on every
+worker.
 """
 
 from __future__ import annotations
@@ -35,36 +36,38 @@ LOGINS_MAX = 8
 READ_CONFIG = FollowConfig(chunk_bytes=4 * 1024 * 1024)
 
 _readers: OrderedDict[str, JournalReader] = OrderedDict()
-"""Those used last in this process: they know places in the segments, so that the next stretch is found at once."""
+"""The most recently used readers of this process; a reader remembers positions in the segments, which makes finding the
+next stretch fast.
+"""
 
 
 class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a journal is, and what it takes to read it there."""
+    """The location of a journal, and the credentials for reading it."""
 
     where: str
     """A directory, or tcp://host:port."""
     secret: str = ""
-    """The file with the secret that the server shares; only for TCP."""
+    """The file with the secret shared with the server; only for TCP."""
     ca: str = ""
-    """Certificates that a TLS connection is checked with; without, there is no TLS."""
+    """The CA certificates that the TLS connection is verified with; empty: no TLS."""
     admin: str = ""
-    """The administration server whose tokens the journal's server asks for; only for TCP."""
+    """The administration server whose tokens the journal's server requires; only for TCP."""
     credentials: str = ""
-    """The file with the credentials at the administration server."""
+    """The file with the credentials for the administration server."""
 
     @property
     def is_remote(self) -> bool:
         return self.where.startswith(REMOTE)
 
     def measure(self, from_time_ns: int | None = None) -> Extent:
-        """Which records there are; with a time, also the first that is not older."""
+        """Return the range of records; with a time, also the first record that is not older."""
         if not self.is_remote:
             return measure(self.where, from_time_ns)
         host, port = self._address()
         return asyncio.run(measure_remote(host, port, from_time_ns=from_time_ns, **self._access()))
 
     def read(self, first: int, last: int) -> Iterator[RecordBatch]:
-        """The records from `first` to `last`, all of them; JournalError if there are fewer."""
+        """Yield all records from `first` to `last`; raise JournalError if any are missing."""
         if first > last:
             return
         expected = first
@@ -75,7 +78,7 @@ class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
                 yield RecordBatch(batch.data, rows)
             if expected > last:
                 return
-        raise JournalError(f"ends before record {expected}, though records up to {last} were there", where=self.where)
+        raise JournalError(f"the journal ends before record {expected}, but had records up to {last}", where=self.where)
 
     def _batches(self, first: int) -> Iterator[RecordBatch]:
         if self.is_remote:
@@ -113,7 +116,7 @@ class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             tls = ssl.create_default_context(cafile=self.ca) if self.ca else None
         except OSError as error:
-            raise ConfigurationError(f"cannot be read: {error.strerror or error}", where=self.ca) from None
+            raise ConfigurationError(f"cannot read the CA file: {error.strerror or error}", where=self.ca) from None
         return {
             "secret": read_secret(Path(self.secret)) if self.secret else None,
             "tls": tls,
@@ -124,33 +127,35 @@ class JournalPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @functools.lru_cache(maxsize=LOGINS_MAX)
 def _log_in(url: str, credentials: str) -> JournalLogin | None:
-    """Of this process: the tasks that run in it share one subscription, because a client has a limited number."""
+    """Return this process's login: all its tasks share one subscription, because the number per client is limited."""
     access = admin_access(url, credentials)
     return None if access is None else JournalLogin(access)
 
 
 def parse_address(where: str) -> tuple[str, int]:
-    """Host and port of tcp://host:port."""
+    """Return host and port of tcp://host:port."""
     parts = urlsplit(where)
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     if not host or not port or parts.scheme != "tcp":
-        raise ConfigurationError(f"{where!r} is no address of a journal", hint="tcp://host:port, or host:port")
+        raise ConfigurationError(f"{where!r} is not a journal address", hint="use tcp://host:port, or host:port")
     return host, port
 
 
 def find_journals(
     patterns: tuple[str, ...], connect: tuple[str, ...], secret: str, ca: str, admin: str = "", credentials: str = ""
 ) -> list[JournalPlace]:
-    """The journals in these directories (with * and the like) and at these addresses; an error if there is none."""
+    """Return the journals in these directories (wildcards allowed) and at these addresses; raise an error if there is
+    none.
+    """
     found: dict[str, JournalPlace] = {}
     for pattern in patterns:
         is_pattern = any(sign in pattern for sign in "*?[") and not Path(pattern).exists()
         paths = sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
         if not paths:
-            raise JournalError("no journal has a name like this", where=pattern)
+            raise JournalError("no journal matches this path", where=pattern)
         for path in paths:
             found[path] = JournalPlace(str(Path(path).absolute()))
     for address in connect:
@@ -158,5 +163,5 @@ def find_journals(
         parse_address(where)
         found[where] = JournalPlace(where, secret, ca, admin, credentials)
     if not found:
-        raise ConfigurationError("no journal is named", hint="option journal (directories) or connect (host:port)")
+        raise ConfigurationError("no journal is given", hint="set option journal (directories) or connect (host:port)")
     return list(found.values())

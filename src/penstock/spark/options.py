@@ -1,4 +1,6 @@
-"""Options of data sources and sinks: text into checked values, or an error that lists the options there are."""
+"""Options of data sources and sinks: text is parsed to checked values; an unknown option raises an error that lists the
+valid ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_options(options: Mapping[str, str], kind: type[K], where: str) -> K:
-    """Spark's options, whose names have no case, as a value of `kind`. A field of texts is a list with commas."""
+    """Parse Spark's options, whose names are case-insensitive, to a value of `kind`. A sequence field takes a
+    comma-separated list.
+    """
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, object] = {}
     for key, value in options.items():
@@ -28,7 +32,7 @@ def read_options(options: Mapping[str, str], kind: type[K], where: str) -> K:
             near = difflib.get_close_matches(name, fields, n=1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             raise UnknownKeyError(
-                f"unknown option {key!r}", where=where, hint=f"{meant}the options are: {', '.join(sorted(fields))}"
+                f"unknown option {key!r}", where=where, hint=f"{meant}valid options: {', '.join(sorted(fields))}"
             )
         is_list = fields[name].type == tuple[str, ...]
         values[name] = split_list(value) if is_list else value.strip()
@@ -37,12 +41,12 @@ def read_options(options: Mapping[str, str], kind: type[K], where: str) -> K:
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace("`", "'").partition(" - at '$.")
         name = path.rstrip("'")
-        hint = f"it is {values[name]!r}" if name in values else ""
+        hint = f"the value is {values[name]!r}" if name in values else ""
         raise ConfigurationError(what, where=f"{where}: option {name}" if name else where, hint=hint) from None
 
 
 def split_list(text: str) -> list[str]:
-    """Parts between commas, as they are, without those that are empty; braces and brackets keep theirs together."""
+    """Split text at commas, unchanged and without empty parts; commas within braces and brackets do not split."""
     parts, depth, start = [], 0, 0
     for at, character in enumerate(text):
         depth += (character in "{[(") - (character in "}])")
@@ -53,14 +57,16 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_place(text: str, where: str) -> tuple[int | None, int | None]:
-    """A place in a journal, as (sequence number, None) or (None, nanoseconds): 1000, or a time in ISO 8601."""
+    """Parse a position in a journal to (sequence number, None) or (None, nanoseconds): 1000, or a time in ISO 8601."""
     if text.isdecimal():
         return int(text), None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no place", where=where, hint="a sequence number, or a time as 2026-07-01T14:30:00Z"
+            f"{text!r} is not a journal position",
+            where=where,
+            hint="use a sequence number, or a time such as 2026-07-01T14:30:00Z",
         ) from None
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
     return None, ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * NS_PER_US

@@ -5,12 +5,12 @@
     trades = raw.normalised(spark, "day.itch", table="itch", date="2019-01-30", model="trade")
     raw.quarantine(spark, "day.itch", table="itch", date="2019-01-30")
 
-The same as a format, with the same options:
+Equivalent, as a Spark format with the same options:
 
     spark.read.format("penstock-feed").options(table="itch", date="2019-01-30", model="trade").load("day.itch")
 
-A large file is indexed when it is first read (feedindex.py); then every core reads a part of it. The rows are what a
-live adapter publishes for the same input, bit by bit: docs/how-to/spark-feeds.md.
+The first read of a large file builds its index (feedindex.py); then every core reads a part of the file. The rows equal
+what a live adapter publishes for the same input, bit by bit: see docs/how-to/spark-feeds.md.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 def messages(spark: SparkSession, path: Paths, **options: Any) -> DataFrame:
-    """The source messages as they are: source_seq, receive_time, type, message."""
+    """Return the unconverted source messages: source_seq, receive_time, type, message."""
     checked = _options(path, {"rows": "source", **options})
     return feedframes.source_messages(_planned(spark, checked))
 
 
 def normalised(spark: SparkSession, path: Paths, *, table: str, **options: Any) -> DataFrame:
-    """The messages that the converter table makes of a feed: of one `model` its fields as columns, else `payload`.
+    """Return the messages that the converter table makes of a feed: with `model`, that model's fields as columns;
+    without, a column `payload`.
 
-    `columns` are those wanted, and `date` the trading date where the feed tells only times of the day.
+    `columns` selects columns. `date` is the trading date, for feeds whose times have no date.
     """
     checked = _options(path, {"table": table, **options})
     return feedframes.normalise(_planned(spark, checked), _row_plan(checked), bad=checked.bad)
 
 
 def quarantine(spark: SparkSession, path: Paths, *, table: str, **options: Any) -> DataFrame:
-    """What of a feed could not be read or converted: slice, place, position, code, reason, excerpt."""
+    """Return the parts of a feed that could not be read or converted: slice, place, position, code, reason, excerpt."""
     return feedframes.quarantine(_planned(spark, _options(path, {"table": table, "rows": "bad", **options})))
 
 
@@ -78,7 +79,7 @@ def _options(path: Paths, options: Mapping[str, Any]) -> FeedSourceOptions:
 
 
 def _text(value: Any) -> str:
-    """As Spark's options are."""
+    """Format a value as Spark formats its options."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -95,7 +96,7 @@ def _row_plan(options: FeedSourceOptions, wanted: Sequence[str] = ()) -> RowPlan
 
 @contextmanager
 def shown_progress() -> Iterator[Progress | None]:
-    """Bars on the terminal, if there is one, for indexes that are made."""
+    """Show progress bars on the terminal, if there is one, while indexes are built."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -114,7 +115,7 @@ def shown_progress() -> Iterator[Progress | None]:
 
 
 class FeedSource(DataSource):
-    """The format `penstock-feed`, for spark.read."""
+    """The format `penstock-feed` for spark.read."""
 
     @classmethod
     def name(cls) -> str:
@@ -132,7 +133,9 @@ class FeedSource(DataSource):
             own = StructType.fromDDL(schema_of(options))
             assert isinstance(own, StructType)
             if names != tuple(own.fieldNames()):
-                raise ConfigurationError(f"rows={options.rows} has columns of its own", where=f"{WHERE}: schema")
+                raise ConfigurationError(
+                    f"rows={options.rows} has fixed columns; remove the schema", where=f"{WHERE}: schema"
+                )
             return FeedSourceReader(options, None)
         return FeedSourceReader(options, _row_plan(options, names))
 
@@ -151,7 +154,7 @@ def schema_of(options: FeedSourceOptions) -> str:
 
 
 class FeedPartition(InputPartition):
-    """What one task reads."""
+    """The slice that one task reads."""
 
     def __init__(self, piece: FeedSlice) -> None:
         self.text = msgspec.json.encode(piece).decode()

@@ -1,7 +1,7 @@
-"""From messages to rows: which columns, which messages, and the Arrow batches that Spark gets.
+"""The plan from messages to rows: the columns, the conditions, and the Arrow batches for Spark.
 
-plan = RowPlan(columns=("topic", "seq", "price"), model=shipped("trade"), interests=("md.us.>",))
-plan.batch(rows)                       # MessageRows in, a RecordBatch out
+plan = RowPlan(columns=("topic", "seq", "price"), model=shipped("trade"), interests=("md.us.>",)) plan.batch(rows) #
+MessageRows in, a RecordBatch out
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PAYLOAD = "payload"
-"""The column with a message's content, where no model says how to read it."""
+"""The column with a message's undecoded content, used without a model."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A condition on an envelope column that rows must meet: = < <= > >= in, or prefix."""
+    """A condition on an envelope column: = < <= > >= in, or prefix."""
 
     column: str
     operator: str
@@ -38,7 +38,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class RowPlan(msgspec.Struct, frozen=True):
-    """Which columns of which messages; plain data that goes with the tasks."""
+    """Columns and conditions of a query; plain data that is sent with the tasks."""
 
     columns: tuple[str, ...]
     model: MessageModel | None = None
@@ -47,7 +47,7 @@ class RowPlan(msgspec.Struct, frozen=True):
     comparisons: tuple[Comparison, ...] = ()
 
     def batch(self, rows: MessageRows) -> pa.RecordBatch:
-        """The rows that are wanted; of a model, all must be sound."""
+        """Build the batch of selected rows; with a model, every payload must be valid."""
         import pyarrow as pa
 
         rows = self.chosen(rows)
@@ -60,7 +60,7 @@ class RowPlan(msgspec.Struct, frozen=True):
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.columns], names=list(self.columns))
 
     def chosen(self, rows: MessageRows) -> MessageRows:
-        """The messages that meet every condition."""
+        """Return the messages that meet every condition."""
         if self.interests and len(rows):
             offsets, _ = _interest_table(self.interests).match_batch(
                 rows.topic_data.data, rows.rows["topic_offset"], rows.rows["topic_size"]
@@ -91,7 +91,7 @@ class RowPlan(msgspec.Struct, frozen=True):
 
 
 def plan_schema(columns: Iterable[str], model: MessageModel | None) -> str:
-    """The columns in Spark's DDL."""
+    """Return the columns as Spark DDL."""
     parts = []
     for name in columns:
         if model is not None and name in model.fields_by_name:
@@ -104,29 +104,29 @@ def plan_schema(columns: Iterable[str], model: MessageModel | None) -> str:
 
 
 def plan_columns(wanted: Sequence[str], model: MessageModel | None, where: str) -> tuple[str, ...]:
-    """The columns asked for, or those that are there without being asked for; refused if one is unknown."""
+    """Return the requested columns, or the default ones; refuse an unknown name."""
     fields = [PAYLOAD] if model is None else list(model.fields_by_name)
     known = [*(name for name in COLUMNS if name not in fields), *fields]
     for name in wanted:
         if name not in known:
-            raise ConfigurationError(
-                f"no column is called {name!r}", where=where, hint=f"there are: {', '.join(known)}"
-            )
+            raise ConfigurationError(f"unknown column {name!r}", where=where, hint=f"valid columns: {', '.join(known)}")
     return tuple(wanted) or tuple(name for name in known if name in ALWAYS or name in fields)
 
 
 def load_model(name: str) -> MessageModel | None:
-    """A shipped model's name, or a TOML file; "" for none."""
+    """Load a shipped model by name, or a model from a TOML file; None for ""."""
     if not name:
         return None
     return MessageModel.load(Path(name)) if name.endswith(".toml") else shipped(name)
 
 
 def check_conditions(interests: tuple[str, ...], condition: str, model: MessageModel | None, where: str) -> None:
-    """Better refused where the query is made than in its tasks."""
+    """Check the conditions when the query is planned, so that an error does not appear only in its tasks."""
     _interest_table(interests)
     if condition and model is None:
-        raise ConfigurationError("a condition is about fields", where=where, hint="option model says of which model")
+        raise ConfigurationError(
+            "a condition needs a model, because it compares fields", where=where, hint="set option model"
+        )
     if condition and model is not None:
         Predicate.compile(condition, model)
 
@@ -186,7 +186,7 @@ def _meets(rows: MessageRows, comparison: Comparison) -> NDArray[Any]:
 
 
 def _without_older(array: pa.Array, is_older: NDArray[Any]) -> pa.Array:
-    """Null where the record's version does not have the field."""
+    """Set values to null in records whose version does not have the field."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

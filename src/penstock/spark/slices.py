@@ -1,13 +1,13 @@
-"""Slices: stretches of a journal that any process can read on its own; the unit of work that Spark distributes.
+"""Slices: stretches of a journal that any process can read independently; the unit of work that Spark distributes.
 
     slices = cut(place, first, last)
-    frame = slices_frame(spark, slices)                       # one column of JSON; as many partitions as slices
+    frame = slices_frame(spark, slices)                       # one column of JSON; one partition per slice
     reader = JournalSliceReader(decode_slice(text))
-    for rows in reader: ...                                   # MessageRows, each good until the next
-    reader.bad, reader.lost, reader.streams, reader.account   # what could not be read, and what became of everything
+    for rows in reader: ...                                   # MessageRows, each valid until the next
+    reader.bad, reader.lost, reader.streams, reader.account   # unreadable records, losses, and counts of all messages
 
-A slice brings what a task needs to begin in the midst of a journal: the cursors of the source streams, so that copies
-of messages that other publishers brought before are left out. A message belongs to the slice in which it ends.
+A slice carries the cursors of the source streams, so that a task which begins in the middle of a journal recognises
+messages that another publisher delivered before. A message belongs to the slice in which it ends.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 Copies = Literal["first", "all"]
 
 SLICE_BYTES = 256 * 1024 * 1024
-"""Bytes of journal that one slice has, about: whole segments. To begin one costs Spark some 30 ms."""
+"""Target size of a slice in bytes of journal, rounded to whole segments. Starting a slice costs Spark about 30 ms."""
 
 LOOKBACKS = (64, 1_024, 16_384, 65_536)
-"""Records before a slice that are read to find the beginning of a message that ends in it."""
+"""Numbers of records before a slice that are read, one after the other, to find the beginning of a message that ends in
+the slice.
+"""
 
 BAD_MAX = 100_000
-"""Bad records of one slice that are kept to be looked at; all are counted."""
+"""Bad records of one slice that are kept for inspection; all are counted."""
 
 
 class JournalSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="journal"):
@@ -47,22 +49,24 @@ class JournalSlice(msgspec.Struct, frozen=True, omit_defaults=True, tag="journal
     first: int
     last: int
     cursors: list[CursorImage] | None = None
-    """Of every source stream, how far it came before; None: copies are not told apart, all are taken."""
+    """Progress of every source stream before the slice; None: duplicates are not detected, all messages are taken."""
     removed: int = 0
-    """Records right before it that retention removed before anybody read them."""
+    """Records directly before the slice that retention removed before anyone read them."""
 
     @property
     def name(self) -> str:
-        """For people, and to tell slices of a run apart."""
+        """Name of the slice in reports; unique within a run."""
         return f"{self.place.where}#{self.first}-{self.last}"
 
 
 class JournalAccount(msgspec.Struct, omit_defaults=True):
-    """What became of the messages of a slice; `taken` is the sum of the others, always. A bad record counts as one."""
+    """Counts of the messages of a slice by outcome; `taken` is always the sum of the others. A bad record counts as one
+    message.
+    """
 
     taken: int = 0
     given: int = 0
-    """Messages that came out as rows."""
+    """Messages that became rows."""
     repeated: int = 0
     quarantined: dict[str, int] = {}
     skipped: dict[str, int] = {}
@@ -82,20 +86,20 @@ def decode_slice(text: str | bytes) -> JournalSlice:
 
 
 def slices_frame(spark: SparkSession, slices: Sequence[msgspec.Struct]) -> DataFrame:
-    """A DataFrame with the slices as JSON in its one column `slice`, each in a partition of its own."""
+    """Return a DataFrame with the slices as JSON in its only column `slice`, one partition per slice."""
     from pyspark.sql import functions
 
     texts = [msgspec.json.encode(piece).decode() for piece in slices]
     if not texts:
         return spark.createDataFrame([], "slice STRING")
-    # a range has its rows where it is told; a shuffle would put some slices together and leave cores without one
+    # a range keeps rows in their partitions; a shuffle could put several slices into one partition and leave cores idle
     numbers = spark.range(0, len(texts), 1, len(texts))
     known = functions.array(*(functions.lit(text) for text in texts))
     return numbers.select(functions.element_at(known, functions.expr("int(id) + 1")).alias("slice"))
 
 
 class JournalSliceReader:
-    """Reads one slice, once; `bad`, `lost`, `streams` and `account` are complete when the iteration has ended."""
+    """Reads one slice once. `bad`, `lost`, `streams` and `account` are complete when the iteration has ended."""
 
     def __init__(self, piece: JournalSlice) -> None:
         self.slice = piece
@@ -104,12 +108,12 @@ class JournalSliceReader:
         self.account = JournalAccount()
         self.cursors = None if piece.cursors is None else Cursors.of(piece.cursors)
         self.on_judged: Callable[[MessageRows, NDArray[numpy.bool_]], None] | None = None
-        """Is told all messages of each batch, also those that are left out, and which are repetitions."""
+        """Called with all messages of each batch, including those left out, and a mask of the duplicates."""
         self._packets = PacketRows()
 
     @property
     def streams(self) -> NDArray[Any]:
-        """A row of STREAM_DTYPE for every publisher's stream and epoch in the slice."""
+        """Return a row of STREAM_DTYPE for every publisher stream and epoch in the slice."""
         return self._packets.streams
 
     def __iter__(self) -> Iterator[MessageRows]:
@@ -124,7 +128,7 @@ class JournalSliceReader:
             yield self._chosen(rows)
 
     def _joined(self) -> PacketRows:
-        """A reader that has seen the beginning of messages that end in this slice, as far as it can be found."""
+        """Return packet rows that have read the beginning of messages that end in this slice, if it can be found."""
         first = self.slice.first
         begin = self.slice.place.measure().first_sequence
         for count in LOOKBACKS:
@@ -173,10 +177,10 @@ def cut(
     slice_bytes: int = SLICE_BYTES,
     slices_min: int = 1,
 ) -> list[JournalSlice]:
-    """Slices for these records; `cursors` are those before them.
+    """Cut these records into slices; `cursors` are those before `first`.
 
-    They are cut where segments begin: `slices_min` of them, or a multiple of it so that each has about `slice_bytes` at
-    most; who works on so many at a time has no worker idle at the end. To leave out copies, all but the last are
+    Cuts are made at segment boundaries. The number of slices is `slices_min`, or a multiple of it that keeps a slice
+    below about `slice_bytes`, so that no worker idles at the end. To detect duplicates, all slices but the last are
     scanned here.
     """
     if first > last:
@@ -191,7 +195,7 @@ def cut(
 
 
 def scan(place: JournalPlace, first: int, last: int, cursors: list[CursorImage]) -> list[CursorImage]:
-    """The cursors after these records. What was found is remembered for stretches that cannot change any more."""
+    """Return the cursors after these records; remember the result for stretches that cannot change any more."""
     memory = ScanMemory.of(place, first, last, cursors)
     if memory is not None and (known := memory.recall()) is not None:
         return known

@@ -3,9 +3,9 @@
     spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
     spark.readStream.format("penstock").option("connect", "10.0.0.7:7410").option("topics", "md.us.>").load()
 
-docs/how-to/spark.md has all options. Rows are made in Python workers by compiled code and reach Spark as Arrow batches.
-A query that is restarted goes on exactly where its checkpoint says: an offset is, for every journal, the number of its
-next record and the cursors that tell copies of messages.
+docs/how-to/spark.md lists all options. Compiled code in the Python workers builds the rows, which reach Spark as Arrow
+batches. A restarted query resumes exactly at its checkpoint. An offset holds, for every journal, the number of the next
+record and the cursors for detecting duplicate messages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 WHERE = "format penstock"
 
 RECORDS_MAX = 200_000
-"""Journal records in one micro-batch, unless option max_records says otherwise."""
+"""Journal records per micro-batch, unless set by option max_records."""
 
 SLICE_SCHEMA = "slice STRING COMMENT 'a stretch of a journal, as JSON'"
 BAD_SCHEMA = "record BIGINT, captured BIGINT, code STRING, reason STRING, excerpt BINARY"
@@ -68,7 +68,7 @@ log = logger("spark.source")
 
 
 class SourceOptions(Config, frozen=True, rename={"from_": "from"}):
-    """What can be said about a journal that is read."""
+    """Options for reading a journal."""
 
     journal: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class SourceOptions(Config, frozen=True, rename={"from_": "from"}):
 
 
 class PenstockSource(DataSource):
-    """The format `penstock`, for spark.read, readStream, write and writeStream."""
+    """The format `penstock` for spark.read, readStream, write and writeStream."""
 
     @classmethod
     def name(cls) -> str:
@@ -120,7 +120,7 @@ class PenstockSource(DataSource):
         from penstock.spark.sink import PenstockWriter, read_sink_options
 
         if overwrite:
-            raise ConfigurationError("what was published cannot be overwritten", where=WHERE, hint="mode append")
+            raise ConfigurationError("published messages cannot be overwritten", where=WHERE, hint="use mode append")
         return PenstockWriter(read_sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:
@@ -140,14 +140,14 @@ class PenstockSource(DataSource):
 
 
 class SlicePartition(InputPartition):
-    """What one task reads."""
+    """The slice that one task reads."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class JournalReader(DataSourceReader):
-    """All records there are when the query is planned, or those between `from` and `to`."""
+    """Reads all records that exist when the query is planned, or those between `from` and `to`."""
 
     def __init__(self, options: SourceOptions, plan: RowPlan) -> None:
         self._options = options
@@ -189,7 +189,7 @@ class JournalReader(DataSourceReader):
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Records as they come, in micro-batches of at most `max_records`."""
+    """Reads records as they arrive, in micro-batches of at most `max_records`."""
 
     def __init__(self, options: SourceOptions, plan: RowPlan) -> None:
         self._options = options
@@ -234,7 +234,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place = places.get(where)
             if place is None:
                 raise ConfigurationError(
-                    f"the checkpoint is of journal {where}, which the options do not name", where=WHERE
+                    f"the checkpoint refers to journal {where}, which the options do not name", where=WHERE
                 )
             begin = _offset_of(start, place, self._options)
             last = _Offset.decode(text).next - 1
@@ -247,7 +247,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(partition.text, self._options, self._plan)
 
     def _ends(self) -> dict[str, int]:
-        """Of every journal, the record after the newest, or after `to`."""
+        """Return the end position of every journal: the record after the newest, or after `to`."""
         ends = {}
         for place in self._options.places():
             extent = place.measure()
@@ -256,7 +256,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Offset(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far one journal has been read."""
+    """The read position of one journal."""
 
     next: int
     cursors: list[CursorImage] = []
@@ -270,14 +270,14 @@ class _Offset(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _offset_of(offsets: dict[str, str], place: JournalPlace, options: SourceOptions) -> _Offset:
-    """Where a journal's next batch begins; one that was not there before is read from its beginning."""
+    """Return the position of a journal's next batch; a new journal is read from its beginning."""
     if place.where in offsets:
         return _Offset.decode(offsets[place.where])
     return _Offset(place.measure().first_sequence)
 
 
 def read_slice(text: str, options: SourceOptions, plan: RowPlan) -> Iterator[pa.RecordBatch]:
-    """What one task gives: rows of messages, of slices, or of what could not be read."""
+    """Yield the rows of one task: messages, slices, or unreadable records."""
     import pyarrow as pa
 
     if not text:
@@ -331,7 +331,7 @@ OPERATORS = {
 
 
 def _comparison(each: Filter) -> Comparison | None:
-    """The filter as we apply it; None if Spark must."""
+    """Translate a Spark filter; None if Spark must apply the filter."""
     operator = OPERATORS.get(type(each))
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     if operator is None or len(attribute) != 1 or attribute[0] not in COLUMNS:
@@ -345,7 +345,7 @@ def _comparison(each: Filter) -> Comparison | None:
 
 
 def _narrowed(first: int, last: int, comparisons: tuple[Comparison, ...], copies: Copies) -> tuple[int, int]:
-    """Without records that no row may have. Those at the beginning are needed to tell copies, if these are told."""
+    """Drop records that cannot match from the range; leading records are kept if duplicates must be detected."""
     for column, operator, values in ((each.column, each.operator, each.values) for each in comparisons):
         if column != "record":
             continue
@@ -357,7 +357,7 @@ def _narrowed(first: int, last: int, comparisons: tuple[Comparison, ...], copies
 
 
 def _place(place: JournalPlace, text: str, default: int, option: str) -> int:
-    """The record that an option names: `to` includes a record it names, and everything up to a time."""
+    """Return the record that an option names: `to` includes the named record, or everything up to the named time."""
     if not text:
         return default
     sequence, time_ns = parse_place(text, f"{WHERE}: option {option}")
@@ -369,19 +369,21 @@ def _place(place: JournalPlace, text: str, default: int, option: str) -> int:
 
 
 def _cursors_before(place: JournalPlace, oldest: int, first: int, copies: Copies) -> list[CursorImage]:
-    """What tells copies in the records from `first` on: that takes the records before."""
+    """Return the cursors for detecting duplicates from record `first` on, which requires a scan of earlier records."""
     if copies == "all" or first <= oldest:
         return []
     try:
         return scan(place, oldest, first - 1, [])
     except JournalGoneError:
-        return []  # retention was quicker
+        return []  # retention removed the records meanwhile
 
 
 def _check_types(schema: StructType, columns: tuple[str, ...], model: MessageModel | None) -> None:
-    """What Spark expects of a column is what it gets: a wish for another type is refused."""
+    """Refuse a schema that gives a column another type than the source does."""
     for field, column in zip(schema.fields, columns, strict=True):
         kind = plan_schema([column], model).partition("` ")[2].partition(" COMMENT")[0]
         given = field.dataType.simpleString().upper()
         if kind != given:
-            raise ConfigurationError(f"column {column!r} is {kind}, not {given}", where=f"{WHERE}: schema")
+            raise ConfigurationError(
+                f"column {column!r} has type {kind}, but the schema says {given}", where=f"{WHERE}: schema"
+            )

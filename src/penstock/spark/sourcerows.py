@@ -1,4 +1,4 @@
-"""Source messages as they came, as rows: their numbers, when they were received, their types, their bytes."""
+"""Rows of unconverted source messages: numbers, receive times, types, bytes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE_SCHEMA = (
-    "source_seq BIGINT COMMENT 'number of the message in its source stream', "
-    "receive_time BIGINT COMMENT 'when it was captured, nanoseconds since 1970-01-01 UTC', "
-    "type STRING COMMENT 'its first byte, as a character', "
+    "source_seq BIGINT COMMENT 'sequence number of the message in its source stream', "
+    "receive_time BIGINT COMMENT 'capture time, nanoseconds since 1970-01-01 UTC', "
+    "type STRING COMMENT 'first byte of the message, as a character', "
     "message BINARY"
 )
 
 
 def source_batch(event: LineInstruction) -> pa.RecordBatch | None:
-    """The rows of an event that has messages."""
+    """Return the rows of an event, if the event has messages."""
     if not isinstance(event, SourceReady) or not len(event.batch):
         return None
     return rows_of_source(event.batch)

@@ -1,8 +1,8 @@
 """What `penstock top` shows: the nodes of a plant, their streams, losses and consumers, with rates.
 
-It reads each node's pages (/health, /status, /metrics) and nothing else, so it needs no rights and disturbs nobody.
-reading.py understands pages, watch.py makes a picture of readings that follow each other (rows.py: row by row); both do
-no I/O. fetching.py asks nodes, shown.py makes cells of rows, printed.py and app.py draw them.
+`penstock top` only reads each node's pages (/health, /status, /metrics), so it needs no entitlements and has no effect
+on the nodes. reading.py parses pages, watch.py builds a picture from consecutive readings (rows.py: row by row); both
+do no I/O. fetching.py fetches the pages, shown.py formats rows as cells, printed.py and app.py draw them.
 """
 
 from penstock.top.fetching import fetch_all

@@ -1,4 +1,4 @@
-"""`penstock top` on a terminal: one view at a time, drawn again after every look."""
+"""`penstock top` on a terminal: one view at a time, redrawn after every poll."""
 
 import time
 from collections import Counter
@@ -19,13 +19,13 @@ from penstock.top.shown import NODES, VIEWS, View, duration
 from penstock.top.watch import Watch
 
 ROWS_MAX = 500
-"""Drawn at most; the heading says how many there are, and a filter finds the others."""
+"""Maximum number of rows drawn; the heading gives the total, and a filter finds other rows."""
 
 HEADING_SECONDS = 0.5
 
 
 class TopApp(App[None]):
-    """Watches what `find` names until it is told to end."""
+    """Watches the nodes that `find` returns until the user quits."""
 
     TITLE = "penstock top"
     CSS = """
@@ -55,15 +55,15 @@ class TopApp(App[None]):
         self._looked_ns = time.monotonic_ns()
         self._view: View = NODES
         self._orders: dict[str, tuple[int, bool]] = {}
-        """By view: the column, and whether small comes first."""
+        """By view: the sort column, and whether the order is ascending."""
         self._wanted = ""
         self._count = 0
         self.picture = Picture(nodes=[], streams=[], losses=[], consumers=[], endpoints=[])
-        """What is shown."""
+        """The displayed picture."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        yield Input(id="filter", placeholder="show rows that contain; Enter keeps it, Escape shows all")
+        yield Input(id="filter", placeholder="show rows with this text; Enter keeps the filter, Escape removes it")
         yield DataTable(id="table", cursor_type="row", zebra_stripes=True)
         yield Footer()
 
@@ -84,7 +84,7 @@ class TopApp(App[None]):
         self.action_view((VIEWS.index(self._view) + 1) % len(VIEWS))
 
     def action_sort(self) -> None:
-        """By the next column, then by none."""
+        """Sort by the next column; after the last column, unsorted."""
         order, _ = self._orders.pop(self._view.name, (-1, False))
         if order + 1 < len(self._view.columns):
             self._orders[self._view.name] = order + 1, False
@@ -121,10 +121,10 @@ class TopApp(App[None]):
         self.query_one("#filter", Input).display = False
         self._table().focus()
 
-    # Looking
+    # Polling
 
     def _look(self) -> None:
-        """Beside everything else: a node that does not answer must not stop the keys."""
+        """Poll in the background, so that a node that does not answer does not block the keys."""
         if not self._is_paused and not self._is_looking:
             self._is_looking = True
             self._fetch()
@@ -153,17 +153,19 @@ class TopApp(App[None]):
             f"{self._view.name}: {self._count:,}",
         ]
         if self._count > ROWS_MAX:
-            parts.append(f"the first {ROWS_MAX} are shown")
+            parts.append(f"first {ROWS_MAX} shown")
         if self._view.name in self._orders:
             order, is_rising = self._orders[self._view.name]
-            parts.append(f"by {self._view.columns[order].title}, {'rising' if is_rising else 'falling'}")
+            parts.append(f"by {self._view.columns[order].title}, {'ascending' if is_rising else 'descending'}")
         if self._wanted:
             parts.append(f"with {self._wanted!r}")
         if self._is_paused:
             parts.append(f"PAUSED, {duration(age_s)} old")
         elif age_s > 2 * self._interval_s + 1:
             parts.append(f"{duration(age_s)} old")
-        for heading in self.query("#heading").results(Static):  # there is none when the application is ending
+        for heading in self.query("#heading").results(
+            Static
+        ):  # the heading no longer exists while the application ends
             heading.update(" │ ".join(parts))
 
     def _draw(self) -> None:
@@ -176,7 +178,7 @@ class TopApp(App[None]):
             self._fill(table, [column.title for column in self._view.columns], rows)
 
     def _fill(self, table: DataTable[Text], titles: list[str], rows: list[list[Text]]) -> None:
-        """Cells are changed in place where the table has the same shape already, so that its cursor stays."""
+        """Change cells in place if the table's shape is unchanged, to keep its cursor."""
         if [str(column.label) for column in table.ordered_columns] != titles:
             table.clear(columns=True)
             table.add_columns(*titles)

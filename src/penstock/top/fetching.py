@@ -1,5 +1,6 @@
-"""Asks nodes for their pages: all at once, each within a bounded time and size. A node that does not answer, or answers
-nonsense, is a reading that says so, and nothing worse."""
+"""Fetch the pages of all nodes concurrently, each within a bounded time and size. A node that does not answer, or
+answers nonsense, becomes a reading with the error.
+"""
 
 import asyncio
 import contextlib
@@ -15,18 +16,18 @@ from penstock.top.places import Place
 from penstock.top.reading import Page, Pages, Reading, parse_answer, understand
 
 TIMEOUT_SECONDS = 3.0
-"""For all pages of a node together."""
+"""Time limit for all pages of a node together."""
 
 ANSWER_SIZE_MAX = 16 * 1024 * 1024
 CHUNK_SIZE = 65_536
 AT_ONCE = 32
-"""Nodes that are asked at the same time."""
+"""Maximum number of nodes polled concurrently."""
 
 HEALTHY, UNAUTHORIZED, NOT_FOUND, UNHEALTHY = 200, 401, 404, 503
 
 
 async def fetch_all(places: Sequence[Place], timeout_s: float = TIMEOUT_SECONDS) -> list[Reading]:
-    """All nodes, in the order given; it never raises because of one."""
+    """Fetch all nodes, in the given order; an error of a node does not raise."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(place: Place) -> Reading:
@@ -51,8 +52,8 @@ async def fetch(place: Place, timeout_s: float = TIMEOUT_SECONDS) -> Reading:
     except OSError as error:
         return Reading(place, time.monotonic_ns(), "unreachable", _why(error))
     except UnicodeError:
-        return Reading(place, time.monotonic_ns(), "unreachable", f"{place.host[:80]!r} is no host")
-    except ConfigurationError as error:  # the token cannot be read here
+        return Reading(place, time.monotonic_ns(), "unreachable", f"{place.host[:80]!r} is not a host name")
+    except ConfigurationError as error:  # the token file cannot be read
         return Reading(place, time.monotonic_ns(), "unreachable", str(error))
     except RemoteProtocolError as error:
         return Reading(place, time.monotonic_ns(), "garbled", str(error))
@@ -60,9 +61,9 @@ async def fetch(place: Place, timeout_s: float = TIMEOUT_SECONDS) -> Reading:
 
 def _pages(health: Page, status: Page, metrics: Page) -> Pages:
     if health.code == UNAUTHORIZED:
-        raise RemoteProtocolError("/health is answered with 401: the page has another token")
+        raise RemoteProtocolError("/health answered 401: the token is wrong")
     if health.code not in (HEALTHY, UNHEALTHY):
-        raise RemoteProtocolError(f"/health is answered with {health.code}: this is no node")
+        raise RemoteProtocolError(f"/health answered {health.code}: this is not a Penstock node")
     return Pages(health.body, _contents(status, "/status"), _contents(metrics, "/metrics"))
 
 
@@ -70,7 +71,7 @@ def _contents(page: Page, path: str) -> bytes | None:
     if page.code == NOT_FOUND:
         return None
     if page.code != HEALTHY:
-        raise RemoteProtocolError(f"{path} is answered with {page.code}")
+        raise RemoteProtocolError(f"{path} answered {page.code}")
     return page.body
 
 
@@ -86,7 +87,7 @@ async def _get(place: Place, path: str) -> Page:
         while chunk := await reader.read(CHUNK_SIZE):
             data += chunk
             if len(data) > ANSWER_SIZE_MAX:
-                raise RemoteProtocolError(f"an answer of more than {ANSWER_SIZE_MAX:,} bytes", where=path)
+                raise RemoteProtocolError(f"the answer exceeds the limit of {ANSWER_SIZE_MAX:,} bytes", where=path)
         return parse_answer(bytes(data))
     finally:
         writer.transport.abort()
@@ -95,15 +96,16 @@ async def _get(place: Place, path: str) -> Page:
 
 
 def _why(error: OSError) -> str:
-    """In the system's words; asyncio and TLS have others, which say less or more than an operator needs."""
+    """Return the system's error text, because asyncio and TLS give too little or too much detail for an operator."""
     if isinstance(error, ssl.SSLError):
         return f"TLS: {error.reason or error}"
     return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
 
 
 def _tls(place: Place) -> ssl.SSLContext | None:
-    """The certificate in the plant's document is believed, and no other, so its names do not matter. A certificate
-    of an authority must have the name of the host."""
+    """Trust only the certificate in the plant's document, whatever its names. A certificate of an authority must have
+    the name of the host.
+    """
     if place.ca_file:
         return ssl.create_default_context(cafile=place.ca_file)
     if not place.certificate:

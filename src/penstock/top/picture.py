@@ -1,7 +1,7 @@
-"""What there is to see at one moment, row by row: what `penstock top --once --json` gives to scripts.
+"""The state of a plant at one moment, row by row: the output of `penstock top --once --json`.
 
-A rate is None where there is none: at the first look, after a node was started anew, and while it does not answer.
-`age_s` is None for what a node has just said; else these are its last words, so many seconds old.
+A rate is None if unknown: at the first poll, after a restart of the node, and while the node does not answer. `age_s`
+is None for a current answer; otherwise the row shows the last answer, which is this many seconds old.
 """
 
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ import msgspec
 class State(StrEnum):
     UP = "up"
     DEGRADED = "degraded"
-    """It works, but lacks something: its feed, its synchronisation, the administration server."""
+    """The node works, but lacks something: its feed, its synchronisation, the administration server."""
 
     FAILED = "failed"
-    """It answers, and says that it does not do its work."""
+    """The node answers that it does not work."""
 
     FAILING = "failing"
-    """It dies again and again, and its supervisor restarts it with growing pauses."""
+    """The node fails repeatedly, and its supervisor restarts it with growing pauses."""
 
     UNREACHABLE = "unreachable"
-    """It does not answer: dead, hung, or the network between."""
+    """The node does not answer: it is dead or hung, or the network is interrupted."""
 
     GARBLED = "garbled"
-    """Something answers that is not understood."""
+    """An answer could not be parsed."""
 
     UNKNOWN = "unknown"
-    """Nobody knows where to ask."""
+    """The address of the node is unknown."""
 
     PAGELESS = "no page"
-    """Nodes of its kind never show themselves."""
+    """Nodes of this kind have no page."""
 
 
 WELL = (State.UP, State.PAGELESS)
@@ -42,30 +42,30 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     state: State
     detail: str
-    """What it says of itself; or why nothing is known."""
+    """The node's own description, or why its state is unknown."""
 
     age_s: float | None = None
-    """Since it last answered, if it does no longer."""
+    """Age of the last answer, if the node no longer answers."""
 
     uptime_s: float | None = None
     in_per_s: float | None = None
-    """Messages taken, each once."""
+    """Messages received, each counted once."""
 
     out_per_s: float | None = None
-    """Messages given on; one that several get counts for each. None where it does not tell of all who get some."""
+    """Messages sent, counted once per receiver. None if the node does not report all receivers."""
 
     latency_us: Mapping[str, float] = {}
-    """By percentile, over all its life, where it measures one: from taking a message to having given it on."""
+    """By percentile, since the node's start, if measured: from receiving a message to sending it."""
 
     lost: int | None = None
-    """Messages known to be lost, since it was started."""
+    """Messages known to be lost since the node's start."""
 
     consumers: int | None = None
     restarts: int = 0
-    """Seen while watching."""
+    """Restarts seen while watching."""
 
     garbled: int = 0
-    """Answers and lines that were not understood, while watching."""
+    """Answers and lines that could not be parsed while watching."""
 
 
 class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +73,14 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     state: str
     position: int
-    """Messages so far, or the last one's number."""
+    """Number of messages so far, or number of the last one."""
 
     per_s: float | None = None
     age_s: float | None = None
 
 
 class LossRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A counter of what was lost, dropped, refused or not understood."""
+    """A counter of messages lost, dropped, refused or malformed."""
 
     node: str
     component: str
@@ -92,10 +92,10 @@ class LossRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One transmission class of a consumer."""
+    """One delivery class of a consumer."""
 
     share: float | None
-    """Of the bytes sent since the last look, or ever if there were none; all shares together are 1."""
+    """Share of the bytes sent since the last poll, or since the start if there were none; all shares add up to 1."""
 
     sent: int
     bytes: int
@@ -107,7 +107,7 @@ class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is served by a node: of an engine, with its consumer distribution record."""
+    """A receiver served by a node; for a distribution node, with its consumer distribution record."""
 
     node: str
     consumer: str
@@ -116,39 +116,39 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = ""
     classes: Mapping[str, ClassRow] = {}
     sent: int
-    """Events of an engine, packets of a filter module, messages of an adapter."""
+    """Events of a distribution node, packets of a filter module, messages of an adapter."""
 
     sent_per_s: float | None = None
     bytes_per_s: float | None = None
     conflated: int = 0
-    """Updates that went into a later event."""
+    """Updates conflated into a later event."""
 
     conflated_per_s: float | None = None
     congested: int = 0
-    """Times that there was no room."""
+    """Number of times without room."""
 
     congested_per_s: float | None = None
     overruns: int = 0
     receipts: int = 0
-    """It was told of what it did not get."""
+    """Loss receipts sent to the consumer."""
 
     waiting: int = 0
-    """Refreshes that it is to get."""
+    """Refreshes waiting to be sent."""
 
     pending: int = 0
-    """Items of the adaptive class that it is owed."""
+    """Waiting items of the adaptive class."""
 
     is_behind: bool = False
     subscriptions: int = 0
     topics: int = 0
-    """Different ones among its subscriptions."""
+    """Distinct topics of its subscriptions."""
 
     items: int = 0
     age_s: float | None = None
 
 
 class EndpointRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue of a message router."""
+    """An endpoint of a message router."""
 
     node: str
     endpoint: str
@@ -158,16 +158,16 @@ class EndpointRow(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     bytes: int
     unsettled: int
-    """Of the messages: delivered, and not settled."""
+    """Messages delivered and not settled."""
 
     flows: int
-    """Consumers that are here."""
+    """Connected consumers."""
 
     accepted: int
     delivered: int
     settled: int
     given_up: int
-    """To the dead-message queue, or discarded; all four since the router was started."""
+    """Messages dead-lettered or discarded; all four counters are since the router's start."""
 
     accepted_per_s: float | None = None
     delivered_per_s: float | None = None

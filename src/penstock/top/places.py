@@ -1,4 +1,4 @@
-"""Where the pages of nodes are: in a plant.toml, or as given."""
+"""The addresses of nodes' pages: from plant.toml, or as given."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,57 +33,59 @@ ROLES: dict[type[NodeConfig], str] = {
     PlayerConfig: "player",
 }
 
-UNKNOWN = "it does not run from this document here, or is still starting (its metrics_port is 0)"
+UNKNOWN = "not started from this document on this host, or still starting (its metrics_port is 0)"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a node's pages are; port 0: nobody knows, and `why` says why not."""
+    """The address of a node's pages; port 0: unknown, for the reason in `why`."""
 
     name: str
-    """What it is called here: as in the document, or its address."""
+    """The node's name in the document, or its address."""
 
     host: str = ""
     port: int = 0
     role: str = ""
-    """As in the document; empty where a node will say it itself."""
+    """The role in the document; empty if the node itself reports it."""
 
     is_expected: bool = True
-    """False for a node that never shows itself."""
+    """False for a node without a page."""
 
     why: str = ""
     certificate: str = ""
-    """The server's own, if it speaks TLS: no other is believed."""
+    """The server's own certificate, if it uses TLS; no other is trusted."""
 
     ca_file: str = ""
-    """Authorities that the certificate of a page with TLS may come from, if its own certificate is not known."""
+    """CA certificates for a page with TLS whose own certificate is not known."""
 
     token_file: str = ""
-    """The bearer token that the page asks for."""
+    """The file with the bearer token of the page."""
 
     failing: str = ""
-    """Why the supervisor of the plant counts the node as failing."""
+    """Why the plant's supervisor considers the node failing."""
 
 
 def places_of_plant(plant: Plant) -> list[Place]:
-    """Every node, in the plant's order."""
+    """Return every node, in the plant's order."""
     return [_place_in(plant, name, config) for name, config in plant.nodes.items()]
 
 
 def place_given(address: str, *, ca_file: str = "", token_file: str = "") -> Place:
-    """HOST:PORT, or the url that a node tells when it starts. The files are for a page with TLS, https://HOST:PORT."""
+    """Parse HOST:PORT, or the URL that a node prints when it starts. The files are for a page with TLS,
+    https://HOST:PORT.
+    """
     is_protected = address.startswith("https://")
     bare = address.removeprefix("https://").removeprefix("http://").rstrip("/")
     host, port = _parse(f"http://{bare}")
     if not port:
         raise ConfigurationError(
-            f"{address!r} is no address of a node's page", hint="write HOST:PORT, or https://HOST:PORT"
+            f"{address!r} is not the address of a node's page", hint="use HOST:PORT, or https://HOST:PORT"
         )
     if not is_protected:
-        return Place(bare, host, port)  # without TLS the token is not shown
+        return Place(bare, host, port)  # without TLS, the token is not sent
     if not ca_file or not token_file:
         raise ConfigurationError(
-            f"the page {address!r} is read with TLS and a token",
-            hint="give --ca-file and --token-file to `penstock top`, or name the plant's document instead",
+            f"the page {address!r} needs TLS and a token",
+            hint="give --ca-file and --token-file to `penstock top`, or pass the plant's document instead",
         )
     return Place(bare, host, port, ca_file=ca_file, token_file=token_file)
 
@@ -110,7 +112,7 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
 
 
 def _parse(url: str) -> tuple[str, int]:
-    """Host and port; port 0 if these are none."""
+    """Return host and port; port 0 if invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0

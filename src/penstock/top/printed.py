@@ -1,4 +1,4 @@
-"""A picture as plain tables, for `penstock top --once`."""
+"""Print a picture as plain tables, for `penstock top --once`."""
 
 from rich.console import Console
 from rich.table import Table
@@ -7,7 +7,7 @@ from penstock.top.picture import Picture
 from penstock.top.shown import VIEWS
 
 WIDTH = 240
-"""Columns where there is no terminal to be asked."""
+"""Width without a terminal."""
 
 
 def print_picture(picture: Picture) -> None:

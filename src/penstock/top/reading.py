@@ -1,5 +1,4 @@
-"""Understands what a node's pages say. Every byte of them is somebody else's: what is not understood is refused with
-RemoteProtocolError, lines that are not are counted."""
+"""Parse nodes' pages. All input is untrusted: an invalid page raises RemoteProtocolError, invalid lines are counted."""
 
 import math
 import re
@@ -39,7 +38,7 @@ _LABEL = re.compile(r'(\w{1,40})="((?:[^"\\]|\\.){0,1000})"(?:,|$)', re.ASCII)
 
 
 class Page(NamedTuple):
-    """An answer to GET."""
+    """An HTTP answer to GET."""
 
     code: int
     body: bytes
@@ -52,7 +51,7 @@ class CounterKey(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """Those of one node; None where it has no such page."""
+    """The pages of one node; None for a page that it does not have."""
 
     health: bytes
     status: bytes | None = None
@@ -64,7 +63,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     place: Place
     at_ns: int
-    """Of the monotonic clock, when the answers had come."""
+    """Time of the answers, on the monotonic clock."""
 
     outcome: Outcome = "answered"
     why: str = ""
@@ -77,7 +76,7 @@ class Reading(msgspec.Struct, frozen=True):
     """Summed over their other labels."""
 
     garbled_lines: int = 0
-    """Of its metrics."""
+    """Invalid lines of its metrics page."""
 
 
 class _Health(msgspec.Struct, frozen=True):
@@ -87,21 +86,21 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 def parse_answer(data: bytes) -> Page:
-    """All that a server sent on a connection that it closed then."""
+    """Parse everything that a server sent before closing the connection."""
     head, separator, body = data.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     matched = re.fullmatch(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?", first)
     if not separator or matched is None:
-        raise RemoteProtocolError("this is no answer of a web server")
+        raise RemoteProtocolError("not an HTTP answer")
     for line in lines:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip() != str(len(body)).encode():
-            raise RemoteProtocolError("an answer was cut short, or is longer than it says")
+            raise RemoteProtocolError("the length of the answer differs from its header")
     return Page(int(matched[1]), body)
 
 
 def understand(place: Place, pages: Pages, at_ns: int) -> Reading:
-    """What the pages say; raises RemoteProtocolError if they are not those of such a node."""
+    """Parse the pages; raise RemoteProtocolError if they do not belong to such a node."""
     health: _Health = _convert(_json(pages.health, "/health"), _Health, "/health")
     status = None if pages.status is None else _status(_json(pages.status, "/status"), place)
     role = place.role or _role_of(status) or ("administration" if health.role else "")
@@ -120,7 +119,7 @@ def understand(place: Place, pages: Pages, at_ns: int) -> Reading:
 
 
 def read_metrics(page: bytes) -> tuple[float | None, dict[CounterKey, float], int]:
-    """The uptime, the counters, and how many lines of ours were not understood."""
+    """Return the uptime, the counters, and the number of invalid penstock lines."""
     counters: dict[CounterKey, float] = {}
     uptime_s, garbled = None, 0
     for line in page.decode(errors="replace").split("\n"):
@@ -165,7 +164,7 @@ def _status(document: Any, place: Place) -> Status | None:
 
 
 def _role_said(document: Any) -> str:
-    """By what only its status has."""
+    """Return the role, recognised by keys that only its status has."""
     keys: Any = document if isinstance(document, dict) else {}
     if "kind" in keys:
         return str(keys["kind"])
@@ -188,12 +187,12 @@ def _json(page: bytes, where: str) -> Any:
         document = msgspec.json.decode(page)
         _check_numbers(document)
     except DECODE_ERRORS as error:
-        raise RemoteProtocolError(f"is not understood: {error}", where=where) from None
+        raise RemoteProtocolError(f"cannot parse the page: {error}", where=where) from None
     return document
 
 
 def _check_numbers(document: Any) -> None:
-    """None is so large that it could not be reckoned with."""
+    """Refuse numbers that are too large for arithmetic."""
     if isinstance(document, dict):
         for value in document.values():
             _check_numbers(value)
@@ -206,7 +205,7 @@ def _check_numbers(document: Any) -> None:
 
 def _convert(document: Any, kind: Any, where: str) -> Any:
     try:
-        json_decoder(kind)  # all of its types are known then, to any thread
+        json_decoder(kind)  # all its types are known afterwards, in any thread
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise RemoteProtocolError(f"is not understood: {error}", where=where) from None
+        raise RemoteProtocolError(f"cannot parse the page: {error}", where=where) from None

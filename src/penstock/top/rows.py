@@ -1,4 +1,4 @@
-"""One node's rows, made of what it says now and what it said before."""
+"""Build one node's rows from its current and previous reading."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -30,19 +30,19 @@ TROUBLES = (
     "applications_refused", "consumers_refused", "requests_refused", "handovers_refused", "upstream_lost",
     "rings_overrun", "clock_jumps",
 )  # fmt: skip
-"""Counters of what should not be, as base.counters.CATALOGUE has them."""
+"""Counters of unwanted events, from base.counters.CATALOGUE."""
 
 IN_TOUCH = "the administration server does not answer"
-FED = "nothing comes from above"
+FED = "no data from upstream"
 UNROOTED = "no way to the root of the tree"
-DISK = "the disk takes nothing"
-ASKED = "not both routers are in touch"
-VOTES = "not both other voters are in touch"
-BUSY = "too busy to tell of its consumers"
+DISK = "the disk accepts no writes"
+ASKED = "not connected to both routers"
+VOTES = "not connected to both other voters"
+BUSY = "too busy to report its consumers"
 
 
 class NodeFacts(NamedTuple):
-    """What a node's row has of its status."""
+    """Parts of a node's row that come from its status."""
 
     troubles: list[str]
     in_per_s: float | None = None
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
 
 
 class NodeView:
-    """One node now and, if it is still the same run, before; `age_s` if these are its last words."""
+    """One node's current reading and, if from the same run, the previous one; `age_s` if the current one is old."""
 
     def __init__(self, now: Reading, before: Reading | None, age_s: float | None = None) -> None:
         self._now = now
@@ -87,17 +87,17 @@ class NodeView:
         return Rows(node, streams, self._losses(), consumers, endpoints)
 
     def _earlier(self, kind: type[Status]) -> Any:
-        """What it said before; None if nothing of the kind."""
+        """Return the previous status; None if there is none of this kind."""
         status = None if self._before is None else self._before.status
         return status if isinstance(status, kind) else None
 
     def rate(self, now: float, before: float | None) -> float | None:
-        """Per second; None where a counter was begun anew."""
+        """Return the rate per second; None if the counter was reset."""
         if before is None or self._seconds <= 0 or now < before:
             return None
         return (now - before) / self._seconds
 
-    # What all have
+    # Common to all nodes
 
     def lost(self) -> int:
         return int(sum(value for key, value in self._now.counters.items() if key.name in LOST))
@@ -150,7 +150,7 @@ class NodeView:
             self._served(
                 name=each.client,
                 number=number,
-                destination=f"tcp, {each.delay_s} s later" if each.delay_s else "tcp",
+                destination=f"tcp, delayed {each.delay_s} s" if each.delay_s else "tcp",
                 sent=(each.messages, _of(accounts, _account(each), "messages")),
                 size=(each.bytes, _of(accounts, _account(each), "bytes")),
             )
@@ -162,7 +162,7 @@ class NodeView:
     def _filter(
         self, now: FilterStatus, before: FilterStatus | None
     ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
-        kinds = (("received", "messages"), ("wanted by nobody", "unwanted"), ("passed on", "passed"))
+        kinds = (("received", "messages"), ("unwanted", "unwanted"), ("passed on", "passed"))
         streams = [
             self._stream(name, f"{now.groups} groups", getattr(now, key), getattr(before, key, None))
             for name, key in kinds
@@ -193,7 +193,7 @@ class NodeView:
         size: tuple[int, int | None],
         conflated: tuple[int, int | None] = (0, None),
     ) -> ConsumerRow:
-        """Somebody without a consumer distribution record."""
+        """Build the row of a receiver without a consumer distribution record."""
         return ConsumerRow(
             node=self._name,
             consumer=name,
@@ -210,7 +210,7 @@ class NodeView:
     def _distributor(
         self, now: NodeStatus, before: NodeStatus | None
     ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
-        """A ticker plant, a multiplexer or an edge cache."""
+        """Build the rows of a ticker plant, a multiplexer or an edge cache."""
         earlier = {} if before is None else {(each.consumer, each.name): each for each in before.consumers}
         consumers = [self._consumer(each, earlier.get((each.consumer, each.name))) for each in now.consumers]
         troubles = [what for is_there, what in ((now.is_fed, FED), (now.is_in_touch, IN_TOUCH)) if not is_there]
@@ -226,7 +226,7 @@ class NodeView:
     def _agent(
         self, now: AgentStatus, before: AgentStatus | None
     ) -> tuple[NodeFacts, list[StreamRow], list[ConsumerRow]]:
-        """An agent of a distribution tree; its consumers are those below it."""
+        """Build the rows of an agent of a distribution tree; its consumers are its children."""
         was = {} if before is None else {each.number: each.last for each in before.streams}
         streams = [
             self._stream(each.name, f"term {each.term}", each.last, was.get(each.number)) for each in now.streams
@@ -251,7 +251,7 @@ class NodeView:
         return NodeFacts(troubles, taken, given, {}, now.child_count), streams, consumers
 
     def _router(self, now: RouterStatus, before: RouterStatus | None) -> tuple[NodeFacts, list[EndpointRow]]:
-        """A message router; its rows are its endpoints."""
+        """Build the rows of a message router; they are its endpoints."""
         was = {} if before is None else {each.endpoint.name: each for each in before.endpoints}
         endpoints = [self._endpoint(each, was.get(each.endpoint.name)) for each in now.endpoints]
         wrongs = ((now.is_in_touch, IN_TOUCH), (now.is_storing, DISK))
@@ -331,35 +331,35 @@ class NodeView:
 
 
 def _of(earlier: Mapping[Any, Any], key: Hashable, field: str) -> int | None:
-    """What this one had counted before."""
+    """Return the previous count."""
     value: int | None = getattr(earlier.get(key), field, None)
     return value
 
 
 def _pair_troubles(now: Replication | None) -> list[str]:
-    """What a router lacks of the other one, and of the voters."""
+    """Return the problems of a router's replication and voting."""
     if now is None:
         return []
-    troubles = [] if now.state == "in step" else [f"{now.state}: the pair has no two copies"]
+    troubles = [] if now.state == "in step" else [f"{now.state}: the pair does not have two copies"]
     if now.differences:
         troubles.append(f"configured differently: {', '.join(now.differences)}")
     if now.lacking:
         troubles.append(f"at one router only: {', '.join(now.lacking)}")
     if not now.is_other_storing:
-        troubles.append(f"the disk of {now.other} takes nothing")
+        troubles.append(f"the disk of {now.other} accepts no writes")
     if now.voting is not None and len(now.voting.in_touch) < VOTERS - 1:
         troubles.append(VOTES)
     return troubles
 
 
 def _witness(now: WitnessStatus) -> NodeFacts:
-    """The third voter of a pair of routers; those that it serves are the routers."""
+    """Build the facts of a pair's witness; its clients are the routers."""
     wrongs = ((len(now.in_touch) == len(now.routers), ASKED), (now.is_storing, DISK))
     return NodeFacts([what for is_well, what in wrongs if not is_well], consumers=len(now.in_touch))
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:
-    """Of those that are known; None if none is."""
+    """Sum the known rates; None if none is known."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None
 
@@ -369,7 +369,7 @@ def _total(record: ConsumerDistributionRecord, field: str) -> int:
 
 
 def _shares(now: ConsumerDistributionRecord, before: ConsumerDistributionRecord | None) -> dict[str, float]:
-    """Of the classes in the bytes that were sent since `before`, or ever."""
+    """Return the shares of the classes in the bytes sent since `before`, or since the start."""
     ever: dict[str, int] = {name: each.bytes for name, each in now.classes.items()}
     was: dict[str, int] = {} if before is None else {name: each.bytes for name, each in before.classes.items()}
     lately = {name: max(0, size - was.get(name, 0)) for name, size in ever.items()}

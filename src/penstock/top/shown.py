@@ -1,4 +1,4 @@
-"""Views of a picture: which columns each has, how a row's cells are written, in which order rows can be put."""
+"""Views of a picture: columns, cell formats and sort orders."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -26,10 +26,10 @@ _STYLES = {
 class Column(NamedTuple):
     title: str
     value: Callable[[Any], Value]
-    """By which rows are put in order; None is nothing, and comes last."""
+    """The sort value; None sorts last."""
 
     write: Callable[[Any], str] | None = None
-    """How a value is written that is not nothing; words are written as they are."""
+    """Formats a value that is not None; text is written unchanged."""
 
     style: Callable[[Any], str] | None = None
 
@@ -59,12 +59,13 @@ class View(NamedTuple):
         wanted: str = "",
         rows_max: int | None = None,
     ) -> tuple[list[list[Text]], int]:
-        """The cells of the first `rows_max` rows that have `wanted` somewhere, by the column `order` or as nodes are;
-        and how many such rows there are."""
+        """Return the cells of the first `rows_max` rows that contain `wanted`, sorted by column `order` or in node
+        order, and the number of such rows.
+        """
         rows = self.rows(picture)
         if order is not None:
             rows = _ordered(rows, self.columns[order], is_rising)
-        if not wanted:  # thousands of consumers: no cell is made that is not shown
+        if not wanted:  # with thousands of consumers, build no cells that are not shown
             return [self._cells(row) for row in rows[:rows_max]], len(rows)
         found = [cells for cells in map(self._cells, rows) if _has(cells, wanted)]
         return found[:rows_max], len(found)
@@ -74,7 +75,7 @@ class View(NamedTuple):
 
 
 def word(text: str, style: str = "") -> Text:
-    """What others wrote is shown as it is: neither as markup nor as orders to the terminal, nor without end."""
+    """Return untrusted text literally: without markup, terminal control sequences, or unlimited length."""
     shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:TEXT_SIZE_MAX])
     return Text(shown + ("…" if len(text) > TEXT_SIZE_MAX else ""), style)
 
@@ -113,7 +114,7 @@ def _percent(value: float) -> str:
 
 
 def _latency(name: str) -> Callable[[NodeRow], Value]:
-    return lambda row: row.latency_us.get(name) or None  # 0: nothing has been measured yet
+    return lambda row: row.latency_us.get(name) or None  # 0: nothing measured yet
 
 
 def _share(name: str) -> Callable[[ConsumerRow], Value]:

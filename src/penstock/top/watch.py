@@ -1,4 +1,4 @@
-"""From readings that follow each other to what there is to see: the memory of `penstock top`; no I/O."""
+"""From consecutive readings to a picture: the state of `penstock top`, without I/O."""
 
 from collections.abc import Sequence
 
@@ -8,27 +8,27 @@ from penstock.top.reading import Reading
 from penstock.top.rows import NodeView, Rows
 
 SLACK_SECONDS = 5.0
-"""An answer may be so old when it comes: more than nodes are given to answer."""
+"""Maximum age of an answer on arrival; more than the time that nodes have to answer."""
 
 _STATES = {"unreachable": State.UNREACHABLE, "garbled": State.GARBLED, "unknown": State.UNKNOWN}
 
 
 class _Known:
-    """What is remembered of a node."""
+    """The remembered state of a node."""
 
     def __init__(self) -> None:
         self.last: Reading | None = None
-        """When it last answered."""
+        """Time of its last answer."""
         self.restarts = 0
         self.garbled = 0
 
 
 class Watch:
-    """take() readings of the same places again and again; rates are over the time between two answers of a node."""
+    """Call take() with readings of the same places repeatedly; rates cover the time between two answers of a node."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-        """By the name of their place: a node that was started anew may be elsewhere."""
+        """By name of the place, because a restarted node may have another address."""
 
     def take(self, readings: Sequence[Reading], now_ns: int) -> Picture:
         nodes: list[NodeRow] = []
@@ -79,7 +79,7 @@ class Watch:
         return node, rows
 
     def _silent(self, reading: Reading, known: _Known, now_ns: int) -> tuple[NodeRow, Rows | None]:
-        """One that said nothing, or nothing that can be used: its last words are shown with their age."""
+        """Build the row of a node without a usable answer: its last answer with its age."""
         known.garbled += reading.outcome == "garbled"
         last, place = known.last, reading.place
         age_s = None if last is None else max(0.0, (now_ns - last.at_ns) / NS_PER_SECOND)
@@ -102,7 +102,7 @@ def _silent_state(reading: Reading) -> State:
 
 
 def _is_another_run(before: Reading, now: Reading) -> bool:
-    """Whether the node was started anew in between, so that its counters have nothing to do with those before."""
+    """True if the node was restarted in between, so that its counters are not comparable."""
     if type(before.status) is not type(now.status) or _epoch(before) != _epoch(now):
         return True
     if before.uptime_s is None or now.uptime_s is None:
@@ -112,5 +112,5 @@ def _is_another_run(before: Reading, now: Reading) -> bool:
 
 
 def _epoch(reading: Reading) -> int:
-    """Of nodes that choose a new one at every start."""
+    """Return the epoch of nodes that choose a new one at every start."""
     return getattr(reading.status, "epoch", 0)

@@ -1,9 +1,9 @@
-"""Who wants a message: topics, interests in topics, and conditions on a message's content.
+"""Selection of messages: topics, interests in topics, and conditions on a message's content.
 
-`InterestTable` says which subscribers want a topic; `Predicate` says whether a record meets a SQL condition. Neither
-knows networks: a topic is text, a subscriber a small number, a record bytes. Read interest.py first for what can be
-written, then table.py and _store.pxd for the table, expression.py and lowering.py for conditions. `GroupMap` says on
-which multicast group a topic flows.
+`InterestTable` finds the subscribers of a topic; `Predicate` tests a record against a SQL condition. This package knows
+no networks: a topic is text, a subscriber a small number, a record bytes. Read interest.py first for the syntax, then
+table.py and _store.pxd for the table, expression.py and lowering.py for conditions. `GroupMap` maps topics to multicast
+groups.
 """
 
 from penstock.topics.groups import GroupMap

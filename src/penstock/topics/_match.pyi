@@ -1,1 +1,1 @@
-# Nothing here is for Python: _table.pyx cimports it.
+# Not for Python: _table.pyx cimports these names.

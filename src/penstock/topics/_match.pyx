@@ -1,7 +1,7 @@
-"""Matching: topics in, subscribers out.
+"""Matching: from topics to subscribers.
 
-Topics are matched in chunks, stage by stage rather than one after the other: while the memory for one topic is on
-its way, the others are worked on. Patterns are walked a level at a time for the whole chunk, for the same reason.
+Topics are matched in chunks, stage by stage: while memory for one topic is being fetched, other topics are processed.
+Patterns are walked level by level for the whole chunk, for the same reason.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -12,7 +12,7 @@ from penstock.base import limits
 from penstock.topics._store cimport *
 
 cdef enum:
-    WORK_MAX = 16384                 # nodes and probes of a chunk, beyond which the next chunk is smaller
+    WORK_MAX = 16384                 # nodes and probes of a chunk, above which the next chunk is smaller
     PROBES_PER_NODE_MAX = 1 + 64 + 64
     DIGITS_MAX = 20                  # of a 64-bit number
     TRUNK_CREDIT_MAX = 1024
@@ -41,7 +41,7 @@ cdef int match_batch(
         lookup_count = scratch.lookup_count - lookup_count
         lock_release(&store.lock)
         start += count
-        # Patterns that fan out make a chunk long: keep the time under the lock, and the memory, bounded.
+        # Patterns with many branches make a chunk slow: bound the time under the lock, and the memory.
         if lookup_count > WORK_MAX:
             chunk -= chunk // 2
         elif chunk < CHUNK_MAX and lookup_count < WORK_MAX // 4:
@@ -96,7 +96,7 @@ cdef int match_tags(Store *store, Scratch *scratch, const Batch *batch, size_t s
 
 
 cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size) noexcept nogil:
-    """0, or -1 when there is no memory."""
+    """Return 0, or -1 without memory."""
     if needed <= capacity[0]:
         return 0
     cdef size_t wanted = max(2 * capacity[0], needed + 64)
@@ -112,7 +112,7 @@ cdef int reserve(void **block, size_t *capacity, size_t needed, size_t item_size
 
 
 cdef uint8_t topic_scan(const uint8_t *data, size_t size, uint8_t *ends) noexcept nogil:
-    """The depth, and where each level ends; 0 if it is not well formed."""
+    """Return the depth, and the end of each level; 0 if the topic is malformed."""
     cdef size_t at = 0, end, start = 0, depth = 0
     cdef uint32_t dots, is_bad = 0
     if size > SIZE_MAX:
@@ -138,7 +138,7 @@ cdef inline uint8_t word_start(const Topic *topic, uint8_t level) noexcept nogil
 
 
 cdef bint word_number(const uint8_t *word, size_t size, uint64_t *number) noexcept nogil:
-    """Whether the level is a number of 64 bits without leading zeros."""
+    """True if the level is a 64-bit number without leading zeros."""
     cdef uint64_t value = 0
     cdef size_t position
     cdef uint8_t digit
@@ -160,7 +160,7 @@ cdef inline void block_key(uint8_t *key, uint8_t shift, uint64_t value) noexcept
         key[1 + position] = <uint8_t>(value >> (8 * position))
 
 
-# Matching a chunk. Each function returns 0, or -1 when there is no memory.
+# Matching a chunk. Each function returns 0, or -1 without memory.
 
 
 cdef int match_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil:
@@ -204,7 +204,7 @@ cdef int walk_chunk(Store *store, Scratch *scratch, size_t count) noexcept nogil
 
 
 cdef size_t find_trunks(Store *store, Scratch *scratch, size_t count) noexcept nogil:
-    """Sort topics by the level where their walk begins: behind a known trunk, or at the root. Returns how many."""
+    """Sort topics by the level where their walk starts: after a known trunk, or at the root. Return their number."""
     cdef Topic *topic
     cdef size_t index, found = 0
     cdef uint8_t level
@@ -228,12 +228,12 @@ cdef size_t find_trunks(Store *store, Scratch *scratch, size_t count) noexcept n
         scratch.waiting[level] = <uint32_t>index + 1
         found += 1
     if not is_worth_it:
-        scratch.trunk_credit += 1 # after a while it is tried again
+        scratch.trunk_credit += 1 # trunks are tried again after a while
     return found
 
 
 cdef inline bint trunk_find(Store *store, Scratch *scratch, Topic *topic, uint8_t levels) noexcept nogil:
-    """Whether the topic's trunk is known. If not, the topic may be the first to go that way."""
+    """True if the topic's trunk is known. If not, this topic may become the first on a new trunk."""
     cdef size_t size = topic.ends[levels - 1]
     cdef uint32_t place = hash_bytes(store, topic.data, size) & (TRUNKS - TRUNK_WAYS)
     cdef uint32_t oldest = place, way
@@ -254,7 +254,7 @@ cdef inline bint trunk_find(Store *store, Scratch *scratch, Topic *topic, uint8_
     scratch.trunk_credit -= TRUNK_MISS_COST
     trunk = scratch.trunks + oldest
     if trunk.chunk_used == scratch.chunk:
-        return False # other topics of this chunk need all places
+        return False # all slots are used by other topics of this chunk
     trunk.revision = store.revision
     trunk.chunk_made = trunk.chunk_used = scratch.chunk
     trunk.size = <uint8_t>size
@@ -269,7 +269,7 @@ cdef inline bint trunk_find(Store *store, Scratch *scratch, Topic *topic, uint8_
 
 
 cdef size_t leave_trunks(Scratch *scratch, uint8_t level) noexcept nogil:
-    """Put the topics whose walk begins on this level where their trunks end. Returns how many topics that were."""
+    """Start the walk of topics at the end of their trunks, for trunks that end at this level. Return their number."""
     cdef Topic *topic
     cdef const Trunk *trunk
     cdef uint32_t index = scratch.waiting[level]
@@ -290,7 +290,7 @@ cdef size_t leave_trunks(Scratch *scratch, uint8_t level) noexcept nogil:
 
 
 cdef void make_trunks(Store *store, Scratch *scratch, size_t count, uint8_t level) noexcept nogil:
-    """Remember where the topics that are first on their trunk have got to, and the `>` they met."""
+    """Record the nodes and `>` nodes reached by the first topic of each new trunk."""
     cdef Topic *topic
     cdef Trunk *trunk
     cdef uint32_t hit
@@ -320,7 +320,7 @@ cdef void make_trunks(Store *store, Scratch *scratch, size_t count, uint8_t leve
 
 
 cdef void forget_new_trunks(Scratch *scratch) noexcept nogil:
-    """The walk broke off, so what this chunk's new trunks lead to is not known."""
+    """Discard this chunk's new trunks after an aborted walk."""
     cdef size_t index
     for index in range(TRUNKS):
         if scratch.trunks[index].chunk_made == scratch.chunk:
@@ -348,7 +348,7 @@ cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nog
     for index in range(count):
         topic = scratch.topics + index
         chosen[kept] = <uint8_t>index
-        kept += (topic.depth != 0) & filter_passes(wholes, topic.hash) # whether it does is anybody's guess: no branch
+        kept += (topic.depth != 0) & filter_passes(wholes, topic.hash) # unpredictable, so without a branch
         scratch.lookup_count += topic.depth != 0
     for index in range(kept):
         prefetch(wholes.buckets + scratch.topics[chosen[index]].position)
@@ -367,7 +367,7 @@ cdef void match_exact(Store *store, Scratch *scratch, size_t count) noexcept nog
 cdef inline uint32_t probe_bucket(
     const Store *store, const Index *index, uint32_t position, uint32_t hash
 ) noexcept nogil:
-    """The first bucket that may be the one (its node is on its way then), or an empty one."""
+    """Return the first bucket that may match (and prefetch its node), or an empty one."""
     cdef const Bucket *bucket = index.buckets + position
     while bucket.node and bucket.hash != hash:
         position = bucket_next(index, position)
@@ -391,7 +391,7 @@ cdef inline void item_put(Item *items, size_t *count, uint32_t topic, uint32_t n
 
 
 cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nogil:
-    """From the nodes that topics have reached before `level` to those they reach with it."""
+    """Advance topics from the nodes reached before `level` to those reached with it."""
     cdef Probe *probe
     cdef size_t index
     cdef uint32_t child
@@ -433,7 +433,9 @@ cdef int match_level(Store *store, Scratch *scratch, uint8_t level) noexcept nog
 
 
 cdef inline void reach(Scratch *scratch, uint8_t level, uint32_t topic, uint32_t node) noexcept nogil:
-    """The topic gets to the node with `level`: the end of the topic, or on to the next level."""
+    """Record that the topic reaches the node with `level`: a hit at the end of the topic, else an item for the next
+    level.
+    """
     if scratch.topics[topic].depth == level + 1:
         hit_put(scratch, scratch.topics + topic, node)
     else:
@@ -443,7 +445,7 @@ cdef inline void reach(Scratch *scratch, uint8_t level, uint32_t topic, uint32_t
 cdef inline void expand(
     Store *store, Scratch *scratch, uint8_t level, uint32_t topic_index, uint32_t node_index
 ) noexcept nogil:
-    """Put forward where a topic can go from a node. Room has been reserved."""
+    """Add probes for all children that a topic can reach from a node. Room has been reserved."""
     cdef Topic *topic = scratch.topics + topic_index
     cdef const Node *node = node_at(store, node_index)
     cdef const uint8_t *word
@@ -502,7 +504,7 @@ cdef inline void probe_put(
 
 
 cdef inline void probes_filter(const Index *steps, Scratch *scratch) noexcept nogil:
-    """Keep the probes that may find something. Whether one does is anybody's guess, so there is no branch on it."""
+    """Keep the probes that may succeed. The outcome is unpredictable, so there is no branch on it."""
     cdef size_t index, kept = 0
     cdef uint32_t hash
     for index in range(scratch.probe_count):
@@ -515,7 +517,7 @@ cdef inline void probes_filter(const Index *steps, Scratch *scratch) noexcept no
 
 
 cdef inline uint32_t probe_finish(Store *store, Scratch *scratch, const Probe *probe, uint8_t level) noexcept nogil:
-    """The child, or 0."""
+    """Return the child, or 0."""
     cdef const Topic *topic = scratch.topics + probe.topic
     cdef uint8_t block[BLOCK_KEY_SIZE]
     cdef const uint8_t *key = topic.data + word_start(topic, level)
@@ -545,7 +547,7 @@ cdef inline size_t hit_codes(const Store *store, uint32_t index, uint32_t *singl
 cdef int emit(
     Store *store, const Scratch *scratch, uint32_t first_hit, Codes more, Output *output
 ) noexcept nogil:
-    """Append who has a positive and no negative code among the hits and `more`, each once."""
+    """Append the subscribers with a positive and no negative code among the hits and `more`, each once."""
     cdef uint32_t single, hit
     cdef const uint32_t *codes = NULL
     cdef size_t count, index
@@ -553,7 +555,7 @@ cdef int emit(
         if first_hit == 0:
             return 0
         if scratch.hits[first_hit].next == 0:
-            # One node, and most have one subscriber: nothing to compare.
+            # A single node, usually with a single subscriber: no comparison needed.
             count = hit_codes(store, scratch.hits[first_hit].node, &single, &codes)
             if count == 1 and codes[0] < NEGATIVE:
                 return emit_one(codes[0], output)

@@ -1,13 +1,13 @@
 """A predicate's program: a decision graph of tests over a record's bytes. Other compiled code calls evaluate().
 
-Each Node tests one thing and names the node that comes next if the test holds, if it does not, and if the record is too
-short to tell. Jumps only lead forward, so a program ends after at most `count` tests; it ends at ACCEPT or REJECT.
+Each Node is one test and names the next node if the test holds, if it does not hold, and if the record is too short.
+Jumps only lead forward, so a program ends after at most `count` tests, at ACCEPT or REJECT.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cpdef enum:
-    KIND_RANGE = 0          # low <= key <= high, the key an integer that orders like the value
+    KIND_RANGE = 0          # low <= key <= high; the key is an integer with the same order as the value
     KIND_BITS = 1           # any bit of low is set
     KIND_TEXT = 2           # a text against a constant
     KIND_LIKE = 3           # a text against a pattern
@@ -35,14 +35,14 @@ cdef struct Node:
     uint8_t kind
     uint8_t storage         # a Storage of model/_numbers.pxd
     uint8_t storage_right
-    uint8_t signs           # the outcomes of a comparison for which the test holds
+    uint8_t signs           # the outcomes of a comparison that satisfy the test
     uint32_t offset
     uint32_t size
     uint32_t offset_right
     uint32_t size_right
-    uint32_t end            # bytes a record must have
-    uint32_t constant       # where the constant starts in the pool
-    uint32_t constant_size  # bytes of a text, tokens of a pattern
+    uint32_t end            # minimum size of the record in bytes
+    uint32_t constant       # offset of the constant in the pool
+    uint32_t constant_size  # bytes of a text, or tokens of a pattern
     int64_t low
     int64_t high
 

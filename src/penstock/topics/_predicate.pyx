@@ -1,4 +1,4 @@
-"""Evaluates predicates; _predicate.pxd has the program's form, lowering.py writes programs."""
+"""Evaluate predicates; see _predicate.pxd for the program's format. lowering.py creates programs."""
 
 from libc.math cimport isnan
 from libc.stdint cimport uint16_t, uint64_t
@@ -18,7 +18,7 @@ cdef int[11] WIDTHS = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 0]
 
 
 cdef class Program:
-    """A checked decision graph: whatever the nodes say, no record is read outside its bytes and every run ends."""
+    """A validated decision graph: no program reads outside a record's bytes, and every run ends."""
 
     def __cinit__(self, nodes not None, int32_t entry, bytes pool not None):
         self.count = len(nodes)
@@ -41,15 +41,15 @@ cdef class Program:
         return self.count
 
     def __call__(self, const unsigned char[::1] record not None):
-        """Whether the record passes."""
-        # A record without bytes is never looked at: every test needs at least one.
+        """True if the record matches."""
+        # An empty record is never read: every test needs at least one byte.
         return bool(self.accepts(&record[0] if record.shape[0] else NULL, record.shape[0]))
 
     cdef bint accepts(self, const unsigned char* record, Py_ssize_t size) noexcept nogil:
         return evaluate(self.nodes, self.entry, self.pool, record, size)
 
     def select(self, const unsigned char[::1] data not None, Py_ssize_t stride, uint8_t[::1] passes not None):
-        """Fill `passes` for the records that lie in `data` every `stride` bytes."""
+        """Fill `passes` for the records in `data`, one every `stride` bytes."""
         cdef Py_ssize_t index, count = passes.shape[0]
         if count == 0:
             return
@@ -68,10 +68,10 @@ cdef class Program:
         const uint32_t[::1] sizes not None,
         uint8_t[::1] passes not None,
     ):
-        """Fill `passes` for the records at `offsets`, each of its own size."""
+        """Fill `passes` for the records at `offsets` with these sizes."""
         cdef Py_ssize_t index, count = passes.shape[0], end = data.shape[0]
         if offsets.shape[0] != count or sizes.shape[0] != count:
-            raise LocalProtocolError("offsets and sizes must be of one length")
+            raise LocalProtocolError("offsets and sizes differ in length")
         for index in range(count):
             if <uint64_t>offsets[index] + sizes[index] > <uint64_t>end:
                 raise LocalProtocolError(f"record {index} ends outside the data")
@@ -114,13 +114,13 @@ cdef int _check(const Node* node, Py_ssize_t index, Py_ssize_t count, Py_ssize_t
         or (both and <uint64_t>node.offset_right + node.size_right > node.end)
         or <uint64_t>node.constant + constant_bytes > <uint64_t>pool_size
     ):
-        raise LocalProtocolError(f"node {index} of a predicate is not well formed")
+        raise LocalProtocolError(f"node {index} of a predicate is malformed")
     return 0
 
 
 cdef int _check_jump(Py_ssize_t index, Py_ssize_t jump, Py_ssize_t count) except -1:
     if jump != ACCEPT and jump != REJECT and not index < jump < count:
-        raise LocalProtocolError(f"node {index} of a predicate jumps to {jump}")
+        raise LocalProtocolError(f"node {index} of a predicate has an invalid jump to {jump}")
     return 0
 
 
@@ -160,7 +160,9 @@ cdef inline bint holds(const Node* node, const unsigned char* pool, const unsign
 
 
 cdef inline int64_t key(uint8_t storage, const unsigned char* place) noexcept nogil:
-    """An integer that orders as Spark orders the values; one of 64 unsigned bits is moved down by 2**63."""
+    """Return an integer with the order that Spark gives the values; unsigned 64-bit values are shifted down by
+    2**63.
+    """
     cdef int64_t integer
     if storage == F4 or storage == F8:
         return float_key(read_float(storage, place))
@@ -169,7 +171,7 @@ cdef inline int64_t key(uint8_t storage, const unsigned char* place) noexcept no
 
 
 cdef inline int64_t float_key(double number) noexcept nogil:
-    """Doubles as integers in their order: -0.0 is 0.0, and NaN is one value above all others."""
+    """Map doubles to integers in their order: -0.0 equals 0.0, and all NaNs are equal and above every other value."""
     cdef int64_t bits
     if isnan(number):
         return NAN_KEY
@@ -179,7 +181,7 @@ cdef inline int64_t float_key(double number) noexcept nogil:
 
 
 def key_of_float(double number):
-    """The integer by which a float is compared in a range test."""
+    """Return the integer for a float in a range test."""
     return float_key(number)
 
 
@@ -209,7 +211,7 @@ cdef int sign_of_floats(const Node* node, const unsigned char* record) noexcept 
 cdef inline int sign_of_text(
     const unsigned char* left, Py_ssize_t left_size, const unsigned char* right, Py_ssize_t right_size
 ) noexcept nogil:
-    """Bytewise, both without the NULs at their ends; a text that the other starts with is less."""
+    """Compare bytewise, without trailing NULs; a prefix of the other text is less."""
     cdef Py_ssize_t common = left_size if left_size < right_size else right_size
     cdef int difference = memcmp(left, right, common)
     if difference != 0:
@@ -224,7 +226,7 @@ cdef inline int sign_of_text(
 cdef bint like(
     const unsigned char* text, Py_ssize_t size, const unsigned char* tokens, Py_ssize_t count
 ) noexcept nogil:
-    """Match tokens (bytes, ANY_CHARACTER, ANY_CHARACTERS); only the last ANY_CHARACTERS is ever taken back."""
+    """Match tokens (bytes, ANY_CHARACTER, ANY_CHARACTERS); only the last ANY_CHARACTERS is backtracked."""
     cdef Py_ssize_t at = 0, token = 0, retry_at = 0, retry_token = -1
     cdef uint16_t wanted
     while at < size:
@@ -254,7 +256,7 @@ cdef bint like(
 
 
 cdef inline Py_ssize_t after_character(const unsigned char* text, Py_ssize_t size, Py_ssize_t at) noexcept nogil:
-    """Past one character of UTF-8: its first byte and the continuation bytes behind it."""
+    """Return the position after one UTF-8 character: its first byte and the continuation bytes."""
     at += 1
     while at < size and (text[at] & 0xC0) == 0x80:
         at += 1

@@ -1,10 +1,10 @@
 """The memory of an interest table: one hash table of nodes keyed by (parent, kind, key bytes).
 
 Everything is a node: an exact topic, a tag, and each step of each pattern. A node fills one cache line, so that an
-exact topic costs two memory accesses: its bucket and its node. Subscribers are kept as codes (see NEGATIVE).
+exact topic costs two memory accesses: its bucket and its node. Subscribers are stored as codes (see NEGATIVE).
 
-Writers are serialised by the GIL. They hold `lock` only for the few stores that a matcher could see half done;
-matchers hold it for a chunk of topics. Nodes never move.
+The GIL serialises writers. They hold `lock` only for the few stores that a matcher could see half done; matchers hold
+the lock for a chunk of topics. Nodes never move.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -28,22 +28,22 @@ cdef extern from "penstock/topics/primitives.h" nogil:
 
 cpdef enum NodeKind:
     NODE_FREE = 0
-    NODE_TOPIC = 1       # key: a whole topic
+    NODE_TOPIC = 1       # key: an exact topic
     NODE_TAG = 2         # key: a tag
-    NODE_RANGED = 3      # key: the canonical text of a pattern with ranges; remembers who has it, never matched
-    NODE_TALLY = 4       # key: kind and length (or shift); its `children` says how long the parent's mask bit stays
-    NODE_ROOT = 8        # from here on: steps of patterns
+    NODE_RANGED = 3      # key: the canonical text of a pattern with ranges; records its subscribers, never matched
+    NODE_TALLY = 4       # key: kind and length (or shift); its `children` counts the uses of a bit in the parent's mask
+    NODE_ROOT = 8        # this and later kinds are steps of patterns
     NODE_LITERAL = 9     # key: a level
-    NODE_PREFIX = 10     # key: the beginning of a level
+    NODE_PREFIX = 10     # key: a prefix of a level
     NODE_BLOCK = 11      # key: shift (1 byte), value >> shift (8 bytes, little-endian): a block of a numeric range
     NODE_STAR = 12       # one level; no key
     NODE_REST = 13       # one or more levels; no key
 
 cpdef enum:
-    NEGATIVE = 0x40000000            # a code is a subscriber, with this bit when its interest is negative
+    NEGATIVE = 0x40000000            # a code is a subscriber, with this bit for a negative interest
     SUBSCRIBER_MAX = 0xFFFFFF
     BLOCK_KEY_SIZE = 9
-    LENGTH_MAX = 64                  # bytes of a prefix: bits of a mask
+    LENGTH_MAX = 64                  # maximum bytes of a prefix: bits of a mask
 
 cdef enum:
     SEGMENT_BITS = 15                # 32,768 nodes of 64 bytes: one large page
@@ -51,10 +51,10 @@ cdef enum:
     SEGMENTS_MAX = 4096
     KEY_INLINE = 40
     STEP_KEY_INLINE = 16
-    ROOT = 0                         # also says "no node": the root is nobody's child
+    ROOT = 0                         # also means "no node", because the root is never a child
 
 
-cdef struct Step:                    # what only steps of patterns have
+cdef struct Step:                    # fields of pattern steps only
     uint64_t prefix_lengths          # bit n: some child is a prefix of n + 1 bytes
     uint64_t block_shifts            # bit n: some child is a block of 2**n numbers
     uint32_t star
@@ -64,24 +64,24 @@ cdef struct Step:                    # what only steps of patterns have
 
 cdef union Body:
     Step step
-    uint8_t key[KEY_INLINE]          # or, when the key is longer, a pointer to it
+    uint8_t key[KEY_INLINE]          # or a pointer to a longer key
 
 
 cdef struct Node:                    # 64 bytes
-    uint64_t codes                   # 0: nobody; odd: one code, shifted left; even: a CodeList
-    uint32_t parent                  # of a free node: the next free one
+    uint64_t codes                   # 0: none; odd: one code, shifted left; even: a CodeList
+    uint32_t parent                  # in a free node: the next free one
     uint32_t children
-    uint32_t literals                # how many of the children are literal
+    uint32_t literals                # number of literal children
     uint16_t key_size
     uint8_t kind
-    uint8_t is_ranged                # on a path with a block: its codes may repeat, one per interest
+    uint8_t is_ranged                # on a path with a block: codes may repeat, one per interest
     Body body
 
 
-cdef struct CodeList:                # sorted; negative codes are the largest, hence last
+cdef struct CodeList:                # sorted; negative codes are the largest and hence last
     uint32_t count
     uint32_t capacity
-    uint32_t codes[1]                # in fact `capacity` of them
+    uint32_t codes[1]                # actual length: `capacity`
 
 
 cdef struct Bucket:
@@ -90,13 +90,13 @@ cdef struct Bucket:
 
 
 cdef struct Index:                   # a hash table of nodes: linear probing, at most 7 of 10 buckets used
-    Bucket *buckets                  # 2**bits of them; a node's first place is given by the highest bits of its hash
-    uint8_t *filter                  # a byte per bucket: bit n is set if a hash belongs here whose next 3 bits are n
+    Bucket *buckets                  # 2**bits buckets; the highest bits of a node's hash give its first position
+    uint8_t *filter                  # a byte per bucket: bit n is set if a hash for the bucket has next 3 bits n
     uint32_t bits
     uint32_t used
 
 
-cdef struct Owned:                   # the nodes a subscriber has codes in; may name some it has left
+cdef struct Owned:                   # the nodes in which a subscriber has codes; may include nodes that it has left
     uint32_t *nodes
     uint32_t count
     uint32_t capacity
@@ -106,19 +106,19 @@ cdef struct Store:
     TicketLock lock
     uint64_t seed_a
     uint64_t seed_b
-    Index wholes                     # exact topics and everything else that is no step
-    Index steps                      # apart, to stay in the cache: most topics do not go far on any pattern
+    Index wholes                     # exact topics and all other nodes that are not steps
+    Index steps                      # separate, to stay in the cache: most topics end early on every pattern
     Node *segments[SEGMENTS_MAX]
-    uint32_t node_count_made         # nodes ever handed out; freed ones are in the free list
+    uint32_t node_count_made         # nodes ever allocated; freed ones are in the free list
     uint32_t node_count_free
     uint32_t free_first
-    uint64_t *stamps                 # per subscriber: the last generation that had it
+    uint64_t *stamps                 # per subscriber: the last generation that included it
     Owned *owned                     # per subscriber
     uint32_t subscriber_capacity
     uint64_t generation
     uint64_t interest_count
     uint64_t negative_count          # negative codes in all nodes
-    uint64_t revision                # grows whenever a pattern's step comes or goes
+    uint64_t revision                # incremented whenever a pattern's step is added or removed
     uint64_t heap_size               # bytes of long keys, code lists and owned lists
 
 
@@ -153,14 +153,14 @@ cdef inline const uint8_t *node_key(const Node *node) noexcept nogil:
 
 
 cdef inline uint64_t hash_bytes(const Store *store, const uint8_t *data, size_t size) noexcept nogil:
-    """Keyed with the table's seeds: who does not know them cannot choose topics that collide."""
+    """Hash with the table's seeds, so that colliding topics cannot be chosen without knowing the seeds."""
     cdef uint64_t state = store.seed_a ^ (size * <uint64_t>0x9E3779B97F4A7C15)
     if size > 16:
         while size > 16:
             state = fold(load_u64(data) ^ store.seed_b, load_u64(data + 8) ^ state)
             data += 16
             size -= 16
-        # the last 16 bytes, however many of them are left: that number is anybody's guess, so there is no branch on it
+        # hash the last 16 bytes regardless of the remaining size, which is unpredictable, to avoid a branch
         return fold(load_u64(data + size - 16) ^ store.seed_b, load_u64(data + size - 8) ^ state)
     if size >= 8:
         return fold(load_u64(data) ^ store.seed_b, load_u64(data + size - 8) ^ state)
@@ -192,12 +192,12 @@ cdef inline uint32_t filter_bit(const Index *index, uint32_t hash) noexcept nogi
 
 
 cdef inline uint32_t filter_passes(const Index *index, uint32_t hash) noexcept nogil:
-    """0 says that no node has this hash, 1 that one may: at the cost of one byte of a small array."""
+    """Return 0 if no node has this hash, 1 if one may have; reads one byte of a small array."""
     return index.filter[bucket_first(index, hash)] >> filter_bit(index, hash) & 1
 
 
 cdef inline bint is_equal(const uint8_t *left, const uint8_t *right, size_t size) noexcept nogil:
-    """Keys are short: a call of memcmp costs more than the comparison."""
+    """Keys are short, so a call of memcmp would cost more than the comparison."""
     cdef size_t at = 0
     if size >= 8:
         while at + 8 < size:
@@ -225,7 +225,7 @@ cdef inline uint32_t child_find_from(
     const Store *store, const Index *index, uint32_t position,
     uint32_t parent, uint8_t kind, const uint8_t *key, size_t size, uint32_t hash
 ) noexcept nogil:
-    """The node with this key, or 0. It ends: there are always empty buckets."""
+    """Return the node with this key, or 0. The loop ends because there are always empty buckets."""
     cdef Bucket bucket = index.buckets[position]
     while bucket.node:
         if bucket.hash == hash and node_is(node_at(store, bucket.node), parent, kind, key, size):

@@ -1,4 +1,4 @@
-"""How nodes come and go; _store.pxd describes the memory, _table.pyx matches on it."""
+"""Add and remove nodes; see _store.pxd for the memory. _match.pyx matches topics."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef Store *store_open(uint64_t seed_a, uint64_t seed_b) except NULL:
-    """An empty store; close it with store_close()."""
+    """Create an empty store; close it with store_close()."""
     cdef Store *store = <Store *>malloc(sizeof(Store))
     if store is NULL:
         raise MemoryError
@@ -55,7 +55,7 @@ cdef void store_close(Store *store) noexcept:
 
 
 cdef uint64_t store_size(const Store *store) noexcept:
-    """Bytes of memory in use, free nodes included."""
+    """Return the memory in use in bytes, including free nodes."""
     cdef uint64_t segments = (store.node_count_made + SEGMENT_NODES - 1) >> SEGMENT_BITS
     return (
         sizeof(Store) + index_size(store.wholes.bits) + index_size(store.steps.bits) + segments * SEGMENT_NODES * sizeof(Node)
@@ -75,7 +75,7 @@ cdef void *key_on_heap(Node *node) noexcept:
 
 
 cdef uint32_t node_take(Store *store) except? 0:
-    """A node out of the free list, or a new one."""
+    """Take a node from the free list, or allocate one."""
     cdef uint32_t index = store.free_first
     if index:
         store.free_first = node_at(store, index).parent
@@ -84,7 +84,7 @@ cdef uint32_t node_take(Store *store) except? 0:
     index = store.node_count_made
     cdef uint32_t segment = index >> SEGMENT_BITS
     if segment == SEGMENTS_MAX:
-        raise LimitError(f"an interest table has at most {SEGMENTS_MAX * SEGMENT_NODES} nodes")
+        raise LimitError(f"the interest table exceeds the limit of {SEGMENTS_MAX * SEGMENT_NODES} nodes")
     if store.segments[segment] is NULL:
         # A small table would waste a large page.
         store.segments[segment] = <Node *>allocate(SEGMENT_NODES * sizeof(Node), segment > 0)
@@ -106,7 +106,7 @@ cdef void node_give_back(Store *store, uint32_t index) noexcept:
 
 
 cdef uint32_t node_make(Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) except 0:
-    """A node that no matcher can see yet."""
+    """Create a node that is not visible to matchers yet."""
     cdef uint8_t *heap = NULL
     cdef bint is_inline = size <= inline_size(kind)
     if not is_inline:
@@ -138,7 +138,7 @@ cdef uint32_t node_make(Store *store, uint32_t parent, uint8_t kind, const uint8
 
 
 cdef uint32_t child_get(const Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) noexcept:
-    """The child with this key, or 0."""
+    """Return the child with this key, or 0."""
     if kind == NODE_STAR:
         return node_at(store, parent).body.step.star
     if kind == NODE_REST:
@@ -147,7 +147,7 @@ cdef uint32_t child_get(const Store *store, uint32_t parent, uint8_t kind, const
 
 
 cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, size_t size) except 0:
-    """The child with this key, made if there is none. Its parent must be in use or be released by the caller."""
+    """Find or create the child with this key. Its parent must be in use or be released by the caller."""
     cdef Node *above = node_at(store, parent)
     cdef uint32_t hash = hash_child(store, parent, kind, hash_bytes(store, key, size))
     cdef uint32_t index = child_get(store, parent, kind, key, size)
@@ -182,7 +182,7 @@ cdef uint32_t child_make(Store *store, uint32_t parent, uint8_t kind, const uint
 
 
 cdef void node_release(Store *store, uint32_t index) noexcept:
-    """Free the node if nothing needs it any more, then its parent likewise."""
+    """Free the node if it is unused, then its parent likewise."""
     cdef Node *node = node_at(store, index)
     cdef uint32_t parent
     while index != ROOT and not node.codes and not node.children:
@@ -217,7 +217,7 @@ cdef void node_unlink(Store *store, uint32_t index) noexcept:
             above.body.step.block_shifts &= ~(<uint64_t>1 << node_key(node)[0])
 
 
-# A bit in a node's mask stands for any number of children; a tally node counts them, so that the bit can go with the
+# A bit in a node's mask covers any number of children; a tally node counts them, so that the bit is cleared with the
 # last one.
 
 
@@ -240,7 +240,7 @@ cdef int tally(Store *store, uint32_t parent, uint8_t kind, const uint8_t *key, 
 
 
 cdef bint untally(Store *store, const Node *node) noexcept:
-    """Whether the parent has another such child. The caller holds the lock."""
+    """Return whether the parent has another such child. The caller holds the lock."""
     cdef (uint8_t, uint8_t) pair = tally_key(node.kind, node_key(node), node.key_size)
     cdef uint8_t[2] name = [pair[0], pair[1]]
     cdef uint32_t hash = hash_child(store, node.parent, NODE_TALLY, hash_bytes(store, name, 2))
@@ -253,7 +253,7 @@ cdef bint untally(Store *store, const Node *node) noexcept:
     return False
 
 
-# Indexes. A removal moves later entries back, so there are no tombstones to wade through.
+# Indexes. A removal moves later entries back, so there are no tombstones.
 
 
 cdef uint32_t node_hash(const Store *store, const Node *node) noexcept:
@@ -271,7 +271,7 @@ cdef size_t index_size(uint32_t bits) noexcept:
 cdef Index index_make(uint32_t bits) except *:
     cdef Index index
     if bits > INDEX_BITS_MAX:
-        raise LimitError("the interest table cannot grow any more")
+        raise LimitError("the interest table has reached its maximum size")
     index.bits = bits
     index.used = 0
     index.buckets = <Bucket *>allocate(index_size(bits), True)
@@ -283,7 +283,7 @@ cdef Index index_make(uint32_t bits) except *:
 
 
 cdef int index_reserve(Store *store, Index *index) except -1:
-    """Make room for one more. The bigger copy is built outside the lock: matchers never wait for it."""
+    """Make room for one more entry. The larger copy is built outside the lock, so that matchers do not wait."""
     cdef uint64_t capacity = <uint64_t>1 << index.bits
     if (<uint64_t>index.used + 1) * 10 <= capacity * 7:
         return 0
@@ -329,7 +329,7 @@ cdef void index_clear(Index *index, uint32_t hash, uint32_t node) noexcept:
 
 
 cdef void filter_clear(Index *index, uint32_t hash) noexcept:
-    """Clear the filter's bit for this hash, unless another one in the index has the same."""
+    """Clear the filter's bit for this hash, unless another hash in the index has the same bit."""
     cdef uint32_t home = bucket_first(index, hash)
     cdef uint32_t position = home, other
     while index.buckets[position].node:
@@ -340,11 +340,11 @@ cdef void filter_clear(Index *index, uint32_t hash) noexcept:
     index.filter[home] &= ~(<uint8_t>1 << filter_bit(index, hash))
 
 
-# Codes: who is interested in a node
+# Codes: the subscribers of a node
 
 
 cdef uint32_t codes_view(const Node *node, uint32_t *single, const uint32_t **codes) noexcept:
-    """The node's codes as an array; `single` gives room for the code that is kept in the node itself."""
+    """Return the node's codes as an array; `single` is storage for a code kept in the node itself."""
     if not node.codes:
         return 0
     if node.codes & 1:
@@ -356,7 +356,7 @@ cdef uint32_t codes_view(const Node *node, uint32_t *single, const uint32_t **co
 
 
 cdef uint32_t code_position(const uint32_t *codes, uint32_t count, uint32_t code) noexcept:
-    """Where the code is, or would be."""
+    """Return the position of the code, or its insertion point."""
     cdef uint32_t low = 0, high = count, middle
     while low < high:
         middle = low + (high - low) // 2
@@ -376,7 +376,7 @@ cdef bint code_present(const Node *node, uint32_t code) noexcept:
 
 
 cdef int code_add(Store *store, uint32_t index, uint32_t code) except -1:
-    """Whether the code is new. On ranged paths it always is: there each interest adds its own."""
+    """Add a code; return whether it is new. On ranged paths it always is, because each interest adds its own."""
     cdef Node *node = node_at(store, index)
     cdef uint32_t subscriber = code & ~<uint32_t>NEGATIVE
     subscriber_reserve(store, subscriber)
@@ -385,7 +385,7 @@ cdef int code_add(Store *store, uint32_t index, uint32_t code) except -1:
             return 0
         own(store, subscriber, index)
     if code >= NEGATIVE:
-        # before the code itself, so that no matcher can meet one while it thinks there is none
+        # before the code itself, so that no matcher finds a negative code while the count is 0
         lock_acquire(&store.lock)
         store.negative_count += 1
         lock_release(&store.lock)
@@ -430,7 +430,7 @@ cdef int code_insert(Store *store, Node *node, uint32_t code) except -1:
 
 
 cdef bint code_remove(Store *store, uint32_t index, uint32_t code) noexcept:
-    """Whether the code was there. The caller releases the node."""
+    """Remove a code; return whether it existed. The caller releases the node."""
     cdef Node *node = node_at(store, index)
     if not code_present(node, code):
         return False
@@ -464,14 +464,14 @@ cdef void list_free(Store *store, CodeList *codes) noexcept:
         free(codes)
 
 
-# Subscribers: what each one owns, so that it can leave without a search through the table
+# Subscribers: the nodes of each one, so that removing a subscriber needs no search through the table
 
 
 cdef int subscriber_reserve(Store *store, uint32_t subscriber) except -1:
     if subscriber < store.subscriber_capacity:
         return 0
     if subscriber > SUBSCRIBER_MAX:
-        raise LimitError(f"subscriber {subscriber} is beyond the largest number, {SUBSCRIBER_MAX}")
+        raise LimitError(f"subscriber {subscriber} exceeds the largest number {SUBSCRIBER_MAX}")
     cdef uint32_t capacity = max(<uint32_t>SUBSCRIBERS_FIRST, store.subscriber_capacity)
     while capacity <= subscriber:
         capacity *= 2
@@ -514,7 +514,7 @@ cdef int own(Store *store, uint32_t subscriber, uint32_t index) except -1:
 
 
 cdef void owned_tidy(const Store *store, Owned *owned, uint32_t subscriber) noexcept:
-    """Forget nodes that the subscriber has left, and repetitions."""
+    """Drop duplicates and nodes that the subscriber has left."""
     cdef uint32_t kept = 0, position, index
     cdef const Node *node
     if owned.count == 0:
@@ -539,7 +539,7 @@ cdef int compare_u32(const void *a, const void *b) noexcept nogil:
 
 
 cdef list subscriber_remove(Store *store, uint32_t subscriber):
-    """Remove all its codes except those of patterns with ranges; these are returned as (text, is negative)."""
+    """Remove all its codes except those of patterns with ranges, which are returned as (text, is negative)."""
     ranged = []
     if subscriber >= store.subscriber_capacity:
         return ranged

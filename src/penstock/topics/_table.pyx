@@ -1,4 +1,4 @@
-"""The compiled interest table as Python sees it; table.py is the public face, _store and _match do the work."""
+"""The compiled interest table for Python; table.py is the public interface, _store and _match the implementation."""
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,15 +16,15 @@ cdef enum:
 
 
 cdef class TableKernel:
-    """Interests as nodes and codes, by the grammar's compiled form.
+    """Interests as nodes and codes, in compiled form.
 
-    A code is a subscriber (at most SUBSCRIBER_MAX), with the bit NEGATIVE when the interest is negative. A path is a
-    list of (NodeKind, key) steps. Arguments are trusted to come from parsed interests; sizes are checked nevertheless.
+    A code is a subscriber (at most SUBSCRIBER_MAX), with the bit NEGATIVE for a negative interest. A path is a list of
+    (NodeKind, key) steps. Arguments are expected to come from parsed interests; sizes are checked nevertheless.
     """
 
     def __cinit__(self, bytes seed not None):
         if len(seed) != 16:
-            raise ValueError("a table's seed has 16 bytes")
+            raise ValueError("a table's seed must have 16 bytes")
         cdef const uint8_t *data = seed
         self.scratch = <Scratch *>malloc(sizeof(Scratch))
         if self.scratch is NULL:
@@ -57,34 +57,34 @@ cdef class TableKernel:
 
     @property
     def node_count(self):
-        """Nodes in use, the root included."""
+        """Number of nodes in use, including the root."""
         return self.store.node_count_made - self.store.node_count_free
 
     @property
     def lookup_count(self):
-        """Nodes reached and children looked for, in all matches so far: what matching costs."""
+        """Number of nodes reached and children looked up in all matches: the cost of matching."""
         return self.scratch.lookup_count
 
     @property
     def malformed_count(self):
-        """Topics so far that were not well formed and therefore matched nothing."""
+        """Number of malformed topics so far, which matched nothing."""
         return self.scratch.malformed_count
 
     def reserve_subscriber(self, uint32_t code):
-        """Let the code of this subscriber appear among the `codes` of a match."""
+        """Allow this subscriber's code among the `codes` of a match."""
         subscriber_reserve(self.store, code & ~<uint32_t>NEGATIVE)
 
     # Adding and removing
 
     def add_key(self, uint8_t kind, bytes key not None, uint32_t code):
-        """Whether the code is new at an exact topic, a tag or the text of a ranged pattern."""
+        """Add a code to an exact topic, a tag or the text of a ranged pattern; return whether it is new."""
         return self.add_path([(kind, key)], code)
 
     def remove_key(self, uint8_t kind, bytes key not None, uint32_t code):
         return self.remove_path([(kind, key)], code)
 
     def add_path(self, list path not None, uint32_t code):
-        """Whether the code is new at the end of the path."""
+        """Add a code at the end of the path; return whether it is new."""
         cdef uint32_t node = ROOT
         try:
             for kind, key in path:
@@ -96,7 +96,7 @@ cdef class TableKernel:
             raise
 
     def remove_path(self, list path not None, uint32_t code):
-        """Whether the code was there."""
+        """Remove a code; return whether it existed."""
         cdef uint32_t node = ROOT
         for kind, key in path:
             check_step(node_at(self.store, node), kind, key)
@@ -108,9 +108,9 @@ cdef class TableKernel:
         return was_there
 
     def add_topics(self, list texts not None, const uint32_t[::1] codes not None, size_t start, uint64_t interests_max):
-        """Add texts that are plain ASCII topics, from `start` up to the first that is not, or to the limit.
+        """Add texts that are plain ASCII topics, from `start` up to the first other text or the limit.
 
-        Returns where it stopped and how many codes were new.
+        Return the position where it stopped and the number of new codes.
         """
         cdef uint8_t ends[DEPTH_MAX]
         cdef const char *data
@@ -136,13 +136,15 @@ cdef class TableKernel:
         return position, added
 
     def remove_subscriber(self, uint32_t subscriber):
-        """Remove its codes; those of ranged patterns remain and are returned, as (canonical text, is negative)."""
+        """Remove a subscriber's codes, except those of ranged patterns, which are returned as (canonical text, is
+        negative).
+        """
         return subscriber_remove(self.store, subscriber)
 
     # Matching
 
     def match(self, bytes topic not None, list tags not None, const uint32_t[::1] codes = None):
-        """The subscribers for one topic as an array; `codes`, found elsewhere, take part."""
+        """Return the subscribers of one topic as an array; `codes` found by regular expressions are included."""
         cdef Batch batch
         cdef Output output
         cdef uint32_t offset = 0
@@ -182,7 +184,9 @@ cdef class TableKernel:
         const uint64_t[::1] code_offsets = None,
         const uint32_t[::1] codes = None,
     ):
-        """(result offsets, subscribers) for topics that are ranges of `data`; codes[code_offsets[i]:] take part in i."""
+        """Return (result offsets, subscribers) for topics that are ranges of `data`; codes[code_offsets[i]:] are added
+        to topic i.
+        """
         cdef size_t count = offsets.shape[0]
         cdef Output output
         cdef Batch batch
@@ -234,7 +238,7 @@ cdef int check_step(const Node *parent, uint8_t kind, bytes key) except -1:
             return 0
         if (kind == NODE_STAR or kind == NODE_REST) and size == 0:
             return 0
-    raise LocalProtocolError(f"no step of an interest: kind {kind} with a key of {size} bytes below kind {parent.kind}")
+    raise LocalProtocolError(f"invalid interest step: kind {kind} with a key of {size} bytes below kind {parent.kind}")
 
 
 cdef int check_ranges(const uint32_t[::1] offsets, const uint16_t[::1] sizes, size_t data_size) except -1:
@@ -242,7 +246,7 @@ cdef int check_ranges(const uint32_t[::1] offsets, const uint16_t[::1] sizes, si
     for index in range(<size_t>offsets.shape[0]):
         if <uint64_t>offsets[index] + sizes[index] > data_size:
             raise LocalProtocolError(
-                f"topic {index} of the batch ends at byte {<uint64_t>offsets[index] + sizes[index]}, the data at {data_size}"
+                f"topic {index} of the batch ends at byte {<uint64_t>offsets[index] + sizes[index]} of {data_size}"
             )
     return 0
 
@@ -253,7 +257,7 @@ cdef int check_code_offsets(const uint64_t[::1] code_offsets, size_t count, size
         raise LocalProtocolError(f"a batch of {count} topics needs {count + 1} code offsets up to {code_count}")
     for index in range(count):
         if code_offsets[index] > code_offsets[index + 1]:
-            raise LocalProtocolError(f"the code offsets of a batch go down at topic {index}")
+            raise LocalProtocolError(f"the code offsets of a batch decrease at topic {index}")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""What a filter expression means once it is parsed: a tree over a model's fields, free of SQL.
+"""A parsed filter expression: a tree over a model's fields, independent of SQL.
 
 Constants are exact: a number is a Fraction in the field's own unit (a price in its scaled integers), or a float for a
-float field; a text is its UTF-8 bytes; an enum its number. Between, IN and flipped comparisons are already gone.
+float field; a text is its UTF-8 bytes; an enum its number. BETWEEN, IN and flipped comparisons are already resolved.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Operator(StrEnum):
 
     @property
     def flipped(self) -> "Operator":
-        """The operator that says the same with the sides exchanged."""
+        """Return the equivalent operator for exchanged operands."""
         return _FLIPPED.get(self, self)
 
 

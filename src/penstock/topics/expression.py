@@ -1,7 +1,6 @@
 """Filter expressions: a SQL condition over the fields of a message model, in Spark's dialect, parsed by sqlglot.
 
-Everything is refused that is not listed in SUPPORTED, so that an expression never means one thing here and another in
-Spark.
+Only the syntax in SUPPORTED is accepted, so that an expression has the same meaning here and in Spark.
 """
 
 from collections.abc import Callable
@@ -36,18 +35,18 @@ from penstock.topics.literal import (
 )
 
 EXPRESSION_SIZE_MAX = 16_384
-"""Characters of an expression: room for a list of a thousand symbols."""
+"""Maximum length of an expression in characters: enough for a list of a thousand symbols."""
 
 PARSED_MAX = 16
 DEPTH_MAX = 32
-"""Parentheses and alternations within each other."""
+"""Maximum nesting of parentheses and alternatives."""
 
 SUPPORTED = (
-    "supported are = <> < <= > >=, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, TRUE, FALSE and has(flags, 'name'), "
+    "supported: = <> < <= > >=, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, TRUE, FALSE and has(flags, 'name'), "
     "over fields and literals"
 )
 
-APOSTROPHE = """'' does not stand for an apostrophe; an apostrophe stands within double quotes: "O'Neil\""""
+APOSTROPHE = """'' is not an escaped apostrophe; write the text in double quotes: "O'Neil\""""
 
 SPARK = Dialect.get_or_raise("spark")
 
@@ -62,38 +61,40 @@ OPERATORS: dict[type[exp.Expression], Operator] = {
 
 
 def parse_expression(text: str, model: MessageModel) -> Condition:
-    """The condition that `text` states over the fields of `model`."""
+    """Parse the condition in `text` over the fields of `model`."""
     return _Reader(model).condition(_parsed(text), depth=0)
 
 
 def check_expression(text: str) -> None:
-    """Refuse what is no condition on any model."""
+    """Refuse text that is not a condition on any model."""
     _parsed(text)
 
 
 @lru_cache(maxsize=PARSED_MAX)
 def _parsed(text: str) -> exp.Expression:
-    """For the models are many that a text is read for. Nobody changes what is found."""
+    """Parse with a cache, because the same text is parsed for many models. The result must not be changed."""
     if len(text) > EXPRESSION_SIZE_MAX:
         raise FilterExpressionError(
-            f"the expression has {len(text)} characters, at most {EXPRESSION_SIZE_MAX} are read"
+            f"the expression has {len(text)} characters, above the limit of {EXPRESSION_SIZE_MAX}"
         )
     if "\\" in text:
-        # Spark's and sqlglot's readings of escapes differ in places.
-        raise FilterExpressionError(f"a backslash at character {text.index(chr(92)) + 1}", hint="escapes do not exist")
+        # Spark and sqlglot treat some escapes differently.
+        raise FilterExpressionError(
+            f"a backslash at character {text.index(chr(92)) + 1}", hint="escapes are not supported"
+        )
     _check_parentheses(text)
     try:
         statements = SPARK.parse_into(exp.Condition, text)
     except ParseError as error:
         raise _parse_refusal(error) from None
     except RecursionError:
-        raise FilterExpressionError("is nested too deeply") from None
+        raise FilterExpressionError("the expression is nested too deeply") from None
     except (SqlglotError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
-        # sqlglot meets text it was not written for.
-        raise FilterExpressionError(f"is not a condition: {str(error)[:120]}", hint=SUPPORTED) from None
+        # sqlglot raises other errors for malformed text.
+        raise FilterExpressionError(f"the expression is not a condition: {str(error)[:120]}", hint=SUPPORTED) from None
     condition = statements[0] if len(statements) == 1 else None
     if not isinstance(condition, exp.Expression):
-        raise FilterExpressionError("must be one condition", hint=SUPPORTED)
+        raise FilterExpressionError("the expression must be a single condition", hint=SUPPORTED)
     return condition
 
 
@@ -102,27 +103,29 @@ def _parse_refusal(error: ParseError) -> FilterExpressionError:
     piece = first.get("highlight") or ""
     where = f"line {first['line']}, character {first['col'] - len(piece) + 1}" if first.get("line") else ""
     near = f" near {piece[:40]!r}" if piece else ""
-    return FilterExpressionError(f"is not a condition{near}", where=where, hint=SUPPORTED)
+    return FilterExpressionError(f"the expression is not a condition{near}", where=where, hint=SUPPORTED)
 
 
 def _check_parentheses(text: str) -> None:
-    """Nesting is bounded before sqlglot, which recurses, sees it."""
+    """Bound the nesting before calling sqlglot, which recurses."""
     depth = 0
     for position, character in enumerate(text, start=1):
         depth += (character in "([{") - (character in ")]}")
         if depth > DEPTH_MAX:
-            raise FilterExpressionError(f"is nested more than {DEPTH_MAX} deep", where=f"character {position}")
+            raise FilterExpressionError(
+                f"the expression is nested more than {DEPTH_MAX} levels deep", where=f"character {position}"
+            )
 
 
 class _Reader:
-    """Walks sqlglot's tree and writes ours."""
+    """Walks sqlglot's tree and builds a Condition."""
 
     def __init__(self, model: MessageModel) -> None:
         self._model = model
 
     def condition(self, node: exp.Expression, depth: int) -> Condition:
         if depth > 2 * DEPTH_MAX:
-            raise FilterExpressionError(f"is nested more than {DEPTH_MAX} deep")
+            raise FilterExpressionError(f"the expression is nested more than {DEPTH_MAX} levels deep")
         if isinstance(node, exp.Paren):
             return self.condition(node.this, depth + 1)
         if isinstance(node, exp.And):
@@ -172,14 +175,14 @@ class _Reader:
             exact = left if left.is_decimal else right
             raise FilterExpressionError(
                 f"{left.name!r} is {left.type_text}, {right.name!r} is {right.type_text}",
-                hint=f"a {exact.type} is exact, a float is not: they cannot be compared",
+                hint=f"{exact.type} is exact and float is not, so they cannot be compared",
             )
         if len(kinds) > 1 and kinds != {"number", "float"}:
             raise FilterExpressionError(f"{left.name!r} is {left.type_text}, {right.name!r} is {right.type_text}")
         if "enum" in kinds:
             _check_enum_operator(left, operator)
             if left.values != right.values:
-                raise FilterExpressionError(f"{left.name!r} and {right.name!r} do not have the same values")
+                raise FilterExpressionError(f"{left.name!r} and {right.name!r} have different values")
         return CompareFields(left, operator, right)
 
     def _between(self, node: exp.Between) -> Condition:
@@ -198,7 +201,7 @@ class _Reader:
     def _like(self, node: exp.Like) -> Condition:
         field, pattern = self._field(_bare(node.this)), _bare(node.expression)
         if field.type != "text":
-            raise FilterExpressionError(f"{field.name!r} is {field.type_text}", hint="LIKE is for texts")
+            raise FilterExpressionError(f"{field.name!r} is {field.type_text}", hint="LIKE needs a text")
         if not (isinstance(pattern, exp.Literal) and pattern.is_string):
             raise _unsupported(node)
         text_constant(field, pattern.this)
@@ -215,30 +218,30 @@ class _Reader:
             raise _unsupported(node)
         field, name = self._field(arguments[0]), arguments[1]
         if field.type != "flags":
-            raise FilterExpressionError(f"{field.name!r} is {field.type_text}", hint="has() is for flags")
+            raise FilterExpressionError(f"{field.name!r} is {field.type_text}", hint="has() needs flags")
         if not (isinstance(name, exp.Literal) and name.is_string):
             raise _unsupported(node)
         if name.this not in field.bits:
             raise FilterExpressionError(
-                f"{field.name!r} has no flag {name.this!r}", hint=close_match(name.this, field.bits, "it has")
+                f"{field.name!r} has no flag {name.this!r}", hint=close_match(name.this, field.bits, "flags")
             )
         return HasFlag(field, 1 << field.bits[name.this])
 
     def _field(self, node: exp.Expression) -> Field:
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or len(node.parts) != 1:
             raise _unsupported(node)
-        name = node.name.lower()  # as in Spark
+        name = node.name.lower()  # case-insensitive, as in Spark
         field = self._model.fields_by_name.get(name)
         if field is None:
             raise FilterExpressionError(
                 f"model {self._model.name!r} has no field {node.name!r}",
-                hint=close_match(name, self._model.fields_by_name, "it has"),
+                hint=close_match(name, self._model.fields_by_name, "fields"),
             )
         return field
 
 
 def _operands(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
-    """The operands of a chain, which sqlglot nests to the left, without recursion."""
+    """Return the operands of a chain, which sqlglot nests to the left, without recursion."""
     operands = []
     while isinstance(node, kind):
         operands.append(node.expression)
@@ -279,7 +282,7 @@ def _comparison_kind(field: Field) -> str:
 
 def _check_enum_operator(field: Field, operator: Operator) -> None:
     if operator not in (Operator.EQUAL, Operator.UNEQUAL):
-        raise FilterExpressionError(f"{field.name!r} is enum, it has no order", hint="write =, <> or IN")
+        raise FilterExpressionError(f"{field.name!r} is an enum, which has no order", hint="write =, <> or IN")
 
 
 def _unsupported(node: exp.Expression) -> FilterExpressionError:
@@ -287,6 +290,6 @@ def _unsupported(node: exp.Expression) -> FilterExpressionError:
         shown = node.sql(dialect="spark")
     except (SqlglotError, ValueError, RecursionError, AttributeError, TypeError):
         shown = type(node).__name__
-    # Texts side by side are one text, in Spark and in sqlglot: 'O''Neil' is ONeil. Whoever writes it means another.
+    # Adjacent texts are concatenated in Spark and in sqlglot: 'O''Neil' is ONeil, which is hardly intended.
     hint = APOSTROPHE if node.find(exp.Concat) else SUPPORTED
-    return FilterExpressionError(f"{shown[:80]!r} is not supported here", hint=hint)
+    return FilterExpressionError(f"{shown[:80]!r} is not supported", hint=hint)

@@ -1,10 +1,10 @@
-"""Which multicast group a topic flows on: a map that publishers and subscribers load from one file.
+"""The map of topics to multicast groups, which publishers and subscribers load from the same file.
 
     groups = GroupMap.load(Path("groups.toml"))
-    groups.group_of("md.us.eq.AAPL.quote")              where it is published
-    groups.groups_for(["md.us.eq.AAPL.>"])              what a subscriber has to join, and no more
+    groups.group_of("md.us.eq.AAPL.quote")              the group it is published on
+    groups.groups_for(["md.us.eq.AAPL.>"])              the groups that a subscriber must join
 
-The document is described in docs/reference/protocol/group-map.md.
+docs/reference/protocol/group-map.md describes the document.
 """
 
 import functools
@@ -27,14 +27,14 @@ from penstock.topics.table import InterestTable
 from penstock.topics.topic import check_topic
 
 MAP_SIZE_MAX = 8 * 1024 * 1024
-"""Bytes of a document; a planned map names every topic."""
+"""Maximum size of a document in bytes; a planned map names every topic."""
 
 GROUPS_MAX = 4_096
-"""What switches carry; a document may set a lower bound."""
+"""Maximum number of groups that switches handle; a document may set a lower one."""
 
 TOPICS_REMEMBERED_MAX = 65_536
 LOWER_BITS = 23
-"""Of a group's address: all that Ethernet sees of it."""
+"""Bits of a group's address that Ethernet uses."""
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
@@ -47,12 +47,12 @@ class MapRule(Config, frozen=True):
 
 
 class MapHash(Config, frozen=True):
-    """Other topics are spread over `count` groups that follow each other."""
+    """Other topics are spread over `count` consecutive groups."""
 
     first: str
     count: Annotated[int, msgspec.Meta(ge=1, le=GROUPS_MAX)]
     levels: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
-    """How many of a topic's levels, from the left, say where it goes; 0 means all."""
+    """Number of leading topic levels that are hashed; 0 means all."""
 
 
 class MapDocument(Config, frozen=True):
@@ -61,12 +61,12 @@ class MapDocument(Config, frozen=True):
     groups_max: Annotated[int, msgspec.Meta(ge=1, le=GROUPS_MAX)] = 1_024
     rules: tuple[MapRule, ...] = ()
     default: str | None = None
-    """The group of topics that no rule matches; or `hash` says it."""
+    """The group of topics that no rule matches; alternatively, `hash` selects the group."""
     hash: MapHash | None = None
 
 
 class GroupMap:
-    """Rules are tried in their order, then the hash or the default decides; so every topic has a group."""
+    """Maps every topic to a group: the first matching rule decides, then the hash or the default."""
 
     def __init__(self, document: MapDocument, *, where: str = "group map") -> None:
         self.document = document
@@ -74,14 +74,16 @@ class GroupMap:
         self._where = where
         if (document.default is None) == (document.hash is None):
             raise ConfigurationError(
-                "a map has either a default or a hash, for topics that no rule matches", where=where
+                "a map needs either a default or a hash, for topics that no rule matches", where=where
             )
         self._rule_groups = [self._group(rule.group, f"rules[{n}].group") for n, rule in enumerate(document.rules)]
         self._rest = self._rest_groups(document)
         self.groups: tuple[Group, ...] = tuple(sorted({*self._rule_groups, *self._rest}))
-        """All that the map uses."""
+        """All groups of the map."""
         self._check_groups()
-        self._patterns: list[tuple[int, Interest]] = []  # of rules, with their numbers; exact topics are apart
+        self._patterns: list[
+            tuple[int, Interest]
+        ] = []  # of rules, with their numbers; exact topics are stored separately
         self._topics: list[str] = []
         self._table = InterestTable()
         for number, rule in enumerate(document.rules):
@@ -98,13 +100,13 @@ class GroupMap:
         return GroupMap(parse_toml(text, MapDocument, where=where), where=where)
 
     def save(self, path: Path) -> None:
-        """Write the document; whoever reads it meanwhile sees the old one or the new one."""
+        """Write the document atomically: concurrent readers see the old or the new one."""
         fresh = path.with_name(f".{path.name}.new")
         try:
             fresh.write_text(self.to_toml(), encoding="utf-8")
             fresh.replace(path)
         except OSError as error:
-            raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
+            raise ConfigurationError(f"cannot write the file: {error.strerror}", where=str(path)) from None
 
     def to_toml(self) -> str:
         document = self.document
@@ -121,10 +123,10 @@ class GroupMap:
         return "\n".join(lines) + "\n"
 
     def group_of(self, topic: str) -> Group:
-        """The group a topic is published on."""
+        """Return the group that a topic is published on."""
         group = self._known.get(topic)
         if group is None:
-            matching = self._table.match(topic)  # refuses what is no topic
+            matching = self._table.match(topic)  # refuses an invalid topic
             group = self._rule_groups[matching[0]] if matching else self._rest_group(topic)
             if len(self._known) >= TOPICS_REMEMBERED_MAX:
                 self._known.clear()
@@ -134,7 +136,7 @@ class GroupMap:
     def groups_of_rows(
         self, topic_data: bytes | NDArray[numpy.uint8], rows: NDArray[numpy.void]
     ) -> NDArray[numpy.uint32]:
-        """The group of each message of a batch; its rows say where in `topic_data` their topics are."""
+        """Return the group of each message of a batch; its rows locate the topics in `topic_data`."""
         places = rows["topic_offset"].astype(numpy.uint64) << numpy.uint64(16) | rows["topic_size"]
         distinct, which = numpy.unique(places, return_inverse=True)
         view = memoryview(topic_data)  # type: ignore[arg-type]  # an array is a buffer; numpy does not say so
@@ -145,10 +147,10 @@ class GroupMap:
         return numpy.array(found, numpy.uint32)[which]
 
     def groups_for(self, interests: Sequence[str | Interest]) -> list[Group]:
-        """The groups on which topics can flow that a subscriber with these interests wants, in order.
+        """Return the groups with topics that a subscriber with these interests may want, sorted.
 
-        A group is left out only if no such topic can be there. Tags are on messages of any topic: one of them asks for
-        every group.
+        A group is left out only if it cannot carry a wanted topic. Tags occur on messages of any topic, so an interest
+        in a tag needs every group.
         """
         parsed = [Interest.parse(each) if isinstance(each, str) else each for each in interests]
         wanted = [each for each in parsed if not each.negative]
@@ -162,7 +164,7 @@ class GroupMap:
         return sorted(found)
 
     def _groups_of_wanted_topics(self, interests: Iterable[Interest]) -> set[Group]:
-        """Of topics that rules name one by one: there it is known exactly."""
+        """Return the groups of wanted topics that rules name exactly."""
         subscriber = InterestTable()
         for interest in interests:
             subscriber.add(interest, 0)
@@ -181,7 +183,7 @@ class GroupMap:
         return _NamedTopics(b"".join(encoded), offsets, sizes, groups)
 
     def _groups_met(self, interest: Interest) -> set[Group]:
-        """By the patterns of rules and by what comes after the rules."""
+        """Return the groups reached by patterns of rules, and by the hash or default."""
         if interest.kind is InterestKind.TOPIC:
             return {self.group_of(interest.subject)}
         found: set[Group] = set()
@@ -189,7 +191,7 @@ class GroupMap:
             if may_meet(pattern, interest):
                 found.add(self._rule_groups[number])
             if covers(pattern, interest):
-                return found  # nothing of it is left for later rules
+                return found  # later rules cannot match its topics
         hashed = self.document.hash
         if hashed is None or not hashed.levels or interest.kind is InterestKind.REGEX:
             return found | set(self._rest)
@@ -221,9 +223,9 @@ class GroupMap:
     def _check_groups(self) -> None:
         if len(self.groups) > self.document.groups_max:
             raise ConfigurationError(
-                f"the map has {len(self.groups)} groups, at most {self.document.groups_max} are allowed",
+                f"the map has {len(self.groups)} groups, above the limit of {self.document.groups_max}",
                 where=self._where,
-                hint="use fewer groups, or raise groups_max if the switches carry them",
+                hint="use fewer groups, or raise groups_max if the switches support them",
             )
         seen: dict[int, Group] = {}
         for group in self.groups:
@@ -231,7 +233,7 @@ class GroupMap:
             if other != group:
                 raise ConfigurationError(
                     f"the groups {format_group(other)} and {format_group(group)} have the same lower 23 bits: "
-                    "on an Ethernet a host that joins one gets both",
+                    "on Ethernet, a host that joins one receives both",
                     where=self._where,
                     hint="choose groups that differ in their last three numbers",
                 )
@@ -242,7 +244,7 @@ class GroupMap:
             interest = Interest.parse(text)
             if interest.negative or interest.kind is InterestKind.TAG:
                 raise ConfigurationError(
-                    f"{text!r} cannot say where a topic flows", hint="write a topic, a pattern or a regular expression"
+                    f"{text!r} cannot be used in a group map", hint="use a topic, a pattern or a regular expression"
                 )
             self._table.add(interest, number)
         except PenstockError as error:
@@ -255,7 +257,7 @@ class GroupMap:
 
 
 class _NamedTopics(NamedTuple):
-    """The topics that rules name one by one, as the table matches many at once."""
+    """Topics that rules name exactly, in a form for batch lookups."""
 
     data: bytes
     offsets: NDArray[numpy.uint32]
@@ -264,11 +266,11 @@ class _NamedTopics(NamedTuple):
 
 
 def map_of(rules: Mapping[str, Sequence[str]], *, default: str, port: int, groups_max: int) -> GroupMap:
-    """A map that names topics one by one: group to topics."""
+    """Build a map that names topics exactly: group to topics."""
     made = tuple(MapRule(topics=tuple(topics), group=group) for group, topics in rules.items() if topics)
     return GroupMap(MapDocument(version=1, port=port, groups_max=groups_max, rules=made, default=default))
 
 
 def _quoted(text: str) -> str:
-    """A TOML string: JSON's is one, but for DEL."""
+    """Quote a TOML string, which is a JSON string except for DEL."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

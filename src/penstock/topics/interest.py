@@ -1,13 +1,9 @@
-"""Interests: what a subscriber writes to say which messages it wants.
+"""Interests: the syntax in which a subscriber selects messages.
 
-md.us.eq.AAPL.quote     this topic
-md.us.eq.*.quote        any one level in place of *
-md.us.>                 everything below: one level or more, only at the end
-md.us.eq.AA*.quote      levels that begin with AA
-book.[100..200].depth   levels that are numbers in the range; [100..] and [..200] are open
-/md[.](us|eu)[.].*/     topics that match the regular expression (RE2) from end to end
-#halted                 messages with this tag
-!md.us.eq.ZZ*.>         not these: a leading ! before any of the above
+md.us.eq.AAPL.quote this topic md.us.eq.*.quote any one level in place of * md.us.> everything below: one level or more,
+only at the end md.us.eq.AA*.quote levels that begin with AA book.[100..200].depth levels that are numbers in the range;
+[100..] and [..200] are open /md[.](us|eu)[.].*/ topics that match the regular expression (RE2) from end to end #halted
+messages with this tag !md.us.eq.ZZ*.> not these: a leading ! before any of the above
 """
 
 import enum
@@ -23,12 +19,12 @@ from penstock.topics.topic import check_extent, check_level, check_levels, shown
 
 INTEREST_SIZE_MAX = 1024
 PARSED_MAX = 32_768
-"""Interests that are remembered, because they are read more than once on their way into a table."""
+"""Size of the cache of parsed interests, which are usually parsed more than once."""
 
-"""Bytes of an interest in UTF-8; a regular expression may fill them."""
+"""Maximum size of an interest in bytes of UTF-8, which a regular expression may use fully."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
-_RANGE_HINT = "a range is written [100..200], [100..] or [..200], its ends 64-bit numbers without leading zeros"
+_RANGE_HINT = "write a range as [100..200], [100..] or [..200], with 64-bit numbers without leading zeros"
 
 
 class InterestKind(enum.Enum):
@@ -40,7 +36,7 @@ class InterestKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A level that is exactly this."""
+    """A level with exactly this text."""
 
     text: str
 
@@ -50,7 +46,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A level that begins with this."""
+    """A level with this prefix."""
 
     text: str
 
@@ -90,15 +86,15 @@ Level = Literal | Prefix | NumericRange | AnyLevel | Rest
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """One parsed interest. Two that mean the same by their parts are equal, whatever their text."""
+    """One parsed interest. Interests with equal meaning are equal, whatever their text."""
 
     text: str = field(compare=False)
     kind: InterestKind
     negative: bool
     subject: str
-    """The topic, the tag or the regular expression, without what marks it; of a pattern, its canonical text."""
+    """The topic, the tag or the regular expression, without markers; for a pattern, its canonical text."""
     levels: tuple[Level, ...] = ()
-    """Of a pattern."""
+    """Levels of a pattern."""
 
     def __str__(self) -> str:
         return self.text
@@ -109,7 +105,7 @@ class Interest:
 
     @classmethod
     def parse(cls, text: str) -> "Interest":
-        """Read an interest, or raise a TopicError that says what is wrong with it and where."""
+        """Parse an interest, or raise a TopicError with the mistake and its place."""
         return _parse(text)
 
 
@@ -117,7 +113,9 @@ class Interest:
 def _parse(text: str) -> Interest:
     if len(text) > INTEREST_SIZE_MAX or len(text.encode(errors="surrogatepass")) > INTEREST_SIZE_MAX:
         raise TopicError(
-            "is too long", where=f"interest {shown(text)}", hint=f"at most {INTEREST_SIZE_MAX} bytes in UTF-8"
+            "the interest is too long",
+            where=f"interest {shown(text)}",
+            hint=f"the limit is {INTEREST_SIZE_MAX} bytes in UTF-8",
         )
     negative = text.startswith("!")
     body = text[1:] if negative else text
@@ -149,21 +147,25 @@ def _levels(text: str, body: str) -> tuple[Level, ...]:
     words = _split(body)
     where = f"interest {shown(text)}"
     if len(words) > TOPIC_DEPTH_MAX:
-        raise TopicError(f"has {len(words)} levels", where=where, hint=f"at most {TOPIC_DEPTH_MAX} levels")
+        raise TopicError(
+            f"the pattern has {len(words)} levels", where=where, hint=f"the limit is {TOPIC_DEPTH_MAX} levels"
+        )
     levels = tuple(_level(word, f"{where}, level {number}") for number, word in enumerate(words, start=1))
     for number, level in enumerate(levels[:-1], start=1):
         if isinstance(level, Rest):
             raise TopicError(
-                "'>' stands before other levels", where=f"{where}, level {number}", hint="'>' is only the last level"
+                "'>' stands before other levels",
+                where=f"{where}, level {number}",
+                hint="'>' can only be the last level",
             )
-    # What every matching topic contains must fit into a topic.
+    # The fixed part of every matching topic must fit into a topic.
     fixed = [len(level.text.encode()) for level in levels if isinstance(level, Literal | Prefix)]
     check_extent(sum(fixed) + 2 * len(levels) - len(fixed) - 1, len(levels), where=where)
     return levels
 
 
 def _split(body: str) -> list[str]:
-    """At dots, except those inside of brackets."""
+    """Split at dots outside brackets."""
     words = [""]
     is_inside = False
     for piece in re.split(r"([.\[\]])", body):
@@ -184,16 +186,18 @@ def _level(word: str, where: str) -> Level:
         return _range(word, where)
     if "*" in word[:-1]:
         raise TopicError(
-            "'*' stands alone or at the end of a level",
+            "'*' must be a whole level or the end of a level",
             where=where,
-            hint="for other shapes, write /a regular expression/",
+            hint="for other patterns, use /a regular expression/",
         )
     if word.endswith("*"):
         prefix = word[:-1]
         check_level(prefix, where=where)
         if len(prefix.encode()) > LENGTH_MAX:
             raise TopicError(
-                f"the prefix has {len(prefix.encode())} bytes", where=where, hint=f"at most {LENGTH_MAX} bytes in UTF-8"
+                f"the prefix has {len(prefix.encode())} bytes",
+                where=where,
+                hint=f"the limit is {LENGTH_MAX} bytes in UTF-8",
             )
         return Prefix(prefix)
     check_level(word, where=where)
@@ -207,7 +211,7 @@ def _range(word: str, where: str) -> NumericRange:
     ends = []
     for digits, default in ((low, 0), (high, NUMBER_MAX)):
         if digits and _NUMBER.fullmatch(digits) is None:
-            raise TopicError(f"{shown(digits)} is not the end of a range", where=where, hint=_RANGE_HINT)
+            raise TopicError(f"{shown(digits)} is not a valid range limit", where=where, hint=_RANGE_HINT)
         ends.append(int(digits) if digits else default)
     if ends[1] > NUMBER_MAX:
         raise TopicError(f"{ends[1]} does not fit into 64 bits", where=where, hint=_RANGE_HINT)

@@ -1,4 +1,4 @@
-"""Literals of filter expressions, as the exact constants that a field is compared with."""
+"""Literals of filter expressions, as exact constants for comparisons."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ from penstock.base.errors import FilterExpressionError
 from penstock.model import Field
 from penstock.topics.condition import Constant
 
-# Within these bounds Spark's decimals compare every literal exactly with every integer and price; beyond them it
+# Within these limits, Spark's decimals compare every literal exactly with every integer and price; beyond them, Spark
 # rounds, and the same text would select different records.
 WHOLE_DIGITS_MAX = 20
 FRACTION_DIGITS_MAX = 18
@@ -22,32 +22,33 @@ FLOAT_TYPES = {"f32", "f64"}
 
 
 def number_constant(field: Field, text: str) -> Constant:
-    """The constant for a number literal, with its sign."""
+    """Return the constant for a number literal with its sign."""
     match = NUMBER.fullmatch(text)
     if match is None or not (match[1] or match[2]):
-        raise FilterExpressionError(f"{text!r} is not a number", hint="write a number like 100, 99.95 or 1e-3")
+        raise FilterExpressionError(f"{text!r} is not a number", hint="write a number such as 100, 99.95 or 1e-3")
     if field.type in FLOAT_TYPES:
         return float(text)
     if field.type not in NUMBER_TYPES:
         raise _mismatch(field, text, "a number")
     if match[3]:
         raise FilterExpressionError(
-            f"{text} has an exponent, {field.name!r} is compared exactly", hint="write the number out, like 99.95"
+            f"{text} has an exponent, but {field.name!r} is compared exactly",
+            hint="write the number without an exponent, such as 99.95",
         )
     if len(match[1].lstrip("0")) > WHOLE_DIGITS_MAX or len((match[2] or "").rstrip("0")) > FRACTION_DIGITS_MAX:
         raise FilterExpressionError(
             f"the number {text[:40]} has too many digits",
-            hint=f"at most {WHOLE_DIGITS_MAX} before the point and {FRACTION_DIGITS_MAX} after it",
+            hint=f"the limits are {WHOLE_DIGITS_MAX} before the point and {FRACTION_DIGITS_MAX} after it",
         )
     return Fraction(text) * Fraction(10**field.decimals)
 
 
 def text_constant(field: Field, text: str) -> Constant:
-    """The constant for a string literal."""
+    """Return the constant for a string literal."""
     if field.type == "enum":
         if text not in field.values:
             raise FilterExpressionError(
-                f"{field.name!r} is never {text!r}", hint=close_match(text, field.values, "it can be")
+                f"{field.name!r} is never {text!r}", hint=close_match(text, field.values, "values")
             )
         return Fraction(field.values[text])
     if field.type != "text":
@@ -61,7 +62,7 @@ def text_constant(field: Field, text: str) -> Constant:
 
 
 def timestamp_constant(field: Field, text: str) -> Constant:
-    """The constant for TIMESTAMP 'text': nanoseconds since 1970, in UTC unless the text says otherwise."""
+    """Return the constant for TIMESTAMP 'text': nanoseconds since 1970, in UTC unless the text has another zone."""
     if field.type != "timestamp":
         raise _mismatch(field, f"TIMESTAMP {text!r}", "a timestamp")
     match = TIMESTAMP.fullmatch(text.strip())
@@ -73,13 +74,13 @@ def timestamp_constant(field: Field, text: str) -> Constant:
         since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, OverflowError):
         raise FilterExpressionError(
-            f"{text!r} is not a timestamp", hint="write it like TIMESTAMP '2024-03-28 14:30:00.000000001'"
+            f"{text!r} is not a timestamp", hint="write it as in TIMESTAMP '2024-03-28 14:30:00.000000001'"
         ) from None
     return Fraction((since.days * 86_400 + since.seconds) * 10**9 + int((match[3] or "").ljust(9, "0")))
 
 
 def close_match(name: str, names: Iterable[str], otherwise: str) -> str:
-    """A hint: the name that was probably meant, else what there is."""
+    """Return a hint: the probably intended name, else all names."""
     names = list(names)
     near = difflib.get_close_matches(name.lower(), names, n=1)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
@@ -88,7 +89,7 @@ def close_match(name: str, names: Iterable[str], otherwise: str) -> str:
 
 def _mismatch(field: Field, literal: str, kind: str) -> FilterExpressionError:
     expected = {
-        "text": "a text like 'IBM'",
+        "text": "a text such as 'IBM'",
         "enum": f"one of: {', '.join(field.values)}",
         "flags": f"has({field.name}, 'name')",
         "timestamp": "nanoseconds, or TIMESTAMP '2024-03-28 14:30:00'",

@@ -1,8 +1,8 @@
-"""From a condition to a decision graph of tests over bytes.
+"""Lower a condition to a decision graph of tests over bytes.
 
-Three-valued logic without a third value: NOT is pushed down to the tests, where it turns into the opposite comparison.
-Then there are only AND and OR over tests, and a test on a missing value may simply fail: what is true stays true, and
-what is false or unknown is not selected either way.
+Three-valued logic without a third value: NOT is pushed down to the tests, where it becomes the opposite comparison. The
+remaining AND and OR combine tests, and a test on a missing value may simply fail, because false and unknown both mean
+that the record is not selected.
 """
 
 import math
@@ -29,7 +29,7 @@ from penstock.topics.condition import (
 )
 
 NODES_MAX = 4_096
-"""Tests of one predicate."""
+"""Maximum number of tests of a predicate."""
 
 SIGNS = {
     Operator.EQUAL: c.SIGN_EQUAL,
@@ -44,7 +44,7 @@ SIGNS_ALL = c.SIGN_LESS | c.SIGN_EQUAL | c.SIGN_GREATER
 
 @dataclass(frozen=True)
 class Test:
-    """What one node of the graph looks at; the fields mean what they mean in _predicate.pxd."""
+    """The operands of one node of the graph; the fields are those of _predicate.pxd."""
 
     kind: int
     field: Field
@@ -57,7 +57,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A test, or its opposite; `when_missing` is the answer for a record too short to have the field."""
+    """A test, or its negation; `when_missing` is the result for a record too short for the field."""
 
     test: Test
     opposite: bool = False
@@ -66,7 +66,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Node:
-    """A test in its place in the graph."""
+    """A test and its position in the graph."""
 
     test: Test
     on_true: int
@@ -80,7 +80,7 @@ Tree = Truth | Leaf | tuple[str, list["Tree"]]
 
 
 def compile_program(condition: Condition, version: int) -> Program:
-    """The program for records of a model version."""
+    """Compile the program for records of a model version."""
     graph = _Graph()
     entry = graph.add(_Lowering(version).tree(condition, negated=False), c.ACCEPT, c.REJECT)
     return graph.program(entry)
@@ -113,7 +113,7 @@ class _Lowering:
                     return Truth(False)
                 operator = operator.negated if negated else operator
                 if isinstance(constant, bytes):
-                    # Padded like the field, they compare in one go.
+                    # Padded like the field, they can be compared at once.
                     padded = constant.ljust(field.size, b"\0")
                     return _if_present(field, Test(c.KIND_TEXT, field, signs=SIGNS[operator], constant=padded))
                 return _compare_number(field, operator, constant)
@@ -131,9 +131,9 @@ class _Lowering:
 
 
 def _present(field: Field) -> Test:
-    """Holds if the field has a value."""
+    """Return a test that holds if the field has a value."""
     if field.type == "text":
-        # An empty text is a missing one if the field is optional.
+        # An empty text counts as missing if the field is optional.
         return Test(c.KIND_TEXT, field, signs=c.SIGN_GREATER if field.optional else SIGNS_ALL)
     low, high = _bounds(field)
     return _range(field, low, high)
@@ -145,7 +145,7 @@ def _if_present(field: Field, test: Test, opposite: bool = False) -> Tree:
 
 
 def _compare_number(field: Field, operator: Operator, constant: Fraction | float) -> Tree:
-    """One range of integers, or two for <>; none of them holds the integer that stands for missing."""
+    """Return one range of integers, or two for <>, without the integer that represents a missing value."""
     if isinstance(constant, float):
         floor = ceiling = key_of_float(constant)
     else:
@@ -170,7 +170,7 @@ def _compare_fields(left: Field, operator: Operator, right: Field) -> Tree:
     elif "f" in (left.storage[0], right.storage[0]):
         test = Test(c.KIND_FIELDS_FLOAT, left, right, signs)
     else:
-        # Brought to the same number of decimals: 64 bits times 10**18 fit in 128.
+        # Scaled to the same number of decimals: 64 bits times 10**18 fit in 128.
         decimals = max(left.decimals, right.decimals)
         low, high = 10 ** (decimals - left.decimals), 10 ** (decimals - right.decimals)
         test = Test(c.KIND_FIELDS_NUMBER, left, right, signs, low, high)
@@ -179,7 +179,7 @@ def _compare_fields(left: Field, operator: Operator, right: Field) -> Tree:
 
 
 def _bounds(field: Field) -> tuple[int, int]:
-    """The keys of all values; a float's missing value, NaN, has the highest key of all."""
+    """Return the keys of all values; NaN, the missing value of a float, has the highest key."""
     if field.storage[0] == "f":
         return key_of_float(-math.inf), key_of_float(math.inf if field.optional else math.nan)
     return field.bounds
@@ -203,18 +203,18 @@ def _tokens(pattern: str) -> bytes:
 
 
 class _Graph:
-    """Builds the graph from its ends to its entry, so every jump's target is there before the jump."""
+    """Builds the graph from its ends to its entry, so that every jump's target exists before the jump."""
 
     def __init__(self) -> None:
         self._leaves: list[tuple[Leaf, int, int]] = []
 
     def add(self, tree: Tree, on_true: int, on_false: int) -> int:
-        """Where to enter for `tree`, which leaves for one of the two targets."""
+        """Return the entry of `tree`, which leaves to one of the two targets."""
         if isinstance(tree, Truth):
             return on_true if tree.value else on_false
         if isinstance(tree, Leaf):
             if len(self._leaves) == NODES_MAX:
-                raise FilterExpressionError(f"needs more than {NODES_MAX} tests")
+                raise FilterExpressionError(f"the expression needs more than {NODES_MAX} tests")
             self._leaves.append((tree, on_true, on_false))
             return len(self._leaves) - 1
         kind, items = tree
@@ -227,7 +227,7 @@ class _Graph:
         last = len(self._leaves) - 1
 
         def place(target: int) -> int:
-            # Built backwards: turned round, every jump leads forward.
+            # Built backwards: after reversal, every jump leads forward.
             return last - target if target >= 0 else target
 
         pool = bytearray()

@@ -1,4 +1,4 @@
-"""A condition on messages of any models: it holds for those whose model has its fields and whose values meet it."""
+"""A condition on messages of several models: true if the message's model has the fields and the values match."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,7 @@ from penstock.wire import MessageBatch, PacketMessage
 
 
 class ModelCondition:
-    """`models` finds the model of an id, to read messages of a version with; a newer one than was there before may be
-    found later."""
+    """`models` finds the model for an id and a version; newer versions may appear later."""
 
     def __init__(self, where: str, models: Callable[[int, int], MessageModel | None]) -> None:
         self.where = where
@@ -22,17 +21,18 @@ class ModelCondition:
         self._predicates: dict[tuple[int, int], tuple[MessageModel, Predicate | None]] = {}
 
     def holds(self, message: PacketMessage) -> bool:
-        """A ModelError says that the message is too short for its model."""
+        """Test one message; raises ModelError if it is too short for its model."""
         predicate = self._predicate(message.model_id, message.model_version)
         return predicate is not None and predicate(predicate.model.view(message.payload, message.model_version))
 
     def select(self, batch: MessageBatch) -> NDArray[numpy.bool_]:
-        """For which of the messages it holds."""
+        """Return a mask of the matching messages."""
         return self.select_at(batch.data, batch.messages)
 
     def select_at(self, data: Buffer, rows: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
-        """For which of the messages in `data` it holds; rows have model_id, model_version, payload_offset and
-        payload_size."""
+        """Return a mask of the matching messages in `data`; rows have model_id, model_version, payload_offset and
+        payload_size.
+        """
         holds = numpy.zeros(len(rows), numpy.bool_)
         kinds = rows["model_id"].astype(numpy.uint32) << 16 | rows["model_version"]
         for kind in numpy.unique(kinds).tolist():
@@ -42,7 +42,7 @@ class ModelCondition:
         return holds
 
     def _predicate(self, model_id: int, version: int) -> Predicate | None:
-        """The condition for such messages; None if their model does not have its fields, or is not known."""
+        """Return the condition for such messages; None if their model is unknown or lacks the fields."""
         model = self._models(model_id, version)
         if model is None or version < 1:
             return None

@@ -1,6 +1,6 @@
-"""Whether two interests can want the same topic, and whether one wants all that the other does.
+"""Relations of two interests: overlap and coverage.
 
-Both answers are on the safe side: "they may meet" and "it does not cover" where it cannot be told, as with regular
+Both answers are conservative: "may overlap" and "does not cover" if the relation cannot be decided, as with regular
 expressions.
 """
 
@@ -8,7 +8,7 @@ from penstock.topics.interest import AnyLevel, Interest, InterestKind, Level, Li
 
 
 def may_meet(one: Interest, other: Interest) -> bool:
-    """Whether some topic may match both, whatever their signs."""
+    """True if some topic may match both, ignoring their signs."""
     if InterestKind.REGEX in (one.kind, other.kind):
         return True
     first, second = levels_of(one), levels_of(other)
@@ -21,7 +21,7 @@ def may_meet(one: Interest, other: Interest) -> bool:
 
 
 def covers(outer: Interest, inner: Interest) -> bool:
-    """Whether every topic that matches `inner` surely matches `outer`, whatever their signs."""
+    """True if every topic that matches `inner` certainly matches `outer`, ignoring their signs."""
     if InterestKind.REGEX in (outer.kind, inner.kind):
         return False
     if InterestKind.TAG in (outer.kind, inner.kind):

@@ -1,4 +1,4 @@
-"""Predicates: filter expressions compiled for the live path."""
+"""Predicates: compiled filter expressions for the live path."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Predicate:
-    """A filter expression over the records of one model, and of one version of it; made by compile().
+    """A filter expression over the records of one version of a model; created by compile().
 
-    Selects what Spark selects with the same text from the same records: a comparison with a missing value is unknown,
-    and what is unknown is not selected. A record too short for a field counts as missing it. has() is not Spark's.
+    Selects the same records as Spark with the same text: a comparison with a missing value is unknown, and unknown
+    records are not selected. A field beyond the end of a short record is missing. Spark has no has().
     """
 
     __slots__ = ("_condition", "_programs", "model", "program", "text", "version")
@@ -37,19 +37,21 @@ class Predicate:
 
     @staticmethod
     def compile(text: str, model: MessageModel, version: int | None = None) -> Predicate:
-        """`version` is that of the records, if it is not the model's: fields they do not have yet are missing."""
-        from penstock.topics.expression import parse_expression  # its parser takes long to import
+        """Compile an expression; `version` is that of the records if it differs from the model's. Fields added later
+        are missing.
+        """
+        from penstock.topics.expression import parse_expression  # imported late, because its parser is slow to import
 
         return Predicate(text, model, parse_expression(text, model), model.version if version is None else version)
 
     def __call__(self, record: Buffer) -> bool:
-        """Whether one record passes: its bytes, or a message, which is read as the version that it says it has."""
+        """True if one record matches: its bytes, or a message, whose own version is used."""
         if isinstance(record, Message):
             return self._program_for(record)(record)
         return self.program(record)
 
     def select(self, records: Array | Buffer) -> Array:
-        """Which records pass, as an array of bool: of a numpy array of records, or a buffer of them end to end."""
+        """Return a bool array of the matching records of a numpy array, or of a buffer of adjacent records."""
         record_size = self.model.record_size
         if isinstance(records, np.ndarray):
             if records.ndim != 1 or not records.flags.c_contiguous:
@@ -61,13 +63,13 @@ class Predicate:
         else:
             data = np.frombuffer(memoryview(records), np.uint8)
         if len(data) % record_size:
-            raise LocalProtocolError(f"{len(data)} bytes are no whole number of records of {record_size} bytes")
+            raise LocalProtocolError(f"{len(data)} bytes are not a multiple of the record size {record_size}")
         passes = np.empty(len(data) // record_size, np.bool_)
         self.program.select(data, record_size, passes.view(np.uint8))
         return passes
 
     def select_at(self, data: Buffer, offsets: Array, sizes: Array) -> Array:
-        """Which of the records in `data` pass that start at `offsets` (uint32) and have `sizes` (uint32) bytes."""
+        """Return a bool array of the matching records in `data` at `offsets` (uint32) with `sizes` (uint32)."""
         passes = np.empty(len(offsets), np.bool_)
         self.program.select_at(np.frombuffer(memoryview(data), np.uint8), offsets, sizes, passes.view(np.uint8))
         return passes
@@ -85,17 +87,19 @@ class Predicate:
         return program
 
     def _check_model(self, other: MessageModel) -> None:
-        """A message may be of another version of the model, which has the fields in the same places, or lacks them."""
+        """Refuse a message of another model. Another version of the model has its fields in the same places, or lacks
+        them.
+        """
         ours = self.model
         is_version = (other.id, other.name) == (ours.id, ours.name) and other.version != ours.version
         if not is_version and other != ours:
             raise ModelError(
-                f"the message is of {other!r}, the predicate {self.text[:80]!r} of {ours!r}",
+                f"the message has model {other!r}, but the predicate {self.text[:80]!r} is for {ours!r}",
                 hint="compile a predicate for each model",
             )
 
     def _check_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Records are of the model's dtype, or of that of the older version that the predicate is for."""
+        """Refuse records whose dtype is neither the model's nor that of the predicate's older version."""
         model = self.model
         if dtype == model.dtype:
             return
@@ -111,7 +115,7 @@ class Predicate:
         if not is_older:
             what = f"fields {', '.join(dtype.names[:6])}, …" if dtype.names else f"dtype {dtype}"
             raise ModelError(
-                f"the records have {what} and {dtype.itemsize} bytes, they are not {model.name} version {self.version} "
+                f"the records have {what} and {dtype.itemsize} bytes, unlike {model.name} version {self.version} "
                 f"of {model.record_size} bytes",
-                hint="give an array of the model's dtype, or the records' bytes",
+                hint="pass an array of the model's dtype, or the records' bytes",
             )

@@ -1,5 +1,5 @@
-/* What the interest table needs of the machine: a multiplication of 128 bits, prefetch, many bytes looked at at once, a
-   lock, memory in large pages. */
+/* Machine primitives of the interest table: 128-bit multiplication, prefetch, vectorised scans, a lock, memory on large
+   pages. */
 #ifndef PENSTOCK_TOPICS_PRIMITIVES_H
 #define PENSTOCK_TOPICS_PRIMITIVES_H
 
@@ -28,7 +28,7 @@ static inline uint32_t load_u32(const void *data) {
     return value;
 }
 
-/* Both halves of the product depend on every bit of both factors, so their difference is a good mixture. */
+/* Both halves of the product depend on every bit of both factors, so combining them mixes well. */
 static inline uint64_t fold(uint64_t a, uint64_t b) {
     unsigned __int128 product = (unsigned __int128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -40,11 +40,12 @@ static inline void prefetch(const void *address) { __builtin_prefetch(address); 
 
 #define SCAN_SIZE 16 /* bytes at a time */
 
-/* Bytes that no topic has: with white space and controls those that mean something in interests (topics/topic.py). */
+/* Bytes that are invalid in topics: besides white space and controls, those with a meaning in interests
+   (topics/topic.py). */
 static const uint8_t scan_reserved[] = {0x7F, '*', '>', '!', '#', '/', '[', ']'};
 
 #if defined(__SSE2__)
-/* A text that is shorter than a block, followed by zeros; nothing beyond it is read. */
+/* Load a text shorter than a block, padded with zeros, without reading beyond its end. */
 static inline __m128i scan_short(const uint8_t *text, size_t size) {
     uint64_t low, high = 0;
     if (size >= 8) {
@@ -59,13 +60,14 @@ static inline __m128i scan_short(const uint8_t *text, size_t size) {
 }
 #endif
 
-/* Where the dots are in a topic from `at` on, a bit for each of SCAN_SIZE bytes or of those that are left; and whether one
-   of them is forbidden. No branch depends on the bytes: a wrong guess costs as much as all of them. */
+/* Return the positions of dots in a topic from `at` on, one bit for each of SCAN_SIZE bytes or of the remaining ones,
+   and whether any byte is forbidden. No branch depends on the bytes, because a misprediction would cost more than the
+   scan. */
 static inline uint32_t scan_bytes(const uint8_t *topic, size_t at, size_t size, uint32_t *is_forbidden) {
     size_t left = size - at;
     uint32_t dots = 0;
 #if defined(__SSE2__)
-    unsigned before = 0; /* bytes of the block that come before `at` */
+    unsigned before = 0; /* bytes of the block before `at` */
     uint32_t chosen = 0xFFFF;
     __m128i block, forbidden;
     if (left >= SCAN_SIZE) {
@@ -93,7 +95,7 @@ static inline uint32_t scan_bytes(const uint8_t *topic, size_t at, size_t size, 
     return dots;
 }
 
-/* First come, first served: a matcher that comes back for its next chunk cannot starve a waiting writer. */
+/* A fair lock: a matcher that returns for its next chunk cannot starve a waiting writer. */
 typedef struct {
     uint32_t next;
     uint32_t serving;
@@ -116,12 +118,12 @@ static inline void lock_release(TicketLock *lock) {
     __atomic_store_n(&lock->serving, lock->serving + 1, __ATOMIC_RELEASE);
 }
 
-/* Freed with free(). Large blocks ask for large pages: random reads then rarely miss the TLB as well. */
+/* Freed with free(). Large blocks request large pages, which also reduces TLB misses of random reads. */
 static inline void *allocate(size_t size, int is_large) {
     if (!is_large || size < LARGE_PAGE_SIZE) return aligned_alloc(64, (size + 63) & ~(size_t)63);
     size_t whole = (size + LARGE_PAGE_SIZE - 1) & ~(LARGE_PAGE_SIZE - 1);
     void *block = aligned_alloc(LARGE_PAGE_SIZE, whole);
-    if (block) madvise(block, whole, MADV_HUGEPAGE); /* advice only: without it the table is slower, not wrong */
+    if (block) madvise(block, whole, MADV_HUGEPAGE); /* advice only: small pages are slower */
     return block;
 }
 

@@ -1,4 +1,4 @@
-"""Which of several refusals of a condition, one for each model, helps whoever wrote it."""
+"""Choose the most helpful of several refusals of a condition, one per model."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ Refusal = tuple[MessageModel, FilterExpressionError]
 
 
 def most_helpful(where: str, refusals: Sequence[Refusal]) -> FilterExpressionError | None:
-    """That of the model which has most of the words as fields; of an application rather than one of Penstock's own."""
+    """Return the refusal for the model that has most of the words as fields; application models come before Penstock's
+    own.
+    """
     words = set(re.findall(r"\w+", where))
 
     def fit(refusal: Refusal) -> tuple[int, bool, bool]:

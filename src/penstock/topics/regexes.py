@@ -1,7 +1,7 @@
 """Regular expressions of an interest table: many matched at once, in time linear in the topic.
 
-RE2 never backtracks, so no expression can hang the table; its memory is bounded by TableLimits. Expressions are held
-in groups, each one automaton, so that adding one rebuilds a group and not all of them.
+RE2 never backtracks, so no expression can block the table; TableLimits bounds its memory. Expressions are divided into
+groups, each one automaton, so that adding an expression rebuilds one group and not all.
 """
 
 from collections.abc import Set
@@ -17,7 +17,7 @@ from penstock.topics.topic import shown
 GROUP_SIZE = 64
 MEMO_TOPICS_MAX = 8_192
 
-# Matches whatever the topic: when even this is missing from a result, RE2 has run out of memory and said nothing.
+# Matches every topic: if this expression is missing from a result, RE2 has silently run out of memory.
 _SENTINEL = r"(?s:\C*)"
 
 Codes = npt.NDArray[numpy.uint32]
@@ -25,9 +25,9 @@ _NO_CODES: Codes = numpy.empty(0, dtype=numpy.uint32)
 
 
 class RegexInterests:
-    """Who is interested in which expression, as codes (see _store.pxd).
+    """The subscribers of each expression, as codes (see _store.pxd).
 
-    One thread may add and remove while others match: what they match against is never changed, only exchanged as a
+    One thread may add and remove while others match, because the data for matching is immutable and replaced as a
     whole.
     """
 
@@ -57,11 +57,11 @@ class RegexInterests:
         return self._remove([expression], {code}) > 0
 
     def remove_codes(self, codes: set[int]) -> int:
-        """Remove these codes from every expression; how many there were."""
+        """Remove these codes from every expression and return how many were removed."""
         return self._remove(list(self._snapshot.codes), codes)
 
     def match(self, topic: bytes) -> Codes:
-        """The codes of the expressions that match the topic; they may repeat."""
+        """Return the codes of the matching expressions; codes may repeat."""
         snapshot = self._snapshot
         found = [snapshot.codes[expression] for expression in snapshot.automata.matching(topic)]
         return numpy.concatenate(found) if found else _NO_CODES
@@ -87,12 +87,10 @@ class RegexInterests:
             re2.compile(expression, self._options)
         except re2.error as error:
             reason = error.args[0].decode(errors="replace") if error.args else "cannot be compiled"
-            raise TopicError(
-                f"the regular expression is refused: {reason}", where=where, hint="expressions follow RE2's syntax"
-            ) from None
+            raise TopicError(f"invalid regular expression: {reason}", where=where, hint="use RE2's syntax") from None
         if len(old.codes) >= self._regexes_max:
             raise LimitError(
-                f"the table has {self._regexes_max} regular expressions already",
+                f"the table has reached its limit of {self._regexes_max} regular expressions",
                 where=where,
                 hint="use patterns such as md.*.AA*.>, or raise regexes_max",
             )
@@ -100,7 +98,7 @@ class RegexInterests:
 
 
 class _Snapshot:
-    """What one match looks at: the automata, and the codes of every expression in them. Never changed."""
+    """Immutable data of a match: the automata, and the codes of every expression in them."""
 
     def __init__(self, automata: "_Automata", codes: dict[str, Codes]) -> None:
         self.automata = automata
@@ -109,11 +107,11 @@ class _Snapshot:
 
 
 class _Automata:
-    """The groups of one set of expressions, never changed, and what they found for recent topics."""
+    """The immutable groups of one set of expressions, with a cache of results for recent topics."""
 
     def __init__(self, groups: "tuple[_Group, ...]") -> None:
         self.groups = groups
-        # Topics repeat. The memo is of these groups alone, so that a match under way cannot fill in what others hold.
+        # The cache belongs to these groups alone, so that a running match cannot add results to a newer set.
         self.matching = lru_cache(maxsize=MEMO_TOPICS_MAX)(partial(_matching, groups))
 
     def with_expression(self, expression: str, options: "re2.Options") -> "_Automata":
@@ -123,7 +121,7 @@ class _Automata:
             try:
                 larger = _Group([*group.expressions, expression], options)
             except LimitError:
-                group.is_full = True  # too much for this group, perhaps not for another
+                group.is_full = True  # too much for this group, but maybe not for another
                 continue
             return _Automata((*self.groups[:position], larger, *self.groups[position + 1 :]))
         return _Automata((*self.groups, _Group([expression], options)))
@@ -151,7 +149,7 @@ class _Group:
     def __init__(self, expressions: list[str], options: "re2.Options") -> None:
         self.expressions = expressions
         self.is_full = False
-        """Whether one more expression was tried and needed too much memory."""
+        """True if adding another expression failed for lack of memory."""
         self._memory_bytes_max = options.max_mem
         self._automaton = re2.Set.FullMatchSet(options)
         try:

@@ -1,4 +1,4 @@
-"""The interest table: who wants a message with this topic?"""
+"""The interest table, which finds the subscribers of a topic."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -29,24 +29,24 @@ Offsets = npt.NDArray[numpy.uint64]
 
 
 class TableLimits(Config, frozen=True):
-    """How large a table may become."""
+    """Limits of a table."""
 
     interests_max: Positive = 16_000_000
     regexes_max: Positive = 1_000
-    """Different regular expressions."""
+    """Maximum number of distinct regular expressions."""
     regex_group_memory_bytes_max: Positive = 8 * 1024 * 1024
-    """Memory of RE2 for each group of up to 64 expressions."""
+    """Memory limit of RE2 for each group of up to 64 expressions."""
     range_blocks_max: Positive = 1_024
-    """Into how many blocks the numeric ranges of one interest may expand, their product when it has several."""
+    """Maximum number of blocks for the numeric ranges of one interest; several ranges multiply."""
 
 
 class InterestTable:
-    """Subscribers and their interests; `match` finds who gets a message.
+    """Subscribers and their interests; `match` finds the subscribers of a message.
 
-    A subscriber gets it when at least one of its positive interests matches and none of its negative ones. Subscribers
-    are small numbers chosen by the caller, best dense from 0: at most SUBSCRIBER_MAX. Interests may be added and
-    removed in one thread while others match: each topic is matched against the table as it is at some moment of the
-    call. `seed` (16 bytes) makes the layout unpredictable to whoever chooses topics; give it only to repeat a run.
+    A subscriber receives a message when at least one of its positive interests matches and none of its negative ones.
+    Subscribers are small numbers chosen by the caller, ideally dense from 0, at most SUBSCRIBER_MAX. One thread may add
+    and remove interests while others match: each topic is matched against the table's state at some moment of the call.
+    `seed` (16 bytes) makes the layout unpredictable to senders of topics; pass it only to reproduce a run.
     """
 
     def __init__(self, limits: TableLimits | None = None, *, seed: bytes | None = None) -> None:
@@ -56,34 +56,36 @@ class InterestTable:
 
     @property
     def kernel(self) -> TableKernel:
-        """The compiled part, for compiled code. It does not know what `regex_codes` finds, only whether to ask."""
+        """The compiled part, for compiled code. It does not include `regex_codes`, but tells whether they are
+        needed.
+        """
         return self._kernel
 
     def __len__(self) -> int:
-        """Interests, each counted once per subscriber that has it."""
+        """Number of interests, counted once per subscriber."""
         return self._kernel.interest_count + len(self._regexes)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the compiled table; that of regular expressions is bounded by the limits."""
+        """Memory of the compiled table in bytes; the limits bound the memory of regular expressions."""
         return self._kernel.memory_bytes
 
     @property
     def lookup_count(self) -> int:
-        """Steps that all matches so far took in the compiled table: what matching costs, apart from time."""
+        """Number of lookups of all matches in the compiled table: a measure of cost that is independent of time."""
         return self._kernel.lookup_count
 
     @property
     def malformed_count(self) -> int:
-        """Topics in batches so far that were not well formed, and therefore matched nothing."""
+        """Number of malformed topics in batches so far, which matched nothing."""
         return self._kernel.malformed_count
 
     def add(self, interest: str | Interest, subscriber: int) -> bool:
-        """Whether the subscriber did not have this interest yet."""
+        """Add an interest; return whether it is new for the subscriber."""
         parsed = _parsed(interest)
         code = _code(subscriber, parsed.negative)
         if len(self) >= self.limits.interests_max:
-            raise LimitError(f"the table has {len(self)} interests already", hint="raise interests_max")
+            raise LimitError(f"the table has reached its limit of {len(self)} interests", hint="raise interests_max")
         if parsed.kind is InterestKind.REGEX:
             self._kernel.reserve_subscriber(code)
             return self._regexes_changed(self._regexes.add(parsed.subject, code))
@@ -94,7 +96,9 @@ class InterestTable:
         return self._add_ranged(parsed, code)
 
     def add_many(self, interests: Iterable[str | Interest], subscribers: Sequence[int] | Subscribers) -> int:
-        """Add interests[i] for subscribers[i]; how many were new. After an error, those before the bad one are in."""
+        """Add interests[i] for subscribers[i] and return how many were new. After an error, those before the bad one
+        are added.
+        """
         texts = list(interests)
         codes = _codes(subscribers)
         if len(texts) != len(codes):
@@ -110,7 +114,7 @@ class InterestTable:
         return added
 
     def remove(self, interest: str | Interest, subscriber: int) -> bool:
-        """Whether the subscriber had this interest."""
+        """Remove an interest; return whether the subscriber had it."""
         parsed = _parsed(interest)
         code = _code(subscriber, parsed.negative)
         if parsed.kind is InterestKind.REGEX:
@@ -122,7 +126,7 @@ class InterestTable:
         return self._remove_ranged(parsed, code)
 
     def remove_subscriber(self, subscriber: int) -> int:
-        """Remove all interests of a subscriber; how many it had."""
+        """Remove all interests of a subscriber and return their number."""
         code = _code(subscriber, negative=False)
         before = len(self)
         self._regexes_changed(self._regexes.remove_codes({code, code | NEGATIVE}) > 0)
@@ -131,10 +135,10 @@ class InterestTable:
         return before - len(self)
 
     def match(self, topic: str, tags: Iterable[str] = ()) -> list[int]:
-        """The subscribers that get a message with this topic and these tags, in order."""
+        """Return the subscribers of a message with this topic and these tags, sorted."""
         data = check_topic(topic)
         if isinstance(tags, str):
-            raise TopicError(f"the tags are the text {shown(tags)}", hint=f"write [{shown(tags)}]")
+            raise TopicError(f"tags must be a list, not the text {shown(tags)}", hint=f"write [{shown(tags)}]")
         tag_keys = [check_levels(tag, what="tag") for tag in tags]
         codes = self._regexes.match(data) if len(self._regexes) else None
         found: list[int] = numpy.sort(self._kernel.match(data, tag_keys, codes)).tolist()
@@ -146,11 +150,11 @@ class InterestTable:
         offsets: npt.NDArray[numpy.uint32],
         sizes: npt.NDArray[numpy.uint16],
     ) -> tuple[Offsets, Subscribers]:
-        """The subscribers of many messages at once: what a packet decoder found goes in as it is.
+        """Return the subscribers of many messages at once, with the output of a packet decoder as input.
 
-        Topic i is the sizes[i] bytes of `data` at offsets[i] (uint16 and uint32). Its subscribers, in no particular
-        order, are subscribers[result_offsets[i]:result_offsets[i + 1]]. Of a topic only the structure is checked, not
-        whether it is UTF-8: one that is not well formed matches nothing and is counted in `malformed_count`.
+        Topic i is the sizes[i] bytes of `data` at offsets[i] (uint16 and uint32). Its subscribers, unordered, are
+        subscribers[result_offsets[i]:result_offsets[i + 1]]. Only the structure of a topic is checked, not its UTF-8; a
+        malformed topic matches nothing and is counted in `malformed_count`.
         """
         offsets, sizes = numpy.ascontiguousarray(offsets), numpy.ascontiguousarray(sizes)
         if not len(self._regexes):
@@ -163,7 +167,7 @@ class InterestTable:
         offsets: npt.NDArray[numpy.uint32],
         sizes: npt.NDArray[numpy.uint16],
     ) -> tuple[Offsets, Subscribers]:
-        """What the regular expressions find for topics given as to match_batch(), for the kernel to take along."""
+        """Return the regular expressions' results for topics given as to match_batch(), as input of the kernel."""
         view = memoryview(data)
         ranges = zip(offsets.tolist(), sizes.tolist(), strict=False)
         codes = [self._regexes.match(bytes(view[offset : offset + size])) for offset, size in ranges]
@@ -176,8 +180,8 @@ class InterestTable:
         self._kernel.regex_count = len(self._regexes)
         return is_changed
 
-    # Ranges of two interests may share blocks. So the text of a ranged interest is kept as well and says who has it,
-    # and in the blocks a subscriber is present once for each of its interests.
+    # Ranges of two interests may share blocks. Therefore the text of a ranged interest is stored as well, with its
+    # subscribers, and a block contains a subscriber once per interest.
 
     def _add_ranged(self, interest: Interest, code: int) -> bool:
         paths = _paths(interest, self.limits.range_blocks_max)
@@ -210,28 +214,30 @@ def _parsed(interest: str | Interest) -> Interest:
 
 def _code(subscriber: int, negative: bool) -> int:
     if not 0 <= subscriber <= SUBSCRIBER_MAX:
-        raise LimitError(f"subscriber {subscriber} is not between 0 and {SUBSCRIBER_MAX}")
+        raise LimitError(f"subscriber {subscriber} is outside 0 to {SUBSCRIBER_MAX}")
     return subscriber | NEGATIVE if negative else subscriber
 
 
 def _codes(subscribers: Sequence[int] | Subscribers) -> Subscribers:
     wide = numpy.asarray(subscribers)
     if wide.size and not (wide.dtype.kind in "iu" and wide.min() >= 0 and wide.max() <= SUBSCRIBER_MAX):
-        raise LimitError(f"subscribers are numbers between 0 and {SUBSCRIBER_MAX}")
+        raise LimitError(f"a subscriber is outside 0 to {SUBSCRIBER_MAX}")
     return wide.astype(numpy.uint32)
 
 
 def _paths(interest: Interest, blocks_max: int = 1) -> list[list[Step]]:
-    """The pattern as paths through the table: one, or with numeric ranges one for each combination of their blocks."""
+    """Return the pattern as paths through the table: one path, or with numeric ranges one per combination of their
+    blocks.
+    """
     choices = [_steps(level) for level in interest.levels]
     count = 1
     for steps in choices:
         count *= len(steps)
     if count > blocks_max:
         raise LimitError(
-            f"the ranges expand into {count} blocks, at most {blocks_max} are taken",
+            f"the ranges expand into {count} blocks, above the limit of {blocks_max}",
             where=f"interest {interest.text!r}",
-            hint="choose ends that are multiples of powers of two, or split the interest",
+            hint="use limits that are multiples of powers of two, or split the interest",
         )
     return [list(path) for path in itertools.product(*choices)]
 

@@ -1,4 +1,4 @@
-"""The packet format: messages into packets and packets into messages.
+"""The packet format: encode messages into packets, and decode packets.
 
 It is bytes only: it keeps no stream's state, repairs nothing and opens no socket (that is penstock.middleware and
 above), and it does not look into a message's content (that is penstock.model). Read protocol/packet.md first,

@@ -10,18 +10,18 @@ cdef extern from "penstock/wire/siphash.h" nogil:
 
 cdef struct Key:
     siphash_keys hashing
-    uint32_t key_id # 0: no key, or a free place
+    uint32_t key_id # 0: no key, or a free slot
     uint32_t scope
 
 
 cdef struct Vouched:
-    uint64_t publisher_id # 0: a free place
+    uint64_t publisher_id # 0: a free slot
     uint32_t scope
     uint32_t epoch_first
     uint32_t epoch_last
 
 
-# Write the trailer of the `size` bytes at `packet` behind them; without a key (id 0) its tag is zero.
+# Write the trailer after the `size` bytes at `packet`; without a key (id 0) its tag is zero.
 cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept nogil
 
 cdef int parse_key(Key *key, source) except -1
@@ -32,7 +32,7 @@ cdef class AuthenticationTable:
     cdef uint64_t _key_mask
     cdef Vouched *_vouched         # open addressing by publisher id
     cdef uint64_t _vouched_mask
-    cdef Key *_active              # of each scope, to make trailers with
+    cdef Key *_active              # of each scope, for creating trailers
 
     cdef int add_key(self, const Key *key) except -1
     cdef int add_publisher(self, uint64_t publisher_id, uint32_t scope, uint32_t first, uint32_t last) except -1
@@ -82,5 +82,5 @@ cdef class Authenticator:
     cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil
 
 
-# Take the trailers off that nobody here can check.
+# Remove trailers that cannot be checked.
 cdef void strip_trailers(DatagramBatch batch) noexcept nogil

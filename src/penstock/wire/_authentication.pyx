@@ -1,7 +1,7 @@
-"""The authentication trailer of datagrams: made by senders, checked by receivers before anything else is looked at.
+"""The authentication trailer of datagrams: created by senders, checked by receivers before any other processing.
 
-The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag, in four lanes if these are long. docs/reference/protocol/packet.md draws the
-layout.
+The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag, computed in four lanes for long packets.
+docs/reference/protocol/packet.md draws the layout.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -42,11 +42,11 @@ cdef extern from "penstock/wire/siphash.h" nogil:
     void siphash_derive(siphash_keys *keys, uint64_t low, uint64_t high)
     void siphash_tag(const uint8_t *data, size_t size, const siphash_keys *keys, uint64_t *out)
 
-cdef uint64_t NAMED = <uint64_t>1 << 63 # a source that is no IPv4 address: see DatagramBatch
+cdef uint64_t NAMED = <uint64_t>1 << 63 # a source that is not an IPv4 address: see DatagramBatch
 
 
 def siphash(bytes data not None, bytes key not None) -> bytes:
-    """SipHash-2-4 of the bytes, 128 bits of it."""
+    """Return the 128-bit SipHash-2-4 of the bytes."""
     cdef uint64_t out[2]
     check_key(key)
     siphash_128(<const uint8_t *>data, len(data), load_u64(<const uint8_t *>key), load_u64(<const uint8_t *>key + 8), out)
@@ -54,7 +54,7 @@ def siphash(bytes data not None, bytes key not None) -> bytes:
 
 
 def packet_tag(bytes data not None, bytes key not None) -> bytes:
-    """The tag of a packet and the first bytes of its trailer."""
+    """Return the tag of a packet and the first bytes of its trailer."""
     cdef uint64_t out[2]
     cdef Key parsed
     parse_bytes(&parsed, key)
@@ -64,7 +64,7 @@ def packet_tag(bytes data not None, bytes key not None) -> bytes:
 
 cdef int check_key(bytes data) except -1:
     if len(data) != KEY_SIZE:
-        raise LocalProtocolError(f"an authentication key has {KEY_SIZE} bytes, not {len(data)}")
+        raise LocalProtocolError(f"an authentication key must have {KEY_SIZE} bytes, not {len(data)}")
     return 0
 
 
@@ -78,7 +78,7 @@ cdef int parse_bytes(Key *key, bytes data) except -1:
 cdef int parse_key(Key *key, source) except -1:
     parse_bytes(key, source.key)
     if not 1 <= source.key_id <= UINT32_MAX:
-        raise LocalProtocolError(f"the key id {source.key_id} is not within 1 to 2**32 - 1")
+        raise LocalProtocolError(f"the key id {source.key_id} is outside 1 to 2**32 - 1")
     key.key_id = source.key_id
     return 0
 
@@ -108,7 +108,7 @@ def trailer_under(packet not None, key not None) -> bytes:
 
 
 cdef inline bint has_trailer(const uint8_t *data, uint32_t size) noexcept nogil:
-    """Whether the datagram is a packet, by its size, and a trailer of this version."""
+    """True if the datagram is, by its size, a packet with a trailer of this version."""
     cdef const uint8_t *trailer
     if size < PACKET_HEADER_SIZE + TRAILER_SIZE or load_u32(data + PACKET_SIZE_AT) != size - TRAILER_SIZE:
         return False
@@ -124,7 +124,7 @@ cdef void strip_trailers(DatagramBatch batch) noexcept nogil:
 
 
 def strip_trailer(data not None) -> memoryview:
-    """The packet without the trailer that nobody here can check, if it has one."""
+    """Return the packet without its trailer, if any, which is not checked."""
     cdef const uint8_t[::1] content = memoryview(data).cast("B")
     if content.shape[0] and has_trailer(&content[0], <uint32_t>min(content.shape[0], <Py_ssize_t>UINT32_MAX)):
         return memoryview(data)[: content.shape[0] - TRAILER_SIZE]
@@ -144,8 +144,9 @@ cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
 
 
 cdef class AuthenticationTable:
-    """Keys and publishers of some scopes. It never changes, so that one thread may use it while another makes the next
-    one."""
+    """Immutable keys and publishers of some scopes, so that one thread can use a table while another builds the next
+    one.
+    """
 
     def __cinit__(self, scopes not None):
         cdef Py_ssize_t key_count = sum(len(each.keys) for each in scopes)
@@ -179,23 +180,23 @@ cdef class AuthenticationTable:
         while self._keys[at].key_id and self._keys[at].key_id != key.key_id:
             at = (at + 1) & self._key_mask
         if self._keys[at].key_id:
-            raise LocalProtocolError(f"two authentication keys have the id {key.key_id}")
+            raise LocalProtocolError(f"duplicate authentication key id {key.key_id}")
         self._keys[at] = key[0]
         return 0
 
     cdef int add_publisher(self, uint64_t publisher_id, uint32_t scope, uint32_t first, uint32_t last) except -1:
         cdef uint64_t at = mixed(publisher_id) & self._vouched_mask
         if publisher_id == 0:
-            raise LocalProtocolError("a publisher id is never 0")
+            raise LocalProtocolError("a publisher id must not be 0")
         while self._vouched[at].publisher_id and self._vouched[at].publisher_id != publisher_id:
             at = (at + 1) & self._vouched_mask
         if self._vouched[at].publisher_id:
-            raise LocalProtocolError(f"publisher {publisher_id} is vouched for twice")
+            raise LocalProtocolError(f"publisher {publisher_id} is listed twice")
         self._vouched[at] = Vouched(publisher_id, scope, first, last)
         return 0
 
     cdef const Key *find_key(self, uint32_t key_id) noexcept nogil:
-        """The key, or NULL."""
+        """Return the key, or NULL."""
         cdef uint64_t at = mixed(key_id) & self._key_mask
         while self._keys[at].key_id:
             if self._keys[at].key_id == key_id:
@@ -204,7 +205,7 @@ cdef class AuthenticationTable:
         return NULL
 
     cdef const Vouched *find_publisher(self, uint64_t publisher_id) noexcept nogil:
-        """What is vouched for of the publisher, or NULL."""
+        """Return the accepted epochs of the publisher, or NULL."""
         cdef uint64_t at = mixed(publisher_id) & self._vouched_mask
         while self._vouched[at].publisher_id:
             if self._vouched[at].publisher_id == publisher_id:
@@ -214,16 +215,16 @@ cdef class AuthenticationTable:
 
 
 cdef class LeaseFlag:
-    """Whether the lease of keys has ended. Several authenticators share a flag; any thread may set it."""
+    """True after the lease of keys has ended. Several authenticators share a flag; any thread may set it."""
 
     def __cinit__(self, *, bint has_ended = True):
         self.has_ended = has_ended
 
 
 cdef class Authenticator:
-    """Makes and checks trailers. A datagram is authentic if its tag is right under a key of the scope of its publisher,
-    and its epoch is vouched for. While the `lease` has ended, authentic datagrams are refused as well: somebody who was
-    revoked may hold the keys.
+    """Creates and checks trailers. A datagram is authentic if its tag is correct with a key of its publisher's scope
+    and its epoch is accepted. After the `lease` has ended, authentic datagrams are refused as well, because a revoked
+    client may have the keys.
 
     A peer is an address that the node knows from a control connection. Datagrams from there are authentic under the
     peer's own keys alone, whatever publisher and epoch they name.
@@ -242,7 +243,7 @@ cdef class Authenticator:
         PyMem_Free(self._peers)
 
     def use(self, scopes not None) -> None:
-        """These keys and publishers in place of those before, from the next batch on."""
+        """Replace all keys and publishers, from the next batch on."""
         self._next_table = AuthenticationTable(scopes)
 
     def trust(self, peers not None, *, bint requests_only = False, bint is_open = False) -> None:
@@ -263,7 +264,7 @@ cdef class Authenticator:
         cdef const Peer *peer
         cdef Key key
         if size < PACKET_HEADER_SIZE:
-            raise LocalProtocolError(f"{size} bytes are no packet")
+            raise LocalProtocolError(f"a packet cannot have {size} bytes")
         self.update()
         memset(&key, 0, sizeof(Key))
         peer = self.find_peer(destination)
@@ -279,7 +280,7 @@ cdef class Authenticator:
         return data[size:]
 
     def check(self, data not None, source) -> memoryview | None:
-        """The packet of one datagram, without its trailer; None, counted, if it is not authentic."""
+        """Return the packet of a datagram without its trailer; None if it is not authentic, which is counted."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         self.update()
         cdef const uint8_t *start = &content[0] if content.shape[0] else NULL
@@ -299,11 +300,11 @@ cdef class Authenticator:
         return memoryview(data)[: content.shape[0] - TRAILER_SIZE]
 
     def admit_batch(self, DatagramBatch batch not None) -> None:
-        """Remove what is not authentic from the batch, and the trailers from what is."""
+        """Remove unauthentic datagrams from the batch, and the trailers of the others."""
         self.admit(batch)
 
     cdef int update(self) except -1:
-        """What another thread said meanwhile."""
+        """Apply changes from other threads."""
         if self._next_table is not None:
             self._table, self._next_table = self._next_table, None
         if self._next_peers is not None:
@@ -441,7 +442,7 @@ cdef class Authenticator:
 
 
 def source_key(address) -> int:
-    """The number that a batch has for an IPv4 address and port; 0 for any other."""
+    """Return the number that a batch uses for an IPv4 address and port; 0 for any other address."""
     try:
         host = int.from_bytes(socket.inet_pton(socket.AF_INET, address[0]), "big")
     except (OSError, ValueError):

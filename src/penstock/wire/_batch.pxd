@@ -1,10 +1,10 @@
-"""The kernels that make packets of rows of messages."""
+"""Kernels that encode rows of messages into packets."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.wire._codec cimport MessageView, PACKET_HEADER_SIZE, PacketView, finish_packet, message_space, write_message
 
-# Whether every row can be packed; LocalProtocolError names the first that cannot.
+# Check that every row can be packed; LocalProtocolError names the first invalid one.
 cdef int check_messages(
     const uint8_t[::1] topics, const uint8_t[::1] payloads, const MessageView[::1] messages, uint32_t capacity
 ) except -1 nogil
@@ -13,7 +13,7 @@ cdef int check_messages(
 cdef inline void measure_packet(
     const MessageView *messages, Py_ssize_t message_count, uint32_t size_max, uint32_t count_max, PacketView *packet
 ) noexcept nogil:
-    """Fill in how many of the messages go into the next packet, and its size; each alone fits."""
+    """Compute the number of messages for the next packet, and its size; each message alone fits."""
     cdef uint64_t size = PACKET_HEADER_SIZE
     cdef uint64_t space
     cdef uint32_t count = 0

@@ -1,7 +1,7 @@
-"""Many packets in one call, for the data plane: from and into the caller's memory, without the GIL.
+"""Encode and decode many packets in one call: from and into the caller's memory, without the GIL.
 
-Rows of MESSAGE_DTYPE say where each message's parts are, so nothing is copied on the way in; the same rows go into
-encode_batch() on the way out.
+Rows of MESSAGE_DTYPE locate each message's parts, so decoding copies nothing; the same rows are the input of
+encode_batch().
 """
 
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
@@ -36,7 +36,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.wire._codec import ERROR_CAUSES
 from penstock.wire._packer import PACKET_SIZE_MIN
 
-# the rows that the kernels share with numpy; a typed memoryview refuses an array whose fields differ
+# row types shared with numpy; a typed memoryview refuses an array whose fields differ
 PACKET_DTYPE = numpy.dtype(
     [
         ("publisher_id", "u8"),
@@ -73,7 +73,7 @@ MESSAGE_DTYPE = numpy.dtype(
 )
 
 MESSAGES_MAX = (limits.PACKET_SIZE_MAX - PACKET_HEADER_SIZE) // MESSAGE_HEADER_SIZE
-"""Messages that one packet can claim to carry."""
+"""Maximum number of messages that a packet can claim to have."""
 
 cdef uint32_t topic_size_max = limits.TOPIC_SIZE_MAX
 
@@ -85,12 +85,12 @@ def decode_batch(
     PacketView[::1] packets_out not None,
     MessageView[::1] messages_out not None,
 ) -> tuple:
-    """Decode the datagrams at these places of `data` into rows of PACKET_DTYPE and MESSAGE_DTYPE.
+    """Decode the datagrams at these offsets of `data` into rows of PACKET_DTYPE and MESSAGE_DTYPE.
 
-    Returns how many packets were decoded, how many messages they have, and how many packets were dropped by cause; a
-    dropped packet's row has its error and, like a NACK's or GONE's, no messages. Fewer packets than given are decoded
-    when the next one's messages might not fit: go on with the rest. `messages_out` has at least MESSAGES_MAX rows, so
-    one always fits.
+    Return the number of decoded packets, the number of their messages, and the number of dropped packets by cause. The
+    row of a dropped packet has its error and no messages, like the row of a NACK or GONE. Decoding stops early when the
+    next packet's messages might not fit: call again with the rest. `messages_out` must have at least MESSAGES_MAX rows,
+    so that one packet always fits.
     """
     cdef Py_ssize_t packet_count = packet_offsets.shape[0]
     cdef Py_ssize_t messages_max = messages_out.shape[0]
@@ -102,7 +102,7 @@ def decode_batch(
     if packet_sizes.shape[0] != packet_count or packets_out.shape[0] < packet_count:
         raise LocalProtocolError("packet_offsets, packet_sizes and packets_out differ in length")
     if messages_max < MESSAGES_MAX:
-        raise LocalProtocolError(f"messages_out has {messages_max} rows", hint=f"at least {MESSAGES_MAX} are needed")
+        raise LocalProtocolError(f"messages_out has {messages_max} rows", hint=f"it needs at least {MESSAGES_MAX}")
     check_buffer(data.shape[0])
     with nogil:
         check_places(data.shape[0], packet_offsets, packet_sizes)
@@ -123,7 +123,7 @@ def decode_batch(
 cdef inline uint32_t decode_contents(
     const uint8_t *data, uint32_t packet_index, PacketView *packet, MessageView *messages
 ) noexcept nogil:
-    """The number of messages in the packet; none of a bad one."""
+    """Return the number of messages in the packet; 0 for an invalid one."""
     cdef uint32_t index
     if parse_contents(data, packet, messages) != ERROR_NONE or packet.kind != KIND_DATA:
         return 0
@@ -146,11 +146,11 @@ def encode_batch(
     packet_size_max = limits.PACKET_SIZE_DEFAULT,
     messages_max = MESSAGES_MAX,
 ) -> tuple:
-    """Pack messages into packets of at most `packet_size_max` bytes and `messages_max` messages, one after another.
+    """Encode messages into packets of at most `packet_size_max` bytes and `messages_max` messages, one after another.
 
-    A row's topic is in `topics`, its payload in `payloads`. Returns how many messages were packed into how many
-    packets; packets_out has the place of each. Fewer messages than given are packed when `out` or packets_out is
-    full. Extensions lie in `payloads` too. A message that needs fragments is refused: it goes through Packer.
+    A row's topic is in `topics`, its payload and extensions are in `payloads`. Return the number of packed messages and
+    of packets; packets_out has the offset of each packet. Packing stops early when `out` or packets_out is full. A
+    message that needs fragments is refused: use Packer.
     """
     cdef PacketView packet
     cdef Py_ssize_t message_count = messages.shape[0]
@@ -160,10 +160,10 @@ def encode_batch(
     cdef uint32_t size_max, count_max
     if not PACKET_SIZE_MIN <= packet_size_max <= limits.PACKET_SIZE_MAX:
         raise LocalProtocolError(
-            f"packet_size_max {packet_size_max} is not within {PACKET_SIZE_MIN} to {limits.PACKET_SIZE_MAX}"
+            f"packet_size_max {packet_size_max} is outside {PACKET_SIZE_MIN} to {limits.PACKET_SIZE_MAX}"
         )
     if not 1 <= messages_max <= MESSAGES_MAX:
-        raise LocalProtocolError(f"messages_max {messages_max} is not within 1 to {MESSAGES_MAX}")
+        raise LocalProtocolError(f"messages_max {messages_max} is outside 1 to {MESSAGES_MAX}")
     set_stream(&packet, publisher_id, group, epoch)
     packet.kind = KIND_DATA
     packet.sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
@@ -192,9 +192,9 @@ cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
 
 
 cdef int check_buffer(Py_ssize_t size) except -1:
-    """Places in a batch's buffer are 32-bit numbers."""
+    """Check a buffer's size: its offsets are 32-bit numbers."""
     if size > <Py_ssize_t>UINT32_MAX:
-        raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")
+        raise LocalProtocolError(f"a batch of {size} bytes exceeds the limit of {UINT32_MAX}")
     return 0
 
 
@@ -203,7 +203,7 @@ cdef int check_places(Py_ssize_t data_size, const uint32_t[::1] offsets, const u
     for index in range(offsets.shape[0]):
         if <uint64_t>offsets[index] + sizes[index] > <uint64_t>data_size:
             with gil:
-                raise LocalProtocolError(f"packet {index} is not within the data")
+                raise LocalProtocolError(f"packet {index} is outside the data")
     return 0
 
 
@@ -216,8 +216,8 @@ cdef int check_messages(
             with gil:
                 raise LocalProtocolError(
                     f"message {index} cannot be packed",
-                    hint="a row names a UTF-8 topic and a payload within their buffers that fit one packet together; "
-                    "fragments go through a Packer",
+                    hint="its UTF-8 topic and its payload must be within their buffers and fit into one packet; "
+                    "use Packer for fragments",
                 )
     return 0
 

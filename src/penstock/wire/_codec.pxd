@@ -1,7 +1,7 @@
-"""The packet format's layout, and the kernels that read and write it; docs/reference/protocol/packet.md draws it.
+"""The packet format's layout, and the kernels that read and write it; docs/reference/protocol/packet.md draws the layout.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.wire._codec.
+Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
+penstock.wire._codec.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -44,7 +44,7 @@ cpdef enum:
     RANGE_LAST_AT = 8
     RANGE_SIZE = 16
 
-    # from the start of the authentication trailer, which follows a packet in its datagram
+    # offsets in the authentication trailer, which follows a packet in its datagram
     TRAILER_MAGIC = 0x5441 # the bytes "AT"
     TRAILER_VERSION = 1
     TRAILER_MAGIC_AT = 0
@@ -78,7 +78,7 @@ cpdef enum:
     EXTENSION_DESTINATION = 5
     EXTENSION_TAGS = 6
 
-    # from the start of an ORIGIN extension, its header included; all of it is aligned as the record is
+    # offsets in an ORIGIN extension, including its header, aligned like the record
     ORIGIN_STREAM_ID_AT = 4
     ORIGIN_TERM_AT = 8
     ORIGIN_INDEX_AT = 12
@@ -93,7 +93,7 @@ cpdef enum:
 
 
 cpdef enum:
-    """What is wrong with a packet; ERROR_CAUSES names the Cause of each."""
+    """Errors of packets; ERROR_CAUSES maps each to a Cause."""
     ERROR_NONE = 0
     ERROR_FOREIGN = 1
     ERROR_VERSION = 2
@@ -104,8 +104,8 @@ cpdef enum:
     ERROR_COUNT = 7
 
 
-# A packet and a message as found in a buffer, every length checked; offsets count from the buffer's start. These are
-# the rows of PACKET_DTYPE and MESSAGE_DTYPE, so the batch kernels write straight into numpy arrays.
+# A checked packet and message in a buffer; offsets count from the buffer's start. These are the row types of
+# PACKET_DTYPE and MESSAGE_DTYPE, so that the batch kernels write directly into numpy arrays.
 cdef struct PacketView:
     uint64_t publisher_id
     uint64_t sequence
@@ -115,9 +115,9 @@ cdef struct PacketView:
     uint32_t offset
     uint32_t size
     uint32_t message_start # the row of the packet's first message
-    uint32_t error_at      # the offset within the packet where the error was met
+    uint32_t error_at      # offset of the error within the packet
     uint16_t flags
-    uint16_t count         # messages, or ranges
+    uint16_t count         # number of messages, or of ranges
     uint16_t extensions_size
     uint8_t kind
     uint8_t error
@@ -138,7 +138,7 @@ cdef struct MessageView:
     uint16_t reserved
 
 
-# Numbers of the packet, which need not be aligned.
+# Unaligned numbers of the packet.
 cdef inline uint16_t load_u16(const uint8_t *at) noexcept nogil:
     cdef uint16_t value
     memcpy(&value, at, sizeof(value))
@@ -170,32 +170,33 @@ cdef inline void store_u64(uint8_t *at, uint64_t value) noexcept nogil:
 
 
 cdef inline uint64_t padded(uint64_t size) noexcept nogil:
-    """The size with its zero padding."""
+    """Return the size including its zero padding."""
     return (size + (ALIGNMENT - 1)) & ~<uint64_t>(ALIGNMENT - 1)
 
 
 cdef inline uint64_t message_space(const MessageView *message) noexcept nogil:
-    """The bytes the message takes in a packet."""
+    """Return the size of the message in a packet."""
     return (<uint64_t>MESSAGE_HEADER_SIZE + message.extensions_size + padded(message.topic_size)
             + padded(message.payload_size))
 
 
-# Check the datagram of `size` bytes at data + offset up to its contents, and fill in `packet`; the error is also
+# Check the header of the datagram of `size` bytes at data + offset, and fill in `packet`; the error is also in
 # packet.error. After ERROR_NONE, a DATA packet has room for packet.count message headers.
 cdef int parse_header(const uint8_t *data, uint32_t offset, uint32_t size, PacketView *packet) noexcept nogil
 
-# Check the contents of a packet that parse_header() accepted; messages has room for packet.count rows of a DATA packet.
+# Check the contents of a packet accepted by parse_header(); messages must have room for packet.count rows of a DATA
+# packet.
 cdef int parse_contents(const uint8_t *data, PacketView *packet, MessageView *messages) noexcept nogil
 
 cdef bint is_extensions(const uint8_t *extensions, uint32_t size) noexcept nogil
 cdef bint is_utf8(const uint8_t *text, uint32_t size) noexcept nogil
 
-# Write the message's header, extensions, topic and payload with their padding; returns message_space(message).
+# Write the message's header, extensions, topic and payload with their padding; return message_space(message).
 cdef uint32_t write_message(
     uint8_t *out, const MessageView *message, const uint8_t *extensions, const uint8_t *topic, const uint8_t *payload
 ) noexcept nogil
 
-# Write the header in front of the packet.size - PACKET_HEADER_SIZE bytes that are in place already, and the checksum.
+# Write the header before the packet.size - PACKET_HEADER_SIZE bytes already in place, and the checksum.
 cdef void finish_packet(uint8_t *out, const PacketView *packet) noexcept nogil
 
 cdef object packet_error(const PacketView *packet)

@@ -1,6 +1,6 @@
-"""Reading and writing packets: the kernels that `decode`, `Packer`, the batch calls and other packages share.
+"""Read and write packets: kernels for `decode`, `Packer`, the batch calls and other packages.
 
-Nothing here allocates or needs the GIL, except the making of an error. The checking order is part of the format:
+The kernels neither allocate nor need the GIL, except to create an error. The order of the checks is part of the format:
 magic, version, size, checksum, kind, contents.
 """
 
@@ -35,17 +35,17 @@ ERROR_CAUSES = {
 }
 
 cdef dict ERROR_TEXTS = {
-    ERROR_FOREIGN: "these bytes are no packet",
-    ERROR_VERSION: "the packet has a version that is not known here",
-    ERROR_TRUNCATED: "the packet is cut off",
-    ERROR_LENGTH: "the packet's lengths or contents are impossible",
-    ERROR_CHECKSUM: "the packet was damaged on its way: the checksum is wrong",
-    ERROR_KIND: "the packet is of a kind that is not known here",
+    ERROR_FOREIGN: "the data is not a Penstock packet",
+    ERROR_VERSION: "the packet has an unknown version",
+    ERROR_TRUNCATED: "the packet is truncated",
+    ERROR_LENGTH: "the packet's lengths or contents are invalid",
+    ERROR_CHECKSUM: "the packet was damaged in transit: wrong checksum",
+    ERROR_KIND: "the packet has an unknown kind",
 }
 
 
 cdef inline uint32_t checksum(const uint8_t *packet, uint32_t size) noexcept nogil:
-    """Of all bytes but the checksum's own."""
+    """Return the checksum of all bytes except the checksum's own."""
     cdef uint32_t crc = crc32c_extend(0, packet, PACKET_CHECKSUM_AT)
     return crc32c_extend(crc, packet + PACKET_PUBLISHER_ID_AT, size - PACKET_PUBLISHER_ID_AT)
 
@@ -127,7 +127,9 @@ cdef int parse_messages(const uint8_t *data, PacketView *packet, MessageView *me
 cdef inline bint parse_message(
     const uint8_t *data, uint32_t offset, uint32_t size, MessageView *message
 ) noexcept nogil:
-    """Whether a message begins at data + offset and ends within `size` bytes, at least MESSAGE_HEADER_SIZE."""
+    """True if a message begins at data + offset and ends within `size` bytes, which are at least
+    MESSAGE_HEADER_SIZE.
+    """
     cdef const uint8_t *header = data + offset
     message.flags = load_u16(header + MESSAGE_FLAGS_AT)
     message.topic_size = load_u16(header + MESSAGE_TOPIC_SIZE_AT)
@@ -151,7 +153,7 @@ cdef inline bint parse_message(
 
 
 cdef inline bint is_padded_ascii(const uint8_t *text, uint32_t size) noexcept nogil:
-    """Whether all bytes are ASCII; whatever they are, the padding is there to be read with them."""
+    """True if all bytes are ASCII; the padding is read as well."""
     cdef uint64_t met = 0
     cdef uint32_t at = 0
     while size - at >= ALIGNMENT:
@@ -176,7 +178,7 @@ cdef int parse_ranges(const uint8_t *data, PacketView *packet) noexcept nogil:
 
 
 cdef bint is_extensions(const uint8_t *extensions, uint32_t size) noexcept nogil:
-    """Whether the bytes are whole extensions, of known types or not."""
+    """True if the bytes are complete extensions, whether or not their types are known."""
     cdef uint32_t at = 0
     if size % ALIGNMENT != 0:
         return False
@@ -186,7 +188,7 @@ cdef bint is_extensions(const uint8_t *extensions, uint32_t size) noexcept nogil
 
 
 cdef bint is_utf8(const uint8_t *text, uint32_t size) noexcept nogil:
-    """Whether Python would decode the bytes: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    """True if Python would decode the bytes: no overlong forms, no surrogates, nothing above U+10FFFF."""
     cdef uint32_t at = 0
     cdef uint32_t follow, index
     cdef uint8_t lead, second_min, second_max
@@ -258,7 +260,7 @@ cdef void finish_packet(uint8_t *out, const PacketView *packet) noexcept nogil:
 
 
 cdef object packet_error(const PacketView *packet):
-    """What decode() raises."""
+    """Return the exception for decode()."""
     return PacketError(
         ERROR_TEXTS[packet.error], cause=ERROR_CAUSES[packet.error], where=f"byte {packet.error_at}"
     )

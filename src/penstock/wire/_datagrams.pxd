@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 cdef class DatagramBatch:
     cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t count
-    cdef uint64_t generation    # of the contents: what refers to earlier ones is no longer good
+    cdef uint64_t generation    # of the contents: invalidates references to earlier contents
     cdef Py_ssize_t stride
     cdef uint8_t *data          # datagram n begins at n * stride
     cdef uint32_t *sizes

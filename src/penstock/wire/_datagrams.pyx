@@ -1,6 +1,6 @@
-"""Datagrams as they came from the network, many in one piece of memory that is used again and again.
+"""Datagrams received from the network, in reusable memory.
 
-A socket fills a batch, a core reads it; between the two nothing is allocated or copied per datagram.
+A socket fills a batch, a core reads it; no memory is allocated or copied per datagram.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -14,20 +14,20 @@ from penstock.base.limits import PACKET_SIZE_MAX
 
 cdef enum:
     CACHE_LINE = 64
-    CACHE_LINES_BETWEEN = 17 # an odd number, so that the datagrams' headers do not compete for the same cache sets
+    CACHE_LINES_BETWEEN = 17 # odd, so that the datagrams' headers do not compete for the same cache sets
 
 cdef uint64_t NAMED = <uint64_t>1 << 63
 
 
 cdef class DatagramBatch:
-    """Room for `capacity` datagrams of any size, with their sources and the times the kernel received them.
+    """Room for `capacity` datagrams of any size, with their sources and the kernel's receive times.
 
-    `seed` chooses which ones lose() throws away.
+    `seed` determines which datagrams lose() drops.
     """
 
     def __cinit__(self, Py_ssize_t capacity = 64, uint64_t seed = 1):
         if not 1 <= capacity <= 1024:
-            raise LocalProtocolError(f"a batch has room for 1 to 1024 datagrams, not {capacity}")
+            raise LocalProtocolError(f"a batch of {capacity} datagrams is outside the limits of 1 to 1024")
         self.capacity = capacity
         self.stride = (PACKET_SIZE_MAX + CACHE_LINE) // CACHE_LINE * CACHE_LINE + CACHE_LINE * CACHE_LINES_BETWEEN
         self._array = numpy.empty(capacity * self.stride, numpy.uint8)
@@ -59,10 +59,10 @@ cdef class DatagramBatch:
         self.generation += 1
 
     def append(self, data not None, source not None, int64_t arrival_ns = 0, uint8_t socket = 0) -> None:
-        """Add a datagram that did not come from a socket; `source` is a host's name and a port."""
+        """Add a datagram that did not come from a socket; `source` is a host name and a port."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         if self.count == self.capacity or content.shape[0] > self.stride:
-            raise LocalProtocolError(f"no room for a datagram of {content.shape[0]} bytes after {self.count} others")
+            raise LocalProtocolError(f"no room for {content.shape[0]} bytes after {self.count} datagrams")
         if content.shape[0]:
             memcpy(self.data + self.count * self.stride, &content[0], content.shape[0])
         self.sizes[self.count] = <uint32_t>content.shape[0]
@@ -72,12 +72,12 @@ cdef class DatagramBatch:
         self.count += 1
 
     def datagram(self, Py_ssize_t index) -> memoryview:
-        """The bytes of one datagram, in place: they change when the batch is used again."""
+        """The bytes of one datagram, in place; they change when the batch is reused."""
         self.check(index)
         return self._view[index * self.stride : index * self.stride + self.sizes[index]]
 
     def source(self, Py_ssize_t index) -> tuple:
-        """The host and port it came from."""
+        """The source host and port."""
         self.check(index)
         cdef uint64_t key = self.sources[index]
         if key & NAMED:
@@ -85,29 +85,29 @@ cdef class DatagramBatch:
         known = self._addresses.get(key)
         if known is None:
             if len(self._addresses) >= 65_536:
-                self._addresses.clear() # whoever forges addresses fills no memory
+                self._addresses.clear() # bounds the memory when addresses are forged
             known = self._addresses[key] = (
                 f"{key >> 40 & 255}.{key >> 32 & 255}.{key >> 24 & 255}.{key >> 16 & 255}", key & 0xFFFF
             )
         return known
 
     def source_key(self, Py_ssize_t index) -> int:
-        """A number that stands for the source as long as this batch exists."""
+        """A number for the source, valid while this batch exists."""
         self.check(index)
         return self.sources[index]
 
     def socket(self, Py_ssize_t index) -> int:
-        """Which one of an inlet's sockets it came in by, counted from 0."""
+        """The index of the receiving socket among an inlet's sockets."""
         self.check(index)
         return self.sockets[index]
 
     def arrival_ns(self, Py_ssize_t index) -> int:
-        """When the kernel received it by the wall clock; 0 where that is not known."""
+        """The kernel's receive time by the wall clock; 0 if unknown."""
         self.check(index)
         return self.arrivals_ns[index]
 
     def lose(self, double share) -> int:
-        """Throw a random share of the datagrams away, to see what becomes of it; returns how many."""
+        """Drop a random share of the datagrams, to simulate loss; return how many."""
         cdef Py_ssize_t index
         cdef Py_ssize_t kept = 0
         cdef uint64_t threshold = <uint64_t>(min(max(share, 0.0), 1.0) * 4294967296.0)
@@ -123,7 +123,7 @@ cdef class DatagramBatch:
         return lost
 
     cdef void move(self, Py_ssize_t to, Py_ssize_t index) noexcept nogil:
-        """Have datagram `index` in the place of datagram `to`."""
+        """Move datagram `index` to position `to`."""
         memmove(self.data + to * self.stride, self.data + index * self.stride, self.sizes[index])
         self.sizes[to] = self.sizes[index]
         self.sources[to] = self.sources[index]

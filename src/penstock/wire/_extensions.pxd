@@ -1,4 +1,4 @@
-"""One of a message's extensions, found without Python."""
+"""Find a message's extension without Python."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -8,7 +8,7 @@ from penstock.wire._codec cimport EXTENSION_HEADER_SIZE, EXTENSION_SIZE_AT, EXTE
 cdef inline const uint8_t *find_extension(
     const uint8_t *extensions, uint32_t size, uint16_t kind, uint16_t *body_size
 ) noexcept nogil:
-    """The body of the extension of this kind among extensions that were found whole, of several the last; or NULL."""
+    """Return the body of the last extension of this kind, or NULL; the extensions must be validated."""
     cdef const uint8_t *found = NULL
     cdef uint32_t at = 0
     cdef uint16_t each_size

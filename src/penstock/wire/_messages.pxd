@@ -18,11 +18,12 @@ cdef class MessageBatch:
     cdef int check_current(self) except -1
     cdef PacketMessage read_message(self, Py_ssize_t index)
 
-    # Those of the messages from `first` to before `end` that are marked; `count` is how many.
+    # Return the marked messages from `first` to before `end`; `count` is their number.
     cdef MessageBatch choose(self, const uint8_t *is_chosen, Py_ssize_t first, Py_ssize_t end, Py_ssize_t count)
 
 
-# The messages of some packets of a batch; both kinds of rows are numpy arrays, and `packet` and `message` their data.
+# Return the messages of some packets of a batch; both kinds of rows are numpy arrays, `packet` and `message` their
+# data.
 cdef MessageBatch message_batch(
     DatagramBatch datagrams,
     object packet_rows,

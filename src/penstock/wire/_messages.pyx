@@ -1,4 +1,4 @@
-"""Many messages where they arrived: rows that say where each lies, over the datagrams that brought them."""
+"""Many messages in place: rows that locate each message in the received datagrams."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -54,11 +54,11 @@ cdef MessageBatch message_batch(
 
 @cython.freelist(4)
 cdef class MessageBatch:
-    """The messages of consecutive packets, of one stream or several, in the order they are to be delivered.
+    """The messages of consecutive packets, of one or several streams, in the order of delivery.
 
-    It is good until the next datagrams are received: then the memory below it is used again, and whoever asks it is
-    told so (LocalProtocolError). What comes out of an iteration, and the arrays of records(), are copies to keep;
-    `packets`, `messages` and `data` are views of that memory.
+    Valid until the next datagrams are received, which reuse the memory; later access raises LocalProtocolError.
+    Messages from an iteration, and the arrays of records(), are copies; `packets`, `messages` and `data` are views of
+    the memory.
     """
 
     def __len__(self) -> int:
@@ -76,13 +76,13 @@ cdef class MessageBatch:
 
     @property
     def messages(self):
-        """A row of MESSAGE_DTYPE per message; packet_index counts the datagrams, offsets are those of `data`."""
+        """A row of MESSAGE_DTYPE per message; packet_index counts the datagrams, offsets refer to `data`."""
         self.check_current()
         return self._message_rows[self._message_start : self._message_start + self.message_count_]
 
     @property
     def data(self) -> memoryview:
-        """The memory that all offsets count from."""
+        """The memory that all offsets refer to."""
         return self._datagrams._view.toreadonly()
 
     def packet_data(self, Py_ssize_t index) -> memoryview:
@@ -94,7 +94,7 @@ cdef class MessageBatch:
         return self.data[packet.offset : packet.offset + packet.size]
 
     def arrivals_ns(self):
-        """For each message, when the kernel received its datagram by the wall clock."""
+        """The kernel's receive time of each message's datagram, by the wall clock."""
         self.check_current()
         cdef Py_ssize_t index
         arrivals = numpy.empty(self.message_count_, numpy.int64)
@@ -104,7 +104,7 @@ cdef class MessageBatch:
         return arrivals
 
     def packet_arrivals_ns(self):
-        """For each packet, when the kernel received its datagram by the wall clock."""
+        """The kernel's receive time of each packet's datagram, by the wall clock."""
         self.check_current()
         cdef Py_ssize_t index
         arrivals = numpy.empty(self.packet_count_, numpy.int64)
@@ -114,12 +114,14 @@ cdef class MessageBatch:
         return arrivals
 
     def records(self, dtype, int model_id = 0):
-        """The payloads as an array of `dtype`, off the GIL: those of its size and, unless it is 0, of this model."""
+        """Return the payloads as an array of `dtype`: those with its size and, unless it is 0, of this model. Releases
+        the GIL.
+        """
         cdef Py_ssize_t index
         cdef Py_ssize_t taken = 0
         cdef uint32_t size = numpy.dtype(dtype).itemsize
         if size == 0:
-            raise LocalProtocolError("records of no bytes cannot be read")
+            raise LocalProtocolError("the record size must not be 0")
         self.check_current()
         records = numpy.empty(self.message_count_, dtype)
         if self.message_count_ == 0:
@@ -135,17 +137,17 @@ cdef class MessageBatch:
         return records if taken == self.message_count_ else records[:taken]
 
     def select(self, is_chosen not None) -> MessageBatch:
-        """Those of the messages whose place in the array is true, in a batch that is good as long as this one."""
+        """Return the selected messages as a batch, which is valid as long as this one."""
         marks = numpy.ascontiguousarray(is_chosen, numpy.bool_).view(numpy.uint8)
         if marks.shape != (self.message_count_,):
-            raise LocalProtocolError(f"{marks.shape} marks for {self.message_count_} messages")
+            raise LocalProtocolError(f"{marks.shape} marks do not match {self.message_count_} messages")
         cdef const uint8_t[::1] chosen = marks
         if self.message_count_ == 0:
             return self
         return self.choose(&chosen[0], 0, self.message_count_, numpy.count_nonzero(marks))
 
     def marked_for(self, uint32_t application):
-        """For each message whether its interest mask has the application's bit: 1 or 0, and 2 when it has no mask."""
+        """Return for each message whether its interest mask has the application's bit: 1 or 0, and 2 without a mask."""
         self.check_current()
         marks = numpy.empty(self.message_count_, numpy.uint8)
         cdef uint8_t[::1] out = marks
@@ -155,7 +157,7 @@ cdef class MessageBatch:
         return marks
 
     def group_of(self, Py_ssize_t index) -> int:
-        """The group of the packet that brought a message."""
+        """Return the group of a message's packet."""
         self.check_current()
         if not 0 <= index < self.message_count_:
             raise IndexError(f"the batch has no message {index}")
@@ -163,7 +165,7 @@ cdef class MessageBatch:
         return load_u32(packet + PACKET_GROUP_AT)
 
     def of_packet(self, Py_ssize_t index) -> list:
-        """The messages of one packet, to keep."""
+        """Return copies of the messages of one packet."""
         self.check_current()
         if not 0 <= index < self.packet_count_:
             raise IndexError(f"the batch has no packet {index}")
@@ -185,8 +187,8 @@ cdef class MessageBatch:
     cdef int check_current(self) except -1:
         if self._generation != self._datagrams.generation:
             raise LocalProtocolError(
-                "these messages are gone: others were received since",
-                hint="take what you need from a batch before the next receive()",
+                "the batch is no longer valid: later datagrams were received",
+                hint="copy the data from a batch before the next receive()",
             )
         return 0
 
@@ -234,7 +236,7 @@ cdef Py_ssize_t choose_rows(
     PacketView *packets_out,
     MessageView *messages_out,
 ) noexcept nogil:
-    """Copy the rows of the chosen messages, and of the packets that have some; returns how many packets."""
+    """Copy the rows of the selected messages, and of the packets that contain some; return the number of packets."""
     cdef Py_ssize_t index, each
     cdef Py_ssize_t taken = 0
     cdef Py_ssize_t packets_taken = 0

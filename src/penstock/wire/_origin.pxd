@@ -1,4 +1,4 @@
-"""The ORIGIN among a message's extensions, found without Python."""
+"""Find the ORIGIN extension of a message without Python."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -14,7 +14,7 @@ from penstock.wire._codec cimport (
 
 
 cdef inline bint find_origin(const uint8_t *extensions, uint32_t size, const uint8_t **origin) noexcept nogil:
-    """The ORIGIN among extensions that were found whole, of several the last; False if it is none that can be read."""
+    """Find the last ORIGIN; False if there is none or it is invalid. The extensions must be validated."""
     cdef uint32_t at = 0
     cdef uint32_t body_size
     while at < size:

@@ -20,8 +20,8 @@ cdef class Outbox:
     cdef void reset(self) noexcept nogil
     cdef bint has_room(self, uint64_t packets, uint64_t size) noexcept nogil
 
-    # Where the next packet is to be written; has_room() has said yes, or it says NULL.
+    # Return the location for the next packet; NULL unless has_room() was true.
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
 
-    # What was written there is a packet for the consumer.
+    # Queue the written data as a packet for the consumer.
     cdef void commit(self, uint32_t consumer, uint32_t size) noexcept nogil

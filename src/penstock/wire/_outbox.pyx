@@ -23,9 +23,9 @@ cdef inline uint64_t whole_lines(uint64_t size) noexcept nogil:
 
 
 cdef class Outbox:
-    """Room for `rows_max` packets of `bytes_max` bytes together. Consumers are small numbers of the caller's choice.
+    """Room for `rows_max` packets of `bytes_max` bytes in total. Consumers are small numbers chosen by the caller.
 
-    Memory is taken from the operating system only as it is used.
+    The operating system provides memory only as it is used.
     """
 
     def __cinit__(self, uint64_t rows_max, uint64_t bytes_max):
@@ -50,7 +50,7 @@ cdef class Outbox:
         return self.count
 
     def packets(self) -> list:
-        """(consumer, packet) in the order they are to be sent."""
+        """(consumer, packet) in the order of sending."""
         cdef uint64_t index
         return [
             (
@@ -61,7 +61,7 @@ cdef class Outbox:
         ]
 
     def clear(self) -> None:
-        """They were sent."""
+        """Remove all packets after sending."""
         self.reset()
 
     cdef void reset(self) noexcept nogil:

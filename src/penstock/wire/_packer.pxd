@@ -2,18 +2,18 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from penstock.wire._codec cimport MessageView, PacketView
 
-# The value, or LocalProtocolError when it does not fit.
+# Return the value, or raise LocalProtocolError when it does not fit.
 cdef uint64_t unsigned(value, uint64_t value_max, str name) except? 0
 
-# Clear the packet and fill in whose it is.
+# Clear the packet and set its stream.
 cdef int set_stream(PacketView *packet, publisher_id, group, epoch) except -1
 
 
 cdef class Packer:
-    cdef PacketView _packet # of the open packet; size is what was written so far
+    cdef PacketView _packet # of the open packet; size is the size written so far
     cdef uint32_t _size_max
     cdef uint64_t _keep_alive_packets
-    cdef uint16_t _flags    # that every packet has
+    cdef uint16_t _flags    # flags of every packet
     cdef uint8_t *_out
 
     cdef int check(self, MessageView *message, bytes topic, bytes extensions) except -1

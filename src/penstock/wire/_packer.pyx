@@ -1,4 +1,4 @@
-"""Making packets one message at a time: Packer, and the packets that are no stream's messages."""
+"""Encode packets message by message: Packer, and packets without messages of a stream."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -43,15 +43,15 @@ from penstock.base.errors import LocalProtocolError
 from penstock.base.limits import MESSAGE_SIZE_MAX, PACKET_SIZE_DEFAULT, PACKET_SIZE_MAX, TOPIC_SIZE_MAX
 
 PACKET_SIZE_MIN = PACKET_HEADER_SIZE + MESSAGE_HEADER_SIZE + padded(TOPIC_SIZE_MAX) + ALIGNMENT
-"""Bytes that packet_size_max must allow at least, so that every topic fits with some content."""
+"""Minimum of packet_size_max, so that every topic fits with some content."""
 
 RANGES_MAX = (PACKET_SIZE_DEFAULT - PACKET_HEADER_SIZE) // RANGE_SIZE
-"""Ranges that one NACK or GONE carries at most."""
+"""Maximum number of ranges in a NACK or GONE."""
 
 
 cdef uint64_t unsigned(value, uint64_t value_max, str name) except? 0:
     if not 0 <= value <= value_max:
-        raise LocalProtocolError(f"{name} {value} is not within 0 to {value_max}")
+        raise LocalProtocolError(f"{name} {value} is outside 0 to {value_max}")
     return value
 
 
@@ -68,18 +68,18 @@ cdef int set_stream(PacketView *packet, publisher_id, group, epoch) except -1:
     memset(packet, 0, sizeof(PacketView))
     packet.publisher_id = unsigned(publisher_id, UINT64_MAX, "publisher id")
     if packet.publisher_id == 0:
-        raise LocalProtocolError("a publisher id is never 0")
+        raise LocalProtocolError("a publisher id must not be 0")
     packet.group = <uint32_t>unsigned(group, UINT32_MAX, "group")
     packet.epoch = <uint32_t>unsigned(epoch, UINT32_MAX, "epoch")
     return 0
 
 
 cdef class Packer:
-    """Messages of one stream in, packets with consecutive sequence numbers out.
+    """Packs the messages of one stream into packets with consecutive sequence numbers.
 
-    A packet stays open until a message does not fit any more or flush() is called; when to call it is the caller's
-    choice between latency and packing. Packets whose number is a multiple of `keep_alive_packets` have the KEEP_ALIVE
-    mark; all of them have `flags`.
+    A packet stays open until a message does not fit or flush() is called; the caller chooses between latency and
+    packing. Packets whose number is a multiple of `keep_alive_packets` have the flag KEEP_ALIVE; all of them have
+    `flags`.
     """
 
     def __cinit__(
@@ -95,8 +95,8 @@ cdef class Packer:
     ):
         if not PACKET_SIZE_MIN <= packet_size_max <= PACKET_SIZE_MAX:
             raise LocalProtocolError(
-                f"packets of at most {packet_size_max} bytes cannot be made",
-                hint=f"packet_size_max is {PACKET_SIZE_MIN} to {PACKET_SIZE_MAX}",
+                f"invalid packet_size_max {packet_size_max}",
+                hint=f"use {PACKET_SIZE_MIN} to {PACKET_SIZE_MAX}",
             )
         set_stream(&self._packet, publisher_id, group, epoch)
         self._packet.kind = KIND_DATA
@@ -114,21 +114,21 @@ cdef class Packer:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number of the packet that is closed next."""
+        """Sequence number of the packet that is closed next."""
         return self._packet.sequence
 
     @property
     def pending_count(self) -> int:
-        """Messages in the open packet; the end of a fragmented one counts."""
+        """Number of messages in the open packet; the last fragment of a message counts."""
         return self._packet.count
 
     def add(
         self, topic not None, payload not None, *, model_id = 0, model_version = 0, flags = 0, bytes extensions = b""
     ) -> list:
-        """Take a message and return the packets that became complete by it, usually none.
+        """Add a message and return the packets that became complete, usually none.
 
-        `extensions` are bytes from encode_extensions(). LocalProtocolError says what cannot be sent; the open packet
-        is then as it was before.
+        `extensions` are bytes from encode_extensions(). A message that cannot be sent raises LocalProtocolError and
+        leaves the open packet unchanged.
         """
         cdef bytes topic_bytes = topic if isinstance(topic, bytes) else topic.encode("utf-8", "surrogatepass")
         cdef MessageView message
@@ -141,45 +141,45 @@ cdef class Packer:
         PyObject_GetBuffer(payload, &content, PyBUF_SIMPLE)
         try:
             if content.len > MESSAGE_SIZE_MAX:
-                raise LocalProtocolError(f"the message has {content.len} bytes, at most {MESSAGE_SIZE_MAX} are sent")
+                raise LocalProtocolError(f"the message has {content.len} bytes, above the limit of {MESSAGE_SIZE_MAX}")
             message.payload_size = <uint32_t>content.len
             return self.pack(&message, topic_bytes, extensions, <const uint8_t *>content.buf)
         finally:
             PyBuffer_Release(&content)
 
     def flush(self, flags = 0) -> bytes | None:
-        """The open packet, closed; None when it has no message."""
+        """Close the open packet and return it; None if it has no message."""
         if self._packet.count == 0:
             return None
         return self.close(<uint16_t>unsigned(flags, UINT16_MAX, "packet flags"))
 
     def empty(self, flags) -> bytes:
-        """A packet without messages, such as a keep-alive; it takes a sequence number like any other."""
+        """Return a packet without messages, such as a keep-alive, with its own sequence number."""
         if self._packet.count:
-            raise LocalProtocolError("an empty packet cannot overtake the open one", hint="flush first")
+            raise LocalProtocolError("an empty packet cannot precede the open packet", hint="call flush() first")
         return self.close(<uint16_t>unsigned(flags, UINT16_MAX, "packet flags"))
 
     def skip(self, count) -> None:
-        """The next `count` numbers belong to packets that were made elsewhere."""
+        """Skip `count` sequence numbers, which belong to packets made elsewhere."""
         if self._packet.count:
-            raise LocalProtocolError("the open packet has the next number", hint="flush first")
+            raise LocalProtocolError("the open packet uses the next number", hint="call flush() first")
         self._packet.sequence += unsigned(count, UINT64_MAX, "count")
 
     cdef int check(self, MessageView *message, bytes topic, bytes extensions) except -1:
-        """Whether a message with such a head can be sent; fills in the sizes."""
+        """Check that a message with this header can be sent; fills in the sizes."""
         if message.flags & (MESSAGE_CONTINUATION | MESSAGE_MORE):
-            raise LocalProtocolError("fragments are made here, not by the caller", hint="give the whole message")
+            raise LocalProtocolError("a caller cannot add fragments", hint="add the whole message")
         if len(topic) > TOPIC_SIZE_MAX:
-            raise LocalProtocolError(f"the topic has {len(topic)} bytes, at most {TOPIC_SIZE_MAX} are sent")
+            raise LocalProtocolError(f"the topic has {len(topic)} bytes, above the limit of {TOPIC_SIZE_MAX}")
         if len(topic) == 0 and not message.flags & MESSAGE_DIRECT:
-            raise LocalProtocolError("a message needs a topic", hint="only one with the DIRECT flag goes without")
+            raise LocalProtocolError("a message needs a topic", hint="only messages with the DIRECT flag have none")
         if not is_utf8(topic, <uint32_t>len(topic)):
             raise LocalProtocolError(f"the topic {topic!r} is not UTF-8 text")
         message.topic_size = <uint16_t>len(topic)
         if len(extensions) + padded(len(topic)) + MESSAGE_HEADER_SIZE + ALIGNMENT > self._size_max - PACKET_HEADER_SIZE:
-            raise LocalProtocolError(f"{len(extensions)} bytes of extensions leave a packet no room for content")
+            raise LocalProtocolError(f"{len(extensions)} bytes of extensions leave no room for content in a packet")
         if not is_extensions(extensions, <uint32_t>len(extensions)):
-            raise LocalProtocolError("these bytes are no extensions", hint="encode_extensions() makes them")
+            raise LocalProtocolError("the extensions are malformed", hint="use encode_extensions()")
         if message.flags & MESSAGE_DIRECT and not has_destination(extensions, <uint32_t>len(extensions)):
             raise LocalProtocolError("a DIRECT message needs a DESTINATION extension")
         message.extensions_size = <uint16_t>len(extensions)
@@ -225,13 +225,14 @@ cdef class Packer:
 
 
 def encode_nack(publisher_id, group, epoch, ranges, *, requester = 0, number = 0) -> bytes:
-    """A request to send the packets of these sequence ranges (first, last) again; both ends are included. Each
-    `requester` numbers its requests from 1; a publisher with keys answers only numbered requests, and each once."""
+    """Encode a request to retransmit the packets of these inclusive sequence ranges. Each `requester` numbers its
+    requests from 1; a publisher with keys answers only numbered requests, and each once.
+    """
     return encode_ranges(KIND_NACK, publisher_id, group, epoch, ranges, requester, number)
 
 
 def encode_gone(publisher_id, group, epoch, ranges) -> bytes:
-    """The publisher's answer that the packets of these sequence ranges are no longer kept."""
+    """Encode the publisher's answer that the packets of these sequence ranges are no longer kept."""
     return encode_ranges(KIND_GONE, publisher_id, group, epoch, ranges, 0, 0)
 
 
@@ -240,7 +241,7 @@ cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges, reque
     cdef uint64_t first, last
     set_stream(&packet, publisher_id, group, epoch)
     if not 1 <= len(ranges) <= RANGES_MAX:
-        raise LocalProtocolError(f"one packet carries 1 to {RANGES_MAX} ranges, not {len(ranges)}")
+        raise LocalProtocolError(f"{len(ranges)} ranges are outside the limits of 1 to {RANGES_MAX} per packet")
     packet.kind = kind
     packet.sequence = unsigned(requester, UINT64_MAX, "requester")
     packet.gap = <uint32_t>unsigned(number, UINT32_MAX, "number")
@@ -262,9 +263,9 @@ cdef bytes encode_ranges(uint8_t kind, publisher_id, group, epoch, ranges, reque
 
 
 def restamp(packet not None, *, set_flags = 0, clear_flags = 0, gap = None) -> bytes:
-    """A copy of the packet with these flags added or taken away and the gap changed, and its checksum made anew.
+    """Return a copy of the packet with changed flags and gap, and a new checksum.
 
-    The packet's own checksum is verified first (PacketError), so damage is never given a good checksum.
+    The packet's own checksum is verified first (PacketError), so that damaged packets never get a valid checksum.
     """
     cdef bytes copy = memoryview(packet).tobytes()
     cdef PacketView view

@@ -5,8 +5,8 @@ cdef class PacketMessage:
     cdef readonly str topic
     cdef readonly object payload
     cdef readonly uint64_t publisher_id
-    cdef readonly uint64_t sequence # of the packet that brought it
-    cdef readonly uint32_t epoch    # of that packet
+    cdef readonly uint64_t sequence # of the message's packet
+    cdef readonly uint32_t epoch    # of the message's packet
     cdef readonly int flags
     cdef readonly int model_id
     cdef readonly int model_version

@@ -1,4 +1,4 @@
-"""One packet at a time for Python: decode() and what it returns."""
+"""Decode single packets in Python: decode() and its results."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -30,8 +30,8 @@ from penstock.wire._codec cimport (
 
 
 def decode(data not None) -> Packet:
-    """The packet that is exactly `data`; raises PacketError with the cause. It is read in place, so `data` must not
-    be written to while the packet or a payload of it is in use.
+    """Decode the packet in `data`; raises PacketError with the cause. The packet is read in place, so `data` must not
+    be written to while the packet or one of its payloads is in use.
     """
     cdef Packet packet = Packet.__new__(Packet)
     packet.read(data)
@@ -40,7 +40,7 @@ def decode(data not None) -> Packet:
 
 @cython.freelist(16)
 cdef class PacketMessage:
-    """A message, or a fragment of one, as it came in a packet; or made from its parts."""
+    """A message, or a fragment of one, from a packet; or built from its parts."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ cdef class PacketMessage:
 
     @property
     def extensions(self) -> dict:
-        """The bodies by type; of several of one type the last."""
+        """The extension bodies by type; of several with the same type, the last."""
         return {} if self._extensions is None else dict(self._extensions)
 
     def with_payload(self, payload not None, flags = None) -> PacketMessage:
-        """The same message with this payload, and with these flags if any are given."""
+        """Return the same message with this payload, and with these flags if given."""
         cdef PacketMessage message = PacketMessage.__new__(PacketMessage)
         message.topic = self.topic
         message.payload = memoryview(payload).cast("B").toreadonly()
@@ -87,15 +87,15 @@ cdef class PacketMessage:
         return f"PacketMessage({self.topic!r}, <{len(self.payload)} bytes>, flags={self.flags})"
 
 
-# The collector must not see the way to the buffer's owner: it would clear a memoryview that is garbage together with the
-# packet before the packet releases its buffer. A packet starts no cycle.
+# Hide the reference to the buffer's owner from the garbage collector, which would clear a garbage memoryview before the
+# packet releases its buffer. A packet is never part of a cycle.
 @cython.no_gc
 cdef class Packet:
-    """A well-formed packet; a sequence of its messages."""
+    """A valid packet; a sequence of its messages."""
 
     cdef Py_buffer _buffer
     cdef bint _is_held
-    cdef object _view # private, so that nobody can release it and leave _buffer's slices without a ground
+    cdef object _view # private, so that no caller can release it while slices of _buffer exist
     cdef PacketView _packet
     cdef MessageView *_messages
 
@@ -108,7 +108,7 @@ cdef class Packet:
         PyObject_GetBuffer(data, &self._buffer, PyBUF_SIMPLE)
         self._is_held = True
         cdef const uint8_t *start = <const uint8_t *>self._buffer.buf
-        # a size beyond 32 bits is beyond every limit as well; the kernel refuses it as too long
+        # a size beyond 32 bits exceeds every limit; the kernel refuses it as too long
         cdef uint32_t size = <uint32_t>min(self._buffer.len, <Py_ssize_t>UINT32_MAX)
         if parse_header(start, 0, size, &self._packet) != ERROR_NONE:
             raise packet_error(&self._packet)
@@ -160,7 +160,7 @@ cdef class Packet:
 
     @property
     def is_fragmented(self) -> bool:
-        """Whether it holds a fragment of a message; only its first and last message can be one."""
+        """True if the packet has a fragment of a message; only its first and last message can be fragments."""
         cdef Py_ssize_t count = len(self)
         if count == 0:
             return False
@@ -170,7 +170,7 @@ cdef class Packet:
 
     @property
     def ranges(self) -> list:
-        """The sequence ranges (first, last) of a NACK or GONE, both ends included."""
+        """The inclusive sequence ranges of a NACK or GONE."""
         if self._packet.kind == KIND_DATA:
             return []
         cdef const uint8_t *at = (
@@ -184,7 +184,7 @@ cdef class Packet:
 
     @property
     def extensions(self) -> dict:
-        """The packet's own extensions: the bodies by type; of several of one type the last."""
+        """The packet's own extension bodies by type; of several with the same type, the last."""
         return self.read_extensions(PACKET_HEADER_SIZE, self._packet.extensions_size)
 
     def __len__(self) -> int:
@@ -230,7 +230,7 @@ cdef class Packet:
 
 
 cdef dict read_extensions(const uint8_t *start, uint32_t size):
-    """The bodies by type, of extensions that were found whole."""
+    """Return the bodies by type of validated extensions."""
     cdef uint32_t at = 0
     cdef uint32_t body_at, body_size
     cdef dict extensions = {}

@@ -17,10 +17,10 @@ cdef class PacketStore:
     cdef uint64_t bytes_max
     cdef uint64_t data_size
     cdef uint64_t write_at
-    cdef readonly uint32_t trailer_size # bytes of the authentication trailer behind every packet, or 0
+    cdef readonly uint32_t trailer_size # bytes of the authentication trailer after every packet, or 0
     cdef Key key
     cdef uint8_t *data
-    cdef Place *places       # of packet n at n % packets_max
+    cdef Place *places       # packet n at n % packets_max
     cdef object _data
     cdef object _places
 
@@ -30,8 +30,8 @@ cdef class PacketStore:
     cdef void commit(self, uint32_t size) noexcept nogil
     cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil
 
-    # Make packets of messages that are known to be packable, and keep them; returns how many. `packet` says whose,
-    # and which flags all of them have.
+    # Pack messages that were checked, and store the packets; return their number. `packet` gives the stream and the
+    # common flags.
     cdef uint64_t pack_rows(
         self, const uint8_t *topics, const uint8_t *payloads, const MessageView *rows, Py_ssize_t count,
         PacketView *packet, uint32_t size_max, uint64_t keep_alive_every,

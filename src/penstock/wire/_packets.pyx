@@ -1,4 +1,4 @@
-"""The newest packets of a stream in one piece of memory: made there, sent from there, sent again from there."""
+"""The newest packets of a stream in one piece of memory, where they are encoded, sent and retransmitted."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT16_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
@@ -25,24 +25,24 @@ from penstock.wire._packer import PACKET_SIZE_MIN
 
 
 cdef class PacketStore:
-    """Packets with consecutive sequence numbers, bounded in number and bytes: the oldest make room for new ones.
+    """Packets with consecutive sequence numbers, bounded in number and bytes: new packets replace the oldest.
 
-    With `has_trailers` every packet has an authentication trailer behind it, which is sent with it and is no part of
-    it. Until authenticate() was called, the trailers have no tag.
+    With `has_trailers`, every packet is followed by an authentication trailer, which is sent with the packet but is not
+    part of it. Until authenticate() is called, the trailers have no tag.
     """
 
     def __cinit__(self, packets_max, bytes_max, *, first_sequence = 1, bint has_trailers = False):
         self.trailer_size = TRAILER_SIZE if has_trailers else 0
         self.bytes_max = unsigned(bytes_max, UINT64_MAX >> 1, "bytes_max")
-        # a packet has at least its header, so more places than that are never used
+        # a packet has at least a header, so more slots would never be used
         self.packets_max = min(
             unsigned(packets_max, UINT64_MAX, "packets_max"), self.bytes_max // <uint64_t>PACKET_HEADER_SIZE + 1
         )
         if self.packets_max == 0:
             raise LocalProtocolError("a store keeps at least one packet")
         self.next_sequence = unsigned(first_sequence, UINT64_MAX, "first sequence")
-        # room for the packet being made, and for the end that is left over when a packet does not fit there; the
-        # operating system gives the memory only as it is used
+        # room for the packet being written, and for an unused end when a packet does not fit there; the operating
+        # system provides the memory only as it is used
         self.data_size = self.bytes_max + 2 * (<uint64_t>PACKET_SIZE_MAX + TRAILER_SIZE)
         self._data = numpy.empty(self.data_size, numpy.uint8)
         self._places = numpy.empty(self.packets_max * sizeof(Place), numpy.uint8)
@@ -56,50 +56,52 @@ cdef class PacketStore:
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest packet kept, or of the next one if none is."""
+        """Number of the oldest stored packet, or of the next one if none is stored."""
         return self.next_sequence - self.count
 
     def authenticate(self, key) -> None:
-        """Make the trailers of packets from now on with this key; None: without a tag."""
+        """Authenticate further packets with this key; None: trailers without a tag."""
         if not self.trailer_size:
-            raise LocalProtocolError("the store has no room for trailers", hint="make it with has_trailers=True")
+            raise LocalProtocolError("the store has no room for trailers", hint="create it with has_trailers=True")
         memset(&self.key, 0, sizeof(self.key))
         if key is not None:
             parse_key(&self.key, key)
 
     def keep(self, bytes packet not None) -> None:
-        """Keep the stream's next packet."""
+        """Store the stream's next packet."""
         if not PACKET_HEADER_SIZE <= len(packet) <= PACKET_SIZE_MAX:
-            raise LocalProtocolError(f"{len(packet)} bytes are no packet")
+            raise LocalProtocolError(f"a packet cannot have {len(packet)} bytes")
         memcpy(self.reserve(<uint32_t>len(packet)), <const uint8_t *>packet, len(packet))
         self.commit(<uint32_t>len(packet))
 
     def keep_at(self, uint64_t sequence, bytes packet not None) -> None:
-        """Keep a packet with this number; those between the newest one and it are not there. An older one is not kept."""
+        """Store a packet with this number, leaving a gap after the newest one if necessary. An older packet is
+        ignored.
+        """
         if not PACKET_HEADER_SIZE <= len(packet) <= PACKET_SIZE_MAX:
-            raise LocalProtocolError(f"{len(packet)} bytes are no packet")
+            raise LocalProtocolError(f"a packet cannot have {len(packet)} bytes")
         self.keep_packet(sequence, <const uint8_t *>packet, <uint32_t>len(packet))
 
     def get(self, uint64_t sequence) -> bytes:
-        """A packet that is still here; of one that was passed over, nothing."""
+        """Return a stored packet; empty for a number in a gap."""
         cdef const Place *place
         if not self.next_sequence - self.count <= sequence < self.next_sequence:
-            raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() says which are")
+            raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() returns the stored ones")
         place = self.place(sequence)
         return PyBytes_FromStringAndSize(<const char *>self.data + place.offset, place.size)
 
     def trailer(self, uint64_t sequence) -> bytes:
-        """The trailer of a packet that is still here; empty in a store without trailers."""
+        """Return the trailer of a stored packet; empty in a store without trailers."""
         cdef const Place *place
         if not self.next_sequence - self.count <= sequence < self.next_sequence:
-            raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() says which are")
+            raise LocalProtocolError(f"packet {sequence} is not kept", hint="split() returns the stored ones")
         place = self.place(sequence)
         return PyBytes_FromStringAndSize(<const char *>self.data + place.offset + place.size, self.trailer_size)
 
     def split(self, first, last) -> tuple:
-        """Which of the packets `first` to `last` are gone (first and last), and which are still here.
+        """Split the packets `first` to `last` into the range no longer stored and the range still stored.
 
-        Those that have not been sent yet are neither.
+        Packets that have not been sent yet are in neither.
         """
         first, last = max(first, 1), min(last, self.next_sequence - 1)
         gone_last = min(last, self.oldest - 1)
@@ -119,9 +121,9 @@ cdef class PacketStore:
         keep_alive_packets = UINT64_MAX,
         flags = 0,
     ) -> int:
-        """Make packets of the messages, as encode_batch() does, and keep them; returns how many.
+        """Pack the messages like encode_batch(), store the packets and return their number.
 
-        All of them must fit the store at the same time, or nothing is packed (LimitError).
+        All packets must fit into the store at the same time; otherwise nothing is packed (LimitError).
         """
         cdef PacketView packet
         cdef uint32_t size_max
@@ -131,7 +133,7 @@ cdef class PacketStore:
         cdef uint64_t byte_count = 0
         if not PACKET_SIZE_MIN <= packet_size_max <= PACKET_SIZE_MAX:
             raise LocalProtocolError(
-                f"packet_size_max {packet_size_max} is not within {PACKET_SIZE_MIN} to {PACKET_SIZE_MAX}"
+                f"packet_size_max {packet_size_max} is outside {PACKET_SIZE_MIN} to {PACKET_SIZE_MAX}"
             )
         set_stream(&packet, publisher_id, group, epoch)
         packet.kind = KIND_DATA
@@ -146,8 +148,8 @@ cdef class PacketStore:
                 byte_count += packet.size + self.trailer_size
         if packet_count > self.packets_max or byte_count > self.bytes_max:
             raise LimitError(
-                f"{messages.shape[0]} messages in one go are {packet_count} packets of {byte_count} bytes, which do not "
-                f"fit what is kept for repairs ({self.packets_max} packets of {self.bytes_max} bytes)",
+                f"{messages.shape[0]} messages need {packet_count} packets of {byte_count} bytes and exceed "
+                f"the retransmission buffer ({self.packets_max} packets of {self.bytes_max} bytes)",
                 hint="publish them in smaller batches",
             )
         if messages.shape[0]:
@@ -178,10 +180,10 @@ cdef class PacketStore:
         return packet_count
 
     cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil:
-        """What keep_at() does, with a packet of allowed size."""
+        """keep_at() for a packet of valid size."""
         if sequence < self.next_sequence:
             return
-        if sequence - self.next_sequence >= self.packets_max: # nothing that is here would stay
+        if sequence - self.next_sequence >= self.packets_max: # no stored packet would remain
             self.count = 0
             self.bytes_kept = 0
             self.next_sequence = sequence
@@ -194,20 +196,21 @@ cdef class PacketStore:
         return &self.places[sequence % self.packets_max]
 
     cdef uint64_t space(self, uint32_t size) noexcept nogil:
-        """The bytes that a packet takes with its trailer; a number that was passed over takes none."""
+        """Return the size of a packet with its trailer; 0 for a number in a gap."""
         return size + self.trailer_size if size else 0
 
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil:
-        """Memory for the next packet, in one piece.
+        """Return contiguous memory for the next packet.
 
-        No kept packet lies there: they take at most bytes_max, an end that is left over less than one packet.
+        No stored packet overlaps it: stored packets take at most bytes_max, and an unused end is smaller than one
+        packet.
         """
         if self.data_size - self.write_at < size + self.trailer_size:
             self.write_at = 0
         return self.data + self.write_at
 
     cdef void commit(self, uint32_t size) noexcept nogil:
-        """The packet in the reserved memory is complete; the oldest make room for it."""
+        """Store the packet in the reserved memory, removing the oldest packets if necessary."""
         cdef Place *place
         cdef uint64_t space = self.space(size)
         if self.trailer_size and size:

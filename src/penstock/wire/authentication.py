@@ -1,4 +1,4 @@
-"""Which datagrams count as authentic: keys, the publishers they are for, and the epochs the server vouches for.
+"""Authentication of datagrams: keys, the publishers they are for, and the accepted epochs.
 
 docs/reference/protocol/packet.md draws the trailer; _authentication.pyx writes and checks it.
 """
@@ -6,11 +6,11 @@ docs/reference/protocol/packet.md draws the trailer; _authentication.pyx writes 
 import msgspec
 
 KEY_SIZE = 16
-"""Bytes of a key of SipHash."""
+"""Size of a SipHash key in bytes."""
 
 
 class AuthenticationKey(msgspec.Struct, frozen=True):
-    """A key that trailers are made with. Ids are unique among all scopes of one administration server, and never 0."""
+    """A key for trailers. Ids are unique among all scopes of one administration server, and never 0."""
 
     key_id: int
     key: bytes
@@ -20,7 +20,7 @@ class AuthenticationKey(msgspec.Struct, frozen=True):
 
 
 class VouchedPublisher(msgspec.Struct, frozen=True):
-    """A publisher id, and the epochs in which its packets are accepted; both ends are included."""
+    """A publisher id, and the inclusive range of epochs in which its packets are accepted."""
 
     publisher_id: int
     epoch_first: int
@@ -28,11 +28,11 @@ class VouchedPublisher(msgspec.Struct, frozen=True):
 
 
 class AuthenticationScope(msgspec.Struct, frozen=True):
-    """Publishers that share keys: those of one feed. A key is good for the publishers of its scope only."""
+    """Publishers that share keys: those of one feed. A key is valid only for the publishers of its scope."""
 
     name: str
     keys: tuple[AuthenticationKey, ...] = ()
     active_key_id: int = 0
-    """The key that trailers are made with here; 0 while there is none."""
+    """The key for creating trailers; 0: none yet."""
 
     publishers: tuple[VouchedPublisher, ...] = ()

@@ -5,7 +5,7 @@
     ...
     decode_destination(message.extensions[Extension.DESTINATION])
 
-An impossible body is a PacketError like any other bad bytes; a value that does not fit is a LocalProtocolError.
+Decoding an invalid body raises PacketError; encoding a value that does not fit raises LocalProtocolError.
 """
 
 import struct
@@ -27,13 +27,13 @@ NONCE_SIZE = 12
 
 
 class Origin(NamedTuple):
-    """Where a message came from before it was published here, and who says so."""
+    """The source of a message before its publication here, and the term of its number."""
 
     stream_id: int
     term: int
-    """Of the feed's active adapter; the higher one counts."""
+    """Term of the feed's active adapter; the higher one counts."""
     message_index: int
-    """Among the messages made from one source message."""
+    """Index among the messages made from one source message."""
     flags: int
     """OriginFlag."""
     source_sequence: int
@@ -41,21 +41,21 @@ class Origin(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """When a message passed a stage of its way."""
+    """The time when a message passed a stage of its path."""
 
     stage: int
     time_ns: int
 
 
 class Seal(NamedTuple):
-    """What opens the content of a sealed message."""
+    """The parameters for decrypting a sealed message."""
 
     key_id: int
     nonce: bytes
 
 
 def encode_extensions(bodies: Mapping[int, bytes]) -> bytes:
-    """The extensions as Packer.add() takes them, in the mapping's order."""
+    """Encode extensions for Packer.add(), in the mapping's order."""
     parts = []
     for kind, body in bodies.items():
         extension = _pack(_HEADER, "extension", kind, len(body)) + body
@@ -73,21 +73,21 @@ def decode_origin(body: bytes) -> Origin:
 
 
 def decode_extensions(data: bytes) -> dict[int, bytes]:
-    """The bodies by type, of the extensions of a decoded message; of several of one type the last."""
+    """Return the bodies by type, from the extensions of a decoded message; of several with the same type, the last."""
     bodies: dict[int, bytes] = {}
     at = 0
     while at + _HEADER.size <= len(data):
         kind, size = _HEADER.unpack_from(data, at)
         body_at = at + _HEADER.size
         if body_at + size > len(data):
-            raise LocalProtocolError(f"an extension at byte {at} of {len(data)} says that its body has {size} bytes")
+            raise LocalProtocolError(f"the extension at byte {at} of {len(data)} declares a body of {size} bytes")
         bodies[kind] = data[body_at : body_at + size]
         at = body_at + size + -(_HEADER.size + size) % ALIGNMENT
     return bodies
 
 
 def find_origin(extensions: Mapping[int, bytes]) -> Origin | None:
-    """The ORIGIN among a message's extensions; None if there is none that can be read."""
+    """Return the ORIGIN of a message's extensions; None if there is none or it is invalid."""
     body = extensions.get(int(Extension.ORIGIN))
     return Origin(*_ORIGIN.unpack(body)) if body is not None and len(body) == _ORIGIN.size else None
 
@@ -103,7 +103,7 @@ def decode_hops(body: bytes) -> list[Hop]:
 
 def encode_seal(seal: Seal) -> bytes:
     if len(seal.nonce) != NONCE_SIZE:
-        raise LocalProtocolError(f"a nonce has {NONCE_SIZE} bytes, not {len(seal.nonce)}")
+        raise LocalProtocolError(f"a nonce must have {NONCE_SIZE} bytes, not {len(seal.nonce)}")
     return _pack(_SEAL, "seal", *seal)
 
 
@@ -113,9 +113,9 @@ def decode_seal(body: bytes) -> Seal:
 
 
 def encode_interest_mask(mask: int) -> bytes:
-    """Bit n stands for the host's application n; the mask takes as many 64-bit words as it needs, at least one."""
+    """Encode a mask whose bit n is the host's application n, in as many 64-bit words as needed, at least one."""
     if mask < 0:
-        raise LocalProtocolError("an interest mask has no sign")
+        raise LocalProtocolError("an interest mask cannot be negative")
     word_count = max(1, -(-mask.bit_length() // 64))
     return mask.to_bytes(word_count * _WORD.size, "little")
 
@@ -138,7 +138,7 @@ def decode_destination(body: bytes) -> int:
 def encode_tags(tags: Iterable[str]) -> bytes:
     tags = list(tags)
     if any(not tag or "\0" in tag for tag in tags):
-        raise LocalProtocolError("a tag is a text of one character or more, without NUL")
+        raise LocalProtocolError("a tag must be a text of one or more characters without NUL")
     try:
         return "\0".join(tags).encode()
     except UnicodeEncodeError:
@@ -158,11 +158,9 @@ def _pack(layout: struct.Struct, name: str, *values: object) -> bytes:
     try:
         return layout.pack(*values)
     except struct.error as error:
-        raise LocalProtocolError(f"the {name} {values} cannot be sent: {error}") from None
+        raise LocalProtocolError(f"invalid {name} {values}: {error}") from None
 
 
 def _check_size(body: bytes, kind: Extension, is_right: bool) -> None:
     if not is_right:
-        raise PacketError(
-            f"a body of {len(body)} bytes is impossible", cause=Cause.LENGTH, where=f"extension {kind.name}"
-        )
+        raise PacketError(f"invalid body of {len(body)} bytes", cause=Cause.LENGTH, where=f"extension {kind.name}")

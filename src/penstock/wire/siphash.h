@@ -1,9 +1,9 @@
 /* SipHash-2-4 with an output of 128 bits (Aumasson and Bernstein, 2012; the 128-bit variant of their reference code),
    and a way to hash long data in four lanes at once.
 
-   It is a keyed pseudorandom function: whoever does not have the 128-bit key can neither compute nor predict the
-   output for other bytes. It uses additions, rotations and exclusive ors of 64-bit words only, so its time does not
-   depend on key or content, and it needs no library and no processor extension. */
+   SipHash is a keyed pseudorandom function: without the 128-bit key, the output for other bytes can neither be computed
+   nor predicted. It uses additions, rotations and exclusive ors of 64-bit words only, so its time does not depend on
+   key or content, and it needs neither a library nor a processor extension. */
 
 #ifndef PENSTOCK_WIRE_SIPHASH_H
 #define PENSTOCK_WIRE_SIPHASH_H
@@ -73,7 +73,7 @@ static inline void siphash_derive(siphash_keys *keys, uint64_t low, uint64_t hig
     keys->join_high = derived[4][1];
 }
 
-#define SIPHASH_LANES_MIN 256 /* bytes; below, one lane is faster than four and their joining */
+#define SIPHASH_LANES_MIN 256 /* bytes; below, one lane is faster than four lanes and their combination */
 
 typedef uint64_t siphash_lanes __attribute__((vector_size(32)));
 
@@ -97,7 +97,7 @@ SIPHASH_TARGETS static void siphash_lanes_hash(const uint8_t *data, size_t block
         memcpy(&word, data + sizeof(word) * at, sizeof(word));
         SIPHASH_TAKE(word);
     }
-    word = (siphash_lanes){0} + ((uint64_t)blocks << 59); /* the lane's size, 8 bytes a block, in the highest byte */
+    word = (siphash_lanes){0} + ((uint64_t)blocks << 59); /* the lane's size, 8 bytes per block, in the highest byte */
     SIPHASH_TAKE(word);
     v2 ^= 0xee;
     SIPHASH_ROUND; SIPHASH_ROUND; SIPHASH_ROUND; SIPHASH_ROUND;
@@ -109,8 +109,8 @@ SIPHASH_TARGETS static void siphash_lanes_hash(const uint8_t *data, size_t block
     memcpy(out + 4, &result, sizeof(result));
 }
 
-/* The tag of a packet: SipHash of short data; of longer data, SipHash under the joining key of the results of the four
-   lanes, the size, and the bytes behind the last whole block. */
+/* Compute the tag of a packet: SipHash of short data; for longer data, SipHash with the joining key of the results of
+   the four lanes, the size, and the bytes after the last whole block. */
 static inline void siphash_tag(const uint8_t *data, size_t size, const siphash_keys *keys, uint64_t out[2])
 {
     struct { uint64_t lanes[8], size; uint8_t rest[32]; } joined;

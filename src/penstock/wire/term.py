@@ -1,23 +1,25 @@
-"""Terms: who was the active adapter of a feed when a message got its number; the higher term counts.
+"""Terms: the reigns of active adapters of a feed. A message carries the term in which its number was assigned; the
+higher term counts.
 
      31                   14 13       10 9          4 3         0
     ┌───────────────────────┬───────────┬────────────┬───────────┐
     │ generation            │ breaker   │ takeover   │ claimant  │
     └───────────────────────┴───────────┴────────────┴───────────┘
 
-Every discontinuity begins a new generation, named after the adapter that announced it (the breaker). A backup that goes
-on seamlessly keeps both and counts the takeover. No term is claimed twice, because the claimant is part of it, and
+Every discontinuity begins a new generation, named after the adapter that announced it (the breaker). A backup that
+takes over seamlessly keeps both and increments the takeover count. No term is claimed twice, because the claimant is
+part of it, and
 
-- generation and breaker together are the *lineage*: all synchronised messages of a lineage, whoever sent them, agree on
-  what a number stands for;
-- an announced discontinuity is higher than any seamless takeover that did not know of it, so a change of lineage never
-  goes unannounced.
+- generation and breaker together are the *lineage*: all synchronised messages of a lineage, whichever adapter sent
+  them, agree on the meaning of a number;
+- an announced discontinuity is higher than any seamless takeover that did not know of it, so that every change of
+  lineage is announced.
 
-0 is no term.
+0 is not a valid term.
 
-Besides its term, every message carries a tag of its source's session in the higher bits of its ORIGIN flags: places in
-the source are compared within a session only. A session is identified by its name and its trading date, because venues
-use one name every day.
+Besides its term, every message carries a tag of its source's session in the higher bits of its ORIGIN flags: positions
+in the source are compared within a session only. A session is identified by its name and its trading date, because
+venues use one name every day.
 """
 
 from typing import NamedTuple, TypeVar
@@ -29,23 +31,23 @@ Text = TypeVar("Text", str, int)
 """A text, or a hash of one; an unknown text is empty, its hash is 0."""
 
 ADAPTERS_MAX = 16
-"""Adapters of one feed."""
+"""Maximum number of adapters of one feed."""
 
 TAKEOVERS_MAX = 64
-"""Takeovers in a row without a discontinuity."""
+"""Maximum number of consecutive takeovers without a discontinuity."""
 
 GENERATION_MAX = 2**18 - 1
 LINEAGE_SHIFT = 10
 
 SESSION_TAG_SHIFT = 3
-"""The ORIGIN flags from this bit on are the session's tag."""
+"""First bit of the session tag in the ORIGIN flags."""
 
 SESSION_TAG_MAX = 2**13 - 1
 TAG_DAYS = 31
 """Days of a month: sessions of trading dates that are less than 28 days apart have different tags."""
 
 TAG_NAMES = 264
-"""Tags of one trading date."""
+"""Number of tags per trading date."""
 
 
 class Term(NamedTuple):
@@ -68,23 +70,25 @@ class Term(NamedTuple):
 
 
 def lineage(term: int) -> int:
-    """Equal for terms whose numbers mean the same."""
+    """Return the lineage, which is equal for terms whose numbers mean the same."""
     return term >> LINEAGE_SHIFT
 
 
 def term_after_break(term: int, index: int) -> int:
-    """The term in which adapter `index` announces a discontinuity."""
+    """Return the term in which adapter `index` announces a discontinuity."""
     generation = Term.of(term).generation + 1
     if generation > GENERATION_MAX:
         raise LimitError(
-            f"the feed has had {GENERATION_MAX} discontinuities: there is no higher term",
-            hint="stop all adapters, remove their term files and start again; subscribers must start again too",
+            f"the feed has had {GENERATION_MAX} discontinuities, which is the maximum",
+            hint="stop all adapters, remove their term files and restart them; restart subscribers as well",
         )
     return int(Term(generation, index, 0, index))
 
 
 def term_after_takeover(term: int, index: int) -> int | None:
-    """The term in which adapter `index` goes on seamlessly; None when only a discontinuity gives a higher one."""
+    """Return the term in which adapter `index` takes over seamlessly; None when only a discontinuity gives a higher
+    term.
+    """
     known = Term.of(term)
     if not known.generation or known.takeover + 1 >= TAKEOVERS_MAX:
         return None
@@ -92,7 +96,7 @@ def term_after_takeover(term: int, index: int) -> int | None:
 
 
 def session_tag(session: str, trading_date: str = "") -> int:
-    """From 1; 0 is no session. `trading_date` is an ISO date, empty if it is not known.
+    """Return the session's tag, from 1; 0 means no session. `trading_date` is an ISO date, empty if unknown.
 
     With dates, tags of dates less than 28 days apart differ, and so do the tags of `name`, `name#2`, `name#3` of one
     date. Two other names of one date have the same tag with a probability of 1 in TAG_NAMES.
@@ -107,9 +111,10 @@ def session_tag(session: str, trading_date: str = "") -> int:
 
 
 def is_same_session(name: Text, trading_date: Text, other_name: Text, other_date: Text) -> bool:
-    """True if two announcements are of one session: the names are equal, and the trading dates are if both are known.
+    """True if two announcements refer to the same session: the names are equal, and so are the trading dates if both
+    are known.
 
-    A venue may use one name every day, so the name alone does not identify a session. Captures keep hashes instead of
+    A venue may use one name every day, so the name alone does not identify a session. Captures store hashes instead of
     texts and apply the same rule to them.
     """
     has_dates = bool(trading_date and other_date)
@@ -117,7 +122,7 @@ def is_same_session(name: Text, trading_date: Text, other_name: Text, other_date
 
 
 def session_parts(session: str) -> tuple[str, int]:
-    """The name that the source gives a session, and the number of the session among those of this name: `day#2`."""
+    """Split a session into the name given by the source, and its number among sessions with this name: `day#2`."""
     name, mark, number = session.rpartition("#")
     is_counted = mark and number.isascii() and number.isdigit() and len(number) < 10
     return (name, int(number)) if is_counted else (session, 1)

@@ -1,4 +1,4 @@
-"""What message routers do: acknowledgements from the disk, beside others; copies and switches; recovery, and memory."""
+"""Message routers: acknowledgements from disk, compared with peers; replication and takeovers; recovery and memory."""
 
 from collections.abc import Iterator
 

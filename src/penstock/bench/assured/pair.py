@@ -1,5 +1,6 @@
-"""A pair of message routers beside one that copies nothing: what copies cost, what a secondary that stands still costs
-those who want none, and how long a switch takes."""
+"""A pair of message routers compared with a single one: the cost of copies, the cost of a stopped standby for messages
+without copies, and the duration of a takeover.
+"""
 
 import os
 import signal
@@ -40,7 +41,7 @@ OFFERED_ROUNDS = 5
 SLICE_SECONDS = 0.01
 SWITCHES = 9
 REPLACEMENTS = 21
-"""Where between two renewals of the lease a kill falls is chance: of few, the median is, too."""
+"""Many, because a kill falls randomly between two renewals of the lease, which would dominate a median of few."""
 LEASE_MS = 1_000
 LOOK_MS = 20
 GOALS = {"sync_ratio": 0.4, "async_ratio": 0.7, "isolation_ratio": 0.95}
@@ -48,7 +49,7 @@ SWITCH_MS_MAX = 100.0
 
 
 class Routers:
-    """A pair of processes; `one` is active first. With a witness they switch by themselves."""
+    """A pair of processes; `one` is active first. With a witness, the pair takes over by itself."""
 
     def __init__(self, folder: Path, *, has_witness: bool = False) -> None:
         link, *controls = (free_port() for _ in range(3))
@@ -80,7 +81,7 @@ class Routers:
         return [each.place for each in self.processes]
 
     def wait_in_step(self) -> None:
-        wait_for(lambda: all(self._state(each) == "in step" for each in self.processes), "the pair is in step")
+        wait_for(lambda: all(self._state(each) == "in step" for each in self.processes), "the pair to be in step")
 
     @staticmethod
     def _state(router: RouterProcess) -> str:
@@ -111,18 +112,18 @@ def run() -> Iterator[Result]:
         yield _replaced(routers)
 
 
-# What copies cost
+# The cost of copies
 
 
 def _copied(routers: Routers) -> Iterator[Result]:
-    """In turn, each round when the other router has everything."""
+    """Measure in turns; each round begins when the other router has all messages."""
     payload = os.urandom(PAYLOAD_SIZE)
     rates: dict[Treatment, list[float]] = {treatment: [] for treatment in TREATMENTS}
     with open_assured(*routers.places) as assured, assured.publisher(window=IN_FLIGHT) as publisher:
         for number in range(ROUNDS + 1):
             for treatment in TREATMENTS:
                 rate = _rate(publisher, payload, treatment)
-                if number:  # the first round warms up
+                if number:  # the first round is a warm-up
                     rates[treatment].append(rate)
                 assured.empty_endpoint(ORDERS.name)
                 routers.wait_in_step()
@@ -151,11 +152,13 @@ def _rate(publisher: AssuredPublisher, payload: bytes, treatment: Treatment) -> 
     return count / (time.perf_counter() - started)
 
 
-# What a secondary that stands still costs those who want no copies
+# The cost of a stopped standby for messages without copies
 
 
 def _isolated(routers: Routers) -> Result:
-    """Alone and beside others in turn; the secondary stands still in both, so that only the traffic differs."""
+    """Measure alone and beside others, in turns; the standby is stopped in both cases, so that only the traffic
+    differs.
+    """
     payload = os.urandom(PAYLOAD_SIZE)
     ratios, beside_rates = [], []
     secondary = routers.processes[1].pid
@@ -193,7 +196,7 @@ def _isolated(routers: Routers) -> Result:
 
 
 def _offered(publisher: AssuredPublisher, payload: bytes) -> float:
-    """Messages a second that were acknowledged when so many were offered."""
+    """Return the acknowledged messages per second at the offered rate."""
     started, count = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < OFFERED_SECONDS:
         for _ in range(max(0, int(elapsed * OFFERED_PER_S) - count)):
@@ -205,7 +208,7 @@ def _offered(publisher: AssuredPublisher, payload: bytes) -> float:
 
 
 def publish_synchronously(places: tuple[str, ...], pipe: Connection) -> None:
-    """In a process of its own: from `go` to `pause`, until `end`."""
+    """Runs in a process of its own: publishes between `go` and `pause`, until `end`."""
     payload = os.urandom(PAYLOAD_SIZE)
     with open_assured(*places) as assured:
         publisher = assured.publisher(window=IN_FLIGHT)
@@ -220,7 +223,7 @@ def publish_synchronously(places: tuple[str, ...], pipe: Connection) -> None:
             pipe.send(count)
 
 
-# How long a switch takes
+# The duration of a takeover
 
 
 def _switched(routers: Routers) -> Result:
@@ -268,7 +271,7 @@ def _replaced(routers: Routers) -> Result:
 
 @contextmanager
 def _consuming(routers: Routers) -> Iterator[tuple[Assured, AssuredEndpoint]]:
-    """A message that nobody settles comes again from whichever router is active."""
+    """Consume without settling, so that the active router redelivers the message."""
     with (
         open_assured(*routers.places, backoff_ms=LOOK_MS, backoff_ms_max=LOOK_MS) as assured,
         assured.endpoint(ORDERS.name) as queue,
@@ -281,7 +284,7 @@ def _consuming(routers: Routers) -> Iterator[tuple[Assured, AssuredEndpoint]]:
 
 
 def _first_delivery(assured: Assured, queue: AssuredEndpoint, router: str) -> float:
-    """When it came, by the monotonic clock."""
+    """Return the time of the first delivery, on the monotonic clock."""
     message = queue.next(PATIENCE_SECONDS)
     now = time.perf_counter()
     check(message is not None and message.is_redelivered and assured.router == router, f"{router} did not take over")

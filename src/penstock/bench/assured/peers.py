@@ -1,7 +1,7 @@
-"""Servers that others run for messages that must not be lost, and clients that cost them as little as possible.
+"""Peer servers for durable messages, with clients that add as little cost as possible.
 
-Each is made to have every message on the disk before it acknowledges it, as a message router does. The clients are bare
-sockets: what is published is laid out beforehand, many messages are written at once, and acknowledgements are counted.
+Each server is configured to store every message on disk before its acknowledgement, like a message router. The clients
+are bare sockets: messages are encoded in advance, written in large batches, and acknowledgements are only counted.
 """
 
 import os
@@ -21,11 +21,11 @@ from penstock.bench.transports import PATIENCE_SECONDS, check
 
 QUEUE = "orders"
 RABBIT_PLACES = "/usr/lib/rabbitmq/bin"
-"""Of the program itself; the one in the PATH is for the system's own server."""
+"""The program itself; the one in the PATH manages the system's own server."""
 
 
 class StoringClient:
-    """A publisher's connection to a queue of its own."""
+    """A publisher's connection to its own queue."""
 
     def __init__(self, port: int, payload: bytes) -> None:
         self._socket = socket.create_connection((HOST, port))
@@ -35,7 +35,9 @@ class StoringClient:
         self._message = self._encode(payload)
 
     def publish(self, count: int, in_flight: int) -> None:
-        """Returns when all are acknowledged; as soon as some are, as many go out."""
+        """Publish `count` messages and return when all are acknowledged; acknowledged messages are replaced by new
+        ones.
+        """
         acknowledged, sent = 0, min(count, in_flight)
         messages = self._message * in_flight
         size = len(self._message)
@@ -52,23 +54,23 @@ class StoringClient:
 
     @abstractmethod
     def empty(self) -> None:
-        """Delete what is queued."""
+        """Delete the queued messages."""
 
     @abstractmethod
     def queued(self) -> int:
-        """How many messages are."""
+        """Return the number of queued messages."""
 
     @abstractmethod
     def _introduce(self) -> None:
-        """Make the queue."""
+        """Create the queue."""
 
     @abstractmethod
     def _encode(self, payload: bytes) -> bytes:
-        """A message as it is published."""
+        """Encode a message for publishing."""
 
     @abstractmethod
     def _acknowledgements(self, data: bytes) -> int:
-        """How many more messages are acknowledged by what came."""
+        """Return the number of further messages acknowledged by this data."""
 
     def _receive(self) -> bytes:
         data = self._socket.recv(READ_SIZE)
@@ -77,7 +79,7 @@ class StoringClient:
 
 
 class RedisClient(StoringClient):
-    """Adds to a stream."""
+    """Adds messages to a stream."""
 
     def _introduce(self) -> None:
         self._ask("PING")
@@ -107,7 +109,7 @@ def _redis(*words: bytes) -> bytes:
 
 
 class RabbitClient(StoringClient):
-    """Publishes to a quorum queue, with confirms (AMQP 0-9-1)."""
+    """Publishes to a quorum queue with confirms (AMQP 0-9-1)."""
 
     METHOD, HEADER, BODY = 1, 2, 3
     CHANNEL = 1
@@ -155,7 +157,7 @@ class RabbitClient(StoringClient):
         )
 
     def _acknowledgements(self, data: bytes) -> int:
-        """A confirm is of one message, or of all up to one; they need not come in order."""
+        """A confirm covers one message, or all up to one; confirms may be out of order."""
         data = self._rest + data
         before = self._confirmed + len(self._alone)
         at = 0
@@ -181,7 +183,7 @@ class RabbitClient(StoringClient):
         self._socket.sendall(self._frame(self.METHOD, struct.pack(">HH", group, method) + arguments, channel))
 
     def _expect(self, group: int, method: int, channel: int = CHANNEL) -> bytes:
-        """The arguments of the answer, the only thing that can come."""
+        """Return the arguments of the expected answer."""
         data = b""
         while len(data) < 8 or len(data) < 8 + int.from_bytes(data[3:7], "big"):
             data += self._receive()
@@ -199,7 +201,7 @@ def _long(data: bytes) -> bytes:
 
 
 class StoringPeer:
-    """A server that is installed, or not."""
+    """A server that may be installed."""
 
     name: ClassVar[str]
     package: ClassVar[str]
@@ -213,7 +215,7 @@ class StoringPeer:
 
     @contextmanager
     def running(self, folder: Path, payload: bytes) -> Iterator[StoringClient]:
-        """A client of a server that runs with this folder for all that it keeps."""
+        """Run the server with this folder as its storage, and yield a client."""
         port = free_port()
         with self._started(folder, port):
             client = self.client(port, payload)
@@ -252,7 +254,7 @@ class Rabbit(StoringPeer):
 
     @contextmanager
     def _started(self, folder: Path, port: int) -> Iterator[None]:
-        """With a name service of its own, so that nothing of it is left afterwards."""
+        """Start with a separate name service, so that none is left running."""
         names, between = free_port(), free_port()
         (folder / "plugins").write_text("[].")
         (folder / "rabbitmq.conf").write_text(f"listeners.tcp.default = {HOST}:{port}\nlog.file.level = error\n")
@@ -261,7 +263,7 @@ class Rabbit(StoringPeer):
             "HOME": str(folder),
             "ERL_EPMD_PORT": str(names),
             "ERL_EPMD_ADDRESS": HOST,
-            "RUNNING_UNDER_SYSTEMD": "true",  # the process that is started is the server
+            "RUNNING_UNDER_SYSTEMD": "true",  # the started process is the server itself
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false",
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
             "RABBITMQ_NODENAME": f"bench{port}@localhost",
@@ -284,7 +286,7 @@ class Rabbit(StoringPeer):
 def child(
     command: list[str], folder: Path, environment: dict[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that is gone at the end."""
+    """Run a process that is stopped at the end."""
     with (
         (folder / "output").open("ab") as output,
         subprocess.Popen(

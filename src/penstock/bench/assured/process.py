@@ -1,4 +1,4 @@
-"""Message routers as real processes, for the benches of them."""
+"""Message routers as real processes, for benches."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ CONDITIONS = (
 
 
 class RouterProcess(NodeProcess):
-    """One `penstock router run`; it stays at its port when it is started again."""
+    """One `penstock router run`; it keeps its port when it is restarted."""
 
     def __init__(self, directory: Path, name: str = "router", **values: Any) -> None:
         settings = {"endpoints": (ORDERS,), "control": RouterAccess(port=free_port()), **values}
@@ -43,6 +43,6 @@ class RouterProcess(NodeProcess):
 
 @contextmanager
 def disk_folder() -> Iterator[Path]:
-    """A directory below the current one, so that a real disk is measured and not /tmp, which may be memory."""
+    """Create a directory below the current one, because /tmp may be in memory."""
     with TemporaryDirectory(prefix="penstock-bench-", dir=".") as folder:
         yield Path(folder).resolve()

@@ -1,4 +1,4 @@
-"""Acknowledgements a second of one publisher: from a message router, and from the servers that others use, in turn."""
+"""Acknowledgements per second of one publisher, for a message router and for peer servers, in turns."""
 
 import os
 import statistics
@@ -61,7 +61,7 @@ def _send(publisher: AssuredPublisher, payload: bytes) -> None:
 def _interleaved(
     calls: dict[str, Callable[[], None]], emptied: dict[str, Callable[[], None]]
 ) -> dict[str, list[float]]:
-    """Messages a second of each, round by round: a disk that slows down slows all of them."""
+    """Return messages per second of each call, round by round, so that a slow phase of the disk affects all."""
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
         call()
@@ -111,7 +111,7 @@ def _results(rates: dict[str, float]) -> Iterator[Result]:
 
 
 def _single(folder: Path, payload: bytes, installed: list[StoringPeer]) -> Iterator[Result]:
-    """The medians of the rounds' ratios: rounds are short, and what the disk does changes from one to the next."""
+    """Yield medians of the ratios per round: rounds are short, and the disk's speed varies between rounds."""
     with ExitStack() as stack:
         router = stack.enter_context(RouterProcess(folder))
         assured = stack.enter_context(open_assured(router.place))

@@ -1,4 +1,4 @@
-"""A router that starts with a million messages in a queue, and what a queued message takes in memory."""
+"""Recovery of a router with a million queued messages, and the memory per queued message."""
 
 import os
 import time

@@ -1,9 +1,9 @@
-"""A reader that is too slow for what it reads: how old is what it sees, and does anything grow.
+"""A slow reader of the adaptive class: the staleness of its values, and the growth of memory.
 
 A node in a process of its own publishes; the reader in this process reads changed records through the API and needs a
-millisecond for each. pyzmq publishes the same to a subscriber that does the same. The publisher notes when it published
-each update of each item, in memory that both have, so the reader can tell how long ago the value that it reads had been
-superseded: 0 if it is the newest.
+millisecond for each. pyzmq publishes the same to an equally slow subscriber. The publisher records the publication time
+of each update of each item in shared memory, so that the reader can compute how long ago a value was superseded: 0 for
+the newest.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ SECONDS = 5.0
 MEMORY_SECONDS = 60.0
 SAMPLES = 20
 UPDATES_SPARE = 1_000
-"""Of each item: room for updates that come before and after those that are read."""
+"""Per item: room for updates before and after those that are read."""
 
 HISTORY_BYTES = 1 << 20
-"""Of the node's critical events; it is full before growth is measured."""
+"""Size of the node's history of critical events, which is full before growth is measured."""
 
 TOPICS = [f"md.us.eq.S{item:02}.quote" for item in range(ITEMS)]
 HEAD = struct.Struct("<II")
@@ -90,11 +90,11 @@ def run(seconds: float = SECONDS, memory_seconds: float = MEMORY_SECONDS, rounds
 # The reader
 
 Read = tuple[int, int]
-"""An item, and which of its updates."""
+"""An item, and the number of its update."""
 
 
 def _stale_ms(reads: Callable[[str, float], Iterator[Read]], seconds: float) -> tuple[NDArray[numpy.float64], float]:
-    """How stale each value was, and how many updates were published per second."""
+    """Return the staleness of each value, and the number of updates published per second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "times"
         columns = int(seconds * UPDATES_PER_S / ITEMS * 2) + UPDATES_SPARE
@@ -157,7 +157,7 @@ def _work(started_ns: int) -> None:
 
 
 def _memory_growth(seconds: float) -> tuple[int, int]:
-    """Of both processes from a tenth of the time on, and how much they had then."""
+    """Return the memory growth of both processes after a tenth of the time, and their memory at that time."""
     with other_process(_publish_records, "") as orders:
         with open_records(f"127.0.0.1:{orders.recv()}", "md.us.eq.>") as quotes, quotes.changes() as changes:
             orders.send("go")
@@ -169,7 +169,7 @@ def _memory_growth(seconds: float) -> tuple[int, int]:
 
 
 def _sampled(changes: Changes, seconds: float) -> Iterator[None]:
-    """Read and work, and say when it is time for a sample."""
+    """Read and process, and yield when a sample is due."""
     for _ in range(SAMPLES):
         for _ in _changed(changes, seconds / SAMPLES):
             _work(now())
@@ -181,7 +181,7 @@ def _resident(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-# Publishers, in processes of their own
+# Publishers in their own processes
 
 
 def _publish_records(path: str, orders: Connection) -> None:
@@ -227,7 +227,7 @@ def _publish_zmq(path: str, endpoint: str, orders: Connection) -> None:
 
 
 def _publish(path: str, orders: Connection, publish: Callable[[int, int], None]) -> None:
-    """One update after the other at the rate, until told to stop; when each was made is noted first."""
+    """Publish updates at the rate until stopped; record the time of each update before publishing it."""
     orders.recv()
     if not path:
         orders.send(os.getpid())

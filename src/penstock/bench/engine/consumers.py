@@ -1,7 +1,7 @@
-"""Consumers of an engine, or of a pyzmq publisher, in processes of their own: what they are told to do, and to say.
+"""Consumers of a distribution node, or of a pyzmq publisher, in their own processes: their orders and reports.
 
-The first one spins on a core of its own. The others share the producer's core: every so often they take all that is
-there. An order is a kind and how many messages it is about; the answer follows when they have come.
+The first consumer polls on a core of its own. The others share the producer's core and drain their sources
+periodically. An order is a kind and a number of messages; the answer follows when the messages have arrived.
 """
 
 import os
@@ -27,7 +27,7 @@ QUIET_NS = 5 * NS_PER_SECOND
 
 
 class RingSource:
-    """Events of a ring; the stamp begins the body."""
+    """Events of a ring; the timestamp is at the start of the body."""
 
     stamp_at = EVENT_HEAD_SIZE
 
@@ -38,16 +38,16 @@ class RingSource:
         self.read = self._ring.read
 
     def take(self) -> int:
-        """All that is there, up to a bound: how many."""
+        """Take the available events, up to a bound, and return their number."""
         return self._ring.read_batch(self._rows, timeout_ns=0)
 
     def skip(self) -> None:
-        """What was there before the measuring."""
+        """Discard events from before the measurement."""
         while self._ring.read(0) is not None:
             pass
 
     def restart(self) -> None:
-        """The producer begins the ring anew."""
+        """Continue after the producer has restarted the ring."""
         while not self._ring.restart():
             os.sched_yield()
 
@@ -57,7 +57,7 @@ class RingSource:
 
 
 class ZmqSource:
-    """Messages of a pyzmq publisher; the stamp begins them."""
+    """Messages of a pyzmq publisher, which begin with the timestamp."""
 
     stamp_at = 0
 
@@ -78,7 +78,7 @@ class ZmqSource:
             try:
                 message: bytes = receive(flags)
             except again:
-                os.sched_yield()  # its own thread needs a core, too
+                os.sched_yield()  # pyzmq's own thread needs a core, too
                 continue
             return message
 
@@ -102,7 +102,7 @@ SOURCES: dict[str, Callable[[str, int, int], Any]] = {"ring": RingSource, "pyzmq
 
 
 class Crowd:
-    """The consumers' processes, as the producer sees them."""
+    """The producer's handle to the consumers' processes."""
 
     def __init__(self, orders: list[Connection], pids: list[int]) -> None:
         self._orders = orders
@@ -115,7 +115,7 @@ class Crowd:
                 orders.send((kind, count))
 
     def restart(self, number: int) -> None:
-        """One that was stopped goes on with a ring that the producer has begun anew."""
+        """Let a stopped consumer continue with a restarted ring."""
         self.stopped.discard(number)
         self._orders[number].send(("restart", 0))
         self._orders[number].recv()
@@ -163,7 +163,7 @@ def _consume(source: str, path: str, number: int, row_size: int, orders: Connect
 
 
 def _spin(source: Any, count: int) -> list[int]:
-    """Nanoseconds that each message took."""
+    """Return the latency of each message in nanoseconds."""
     read, stamp_at, found = source.read, source.stamp_at, []
     for _ in range(count):
         message = read()
@@ -173,7 +173,7 @@ def _spin(source: Any, count: int) -> list[int]:
 
 
 def _drain(source: Any, count: int) -> int:
-    """Take what is there every so often."""
+    """Drain the source periodically."""
     deadline, left = now() + PATIENCE_NS, count
     while left > 0 and now() < deadline:
         time.sleep(DRAIN_EVERY_NS / NS_PER_SECOND)
@@ -183,7 +183,9 @@ def _drain(source: Any, count: int) -> int:
 
 
 def _count(source: Any, count: int) -> tuple[int, int]:
-    """As fast as it can, until all have come or nothing comes any more: how many came, and when the last one did."""
+    """Read as fast as possible until all messages have arrived or none arrive any more; return their number and the
+    time of the last one.
+    """
     last, left = now(), count
     while left > 0 and now() - last < QUIET_NS:
         taken = source.take()

@@ -1,6 +1,6 @@
-"""The critical class to eight consumers in processes of their own, beside pyzmq PUB/SUB.
+"""The critical class with eight consumers in their own processes, compared with pyzmq PUB/SUB.
 
-How long it takes, how much goes through, and what it costs the others when one of them is stopped.
+Measures latency, throughput, and the effect of one stopped consumer on the others.
 """
 
 import os
@@ -57,8 +57,9 @@ Publish = Callable[[bytes, bytearray], object]
 
 
 class Stand:
-    """A producer and its crowd. `publish_batch` publishes BATCH messages, `restart` begins a consumer's ring anew; a
-    peer without it may lose messages: what arrived is counted."""
+    """A producer and its consumers. `publish_batch` publishes BATCH messages, `restart` restarts a consumer's ring. A
+    peer without `restart` may lose messages, so arrivals are counted.
+    """
 
     def __init__(
         self,
@@ -75,14 +76,14 @@ class Stand:
         self._record = bytearray(MODEL.record_size)
 
     def begin(self) -> None:
-        """Whatever comes before the first message has been read."""
+        """Wait until everything before the first message has been read."""
         for topic in TOPICS:
             self._publish(topic, self._record)
         self.consumers.tell("skip")
         self.consumers.answers()
 
     def latencies(self) -> list[int]:
-        """Of one round."""
+        """Return the latencies of one round."""
         count = WARM_UP + MESSAGES
         self.consumers.tell("pace", count)
         interval_ns, publish, record = NS_PER_SECOND // RATE, self._publish, self._record
@@ -97,7 +98,7 @@ class Stand:
         return taken[WARM_UP:]
 
     def flood(self) -> tuple[float, float]:
-        """Messages a second that the producer gave away, and that all consumers together took."""
+        """Return the messages per second that the producer published, and that all consumers together received."""
         self.consumers.tell("flood", FLOOD)
         started = now()
         for _ in range(FLOOD // BATCH):
@@ -110,7 +111,7 @@ class Stand:
 
     @contextmanager
     def one_stopped(self) -> Iterator[None]:
-        """A consumer does nothing any more; afterwards it goes on with a ring begun anew."""
+        """Stop one consumer; afterwards it continues with a restarted ring."""
         os.kill(self.consumers.pids[STOPPED], signal.SIGSTOP)
         self.consumers.stopped.add(STOPPED)
         try:
@@ -166,7 +167,7 @@ def engine_stand() -> Iterator[Stand]:
         for number in range(CONSUMERS):
             ring = stack.enter_context(RingWriter.create(RING_BYTES, EVENT_SIZE_MAX))
             handover.offer(str(number), ring.segment)
-            # the measured one comes last: all others are written before it
+            # the measured consumer is written last, after all others
             place = CONSUMERS - 1 - number
             engine.handle(Attach(place, f"consumer-{number}", Sinks(ring=ring)), 0)
         for place in range(CONSUMERS):
@@ -186,7 +187,7 @@ def engine_stand() -> Iterator[Stand]:
 
 
 def _batch() -> MessageBatch:
-    """Quotes of all items as they come from the network."""
+    """Return quotes of all items in the form of received messages."""
     packer = Packer(1, 1, 1)
     packets: list[bytes] = []
     for number in range(BATCH):

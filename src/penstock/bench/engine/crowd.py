@@ -15,7 +15,7 @@ from penstock.net.udp import Address
 from penstock.plant.core.websocket_codec import BINARY
 
 TOGETHER = 100
-"""Clients that are connected at a time."""
+"""Number of clients that connect concurrently."""
 
 SPARE_FILES = 256
 TURN_SECONDS = 0.05
@@ -31,13 +31,13 @@ class CrowdTask(msgspec.Struct, frozen=True):
     address: Address
     clients: int
     topics: Sequence[Sequence[str]]
-    """Of each client, in turns."""
+    """Topics of each client, in turns."""
 
     per_second: float
 
 
 class CrowdReport(msgspec.Struct, frozen=True):
-    """Since the last one."""
+    """Counts since the previous report."""
 
     frames: int
     bytes: int
@@ -45,14 +45,14 @@ class CrowdReport(msgspec.Struct, frozen=True):
     merged: int
     closed: int
     fewest: int
-    """Updates of the client that got the fewest."""
+    """Updates of the client with the fewest."""
 
     age_ms_p50: int
     age_ms_p99: int
 
 
 def raise_files(wanted: int) -> None:
-    """Let this process have so many open files, as far as the system lets it."""
+    """Raise this process's limit of open files, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted + SPARE_FILES
     if hard != resource.RLIM_INFINITY and hard < need:
@@ -62,7 +62,9 @@ def raise_files(wanted: int) -> None:
 
 
 def hold(task: CrowdTask, orders: Connection) -> None:
-    """Connect all, say how many there are, then read; each order is answered with a report, None ends it."""
+    """Connect all clients, report their number, then read; each order is answered with a report, None ends the
+    process.
+    """
     raise_files(task.clients)
     sockets: list[socket.socket] = []
     crowd = Crowd(task.clients)
@@ -73,7 +75,7 @@ def hold(task: CrowdTask, orders: Connection) -> None:
             sockets += new
             for each in new:
                 crowd.add(each.fileno())
-            crowd.run(max(TURN_SECONDS, time.monotonic() - began))  # those who are there must not wait too long
+            crowd.run(max(TURN_SECONDS, time.monotonic() - began))  # connected clients must be read in time
         orders.send(len(sockets))
         while True:
             crowd.run(TURN_SECONDS)
@@ -87,7 +89,7 @@ def hold(task: CrowdTask, orders: Connection) -> None:
 
 
 def _connect(task: CrowdTask, numbers: range) -> list[socket.socket]:
-    """The handshakes and the logins of several are under way at once."""
+    """Connect several clients; their handshakes and logins overlap."""
     sockets = [socket.create_connection(task.address, timeout=ANSWER_SECONDS) for _ in numbers]
     for each in sockets:
         each.sendall(UPGRADE)
@@ -104,7 +106,7 @@ def _connect(task: CrowdTask, numbers: range) -> list[socket.socket]:
 def _head(sock: socket.socket) -> bytes:
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        piece = sock.recv(1)  # what follows is the crowd's to read
+        piece = sock.recv(1)  # later bytes belong to the crowd
         if not piece:
             raise RemoteProtocolError("the edge ends the connection")
         head += piece
@@ -112,7 +114,7 @@ def _head(sock: socket.socket) -> bytes:
 
 
 def _text(message: msgspec.Struct) -> bytes:
-    """A text frame of a client: masked, as it must be, with zeros."""
+    """Encode a client's text frame, masked with zeros as the protocol requires."""
     data = msgspec.json.encode(message)
     size = len(data)
     length = bytes([0x80 | size]) if size <= 125 else b"\xfe" + size.to_bytes(2, "big")

@@ -1,8 +1,7 @@
-"""An edge cache with thousands of WebSocket clients: how many it holds, and what each costs.
+"""An edge cache with thousands of WebSocket clients: the number it can serve, and the cost per client.
 
-A publisher, a ticker plant, an edge cache and the clients are a process each, joined by what they are joined by in a
-plant: multicast, a session over TCP, WebSockets. Every client has a number of items at a metered rate that is below the
-rate of the updates, so that the edge conflates.
+Publisher, ticker plant, edge cache and clients are one process each, connected as in a plant: multicast, a TCP session,
+WebSockets. Every client has several items at a metered rate below the rate of the updates, so that the edge conflates.
 """
 
 import asyncio
@@ -34,19 +33,19 @@ ITEMS = 1_000
 ITEMS_EACH = 20
 PER_SECOND = 4.0
 UPDATES_PER_SECOND = 5.0
-"""Of each item."""
+"""Updates per second of each item."""
 
 WARM_SECONDS = 10.0
 SECONDS = 15.0
 BURSTS_PER_SECOND = 50
 SERVED_SHARE = 0.9
-"""Of the updates that are due, how many each client must have got for the figure to count: the rate is told besides."""
+"""Minimum share of the due updates that each client must receive for a valid figure; the rate is reported as well."""
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node in a process of its own."""
+    """A node in its own process."""
 
     process: int
     control_port: int
@@ -85,7 +84,7 @@ async def _run(config: AnyNodeConfig, orders: Connection) -> None:
 
 
 def run() -> Iterator[Result]:
-    raise_files(CLIENTS)  # says so at once if the system forbids it
+    raise_files(CLIENTS)  # fails at once if the system does not allow it
     channel = free_channel()
     topics = [f"md.us.eq.S{number:04}.quote" for number in range(ITEMS)]
     with ExitStack() as stack:
@@ -154,7 +153,7 @@ def _asked(crowd: Connection) -> CrowdReport:
 
 
 def _publish(channel: Channel, topics: list[str], orders: Connection) -> None:
-    """Updates of all items in turns, in small bursts, until told to end."""
+    """Publish updates of all items in turns, in small bursts, until stopped."""
     orders.recv()
     quote = shipped("quote")
     with MulticastPublisher(channel) as publisher:

@@ -1,4 +1,4 @@
-"""The metered class: how the timing wheel's insertion grows with the pairs on it, and how exactly a rate is kept."""
+"""The metered class: growth of the timing wheel's insertion cost with the number of pairs, and accuracy of the rate."""
 
 import statistics
 import time
@@ -49,8 +49,9 @@ def run() -> Iterator[Result]:
 
 
 class _Stand:
-    """An engine with metered consumers; time passes as it is told. A first update of an item is sent at once, a second
-    one puts all its pairs on the wheel."""
+    """A distribution engine with metered consumers and simulated time. The first update of an item is sent at once; the
+    second one puts all its pairs on the wheel.
+    """
 
     def __init__(self, items: int) -> None:
         self.found: list[float] = []
@@ -89,7 +90,7 @@ class _Stand:
         self._drain()
 
     def _pass(self) -> None:
-        """A second, in which everything is sent that was withheld."""
+        """Advance one second, in which all withheld updates are sent."""
         self._now_ns += 1_000 * MS
         self._engine.serve(self._now_ns)
         self._drain()
@@ -107,7 +108,7 @@ def empty(buffer: SessionBuffer) -> None:
 
 
 def _insertions_ns() -> tuple[float, float]:
-    """Medians, taken in turns."""
+    """Return the medians, measured in turns."""
     small, large = (_Stand(pairs // CONSUMERS) for pairs in (PAIRS_SMALL, PAIRS_LARGE))
     for _ in range(ROUNDS):
         small.insert(PAIRS_LARGE // PAIRS_SMALL)
@@ -116,7 +117,9 @@ def _insertions_ns() -> tuple[float, float]:
 
 
 def _rate_error() -> tuple[float, int]:
-    """Of all pairs together, in real time; they begin spread over an interval, so that no edge counts for many."""
+    """Return the rate error over all pairs in real time; their starts are spread over an interval to reduce edge
+    effects.
+    """
     quote = shipped("quote")
     engine = DistributionEngine(
         EngineConfig(classes=("critical", "metered"), items_max=ITEMS, pairs_max=CONSUMERS * ITEMS),

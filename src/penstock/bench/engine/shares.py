@@ -1,4 +1,4 @@
-"""How exactly the classes share an output that is too small for what they have."""
+"""Accuracy of the classes' shares of an output that is too small for all updates."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def run() -> Iterator[Result]:
 
 
 def _shares() -> list[float]:
-    """Of the bytes that were written, by class."""
+    """Return the shares of the written bytes by class."""
     config = EngineConfig(classes=CLASSES, budget_bytes=0, weights=WEIGHTS)
     engine = DistributionEngine(config, SystemRandomness(), models=[MODEL])
     buffers = []

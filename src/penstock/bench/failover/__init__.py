@@ -1,1 +1,1 @@
-"""Benches of failures: how long clients receive nothing; `bench.run` runs all of them."""
+"""Benches of failures: the time in which clients receive nothing; `bench.run` runs all of them."""

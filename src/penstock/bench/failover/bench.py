@@ -1,5 +1,6 @@
-"""Repeated kill -9 of the active of two adapters, measured at a subscriber that merges both; then of nodes that clients
-depend on (failover_nodes)."""
+"""Repeated kill -9 of the active one of two adapters, measured at a subscriber that merges both; then of nodes that
+clients depend on (nodes.py).
+"""
 
 import contextlib
 import statistics
@@ -47,8 +48,9 @@ PATIENT_PUBLISHER = PublisherConfig(
 )
 PATIENT_RECEIVER = ReceiverConfig(window_packets_max=1 << 17, window_bytes_max=256 << 20)
 PATIENT_PEERS = SynchroniserConfig(active_lost_ms=5_000)
-"""So that a machine that is busy with something else for a while loses nothing by it, and takes nobody for dead; a
-killed process is known by its connection's end at once."""
+"""A long timeout, so that a busy machine does not lose its peer; a killed process is detected at once by its closed
+connection.
+"""
 
 CONDITIONS = (
     f"{KILLS} times kill -9 of the active of two adapters (processes), {RATE} source messages a second over lines A "
@@ -58,22 +60,23 @@ CONDITIONS = (
 
 
 LAG_MAX_NS = 100 * NS_PER_MS
-"""A subscriber that is further behind when an adapter is killed still reads what that one sent before: it would not
-notice the kill, and the run says nothing."""
+"""Maximum lag of the subscriber at a kill. A slower subscriber still reads earlier messages of the killed adapter and
+does not notice the kill, so the run is invalid.
+"""
 
 
 class Run(msgspec.Struct):
-    """Times are of the monotonic clock."""
+    """Results of a run, with times on the monotonic clock."""
 
     kills_ns: list[int] = []
     lags_ns: list[int] = []
-    """How far the subscriber was behind the active adapter, just before each kill."""
+    """Lag of the subscriber behind the active adapter just before each kill."""
 
     undisturbed_ns: list[int] = []
-    """When undisturbed seconds began."""
+    """Starts of undisturbed seconds."""
 
     book: Book = msgspec.field(default_factory=Book)
-    """What the subscriber saw."""
+    """The subscriber's record of deliveries."""
 
 
 def run() -> Iterator[Result]:
@@ -120,7 +123,7 @@ def _measure(directory: Path) -> Run:
         stack.enter_context(player(lines, requests))
         wait_for(lambda: is_synchronised_pair(*pair) or is_synchronised_pair(*pair[::-1]), "two adapters in step")
         pipe = stack.enter_context(other_process(_subscribe, channels))
-        pipe.recv()  # it listens
+        pipe.recv()  # the subscriber is listening
         for _ in range(KILLS):
             time.sleep(UNDISTURBED_SECONDS)
             slept_ns = round(UNDISTURBED_SECONDS * NS_PER_SECOND)
@@ -135,18 +138,20 @@ def _measure(directory: Path) -> Run:
                 "the killed adapter is back and in step",
                 RETURN_SECONDS,
             )
-        _lag_ns(backup, pipe)  # everything up to here must have come
+        _lag_ns(backup, pipe)  # all earlier messages must have arrived
         pipe.send(END)
         measured.book = pipe.recv()
     return measured
 
 
 def _lag_ns(adapter: AdapterProcess, pipe: Connection) -> int:
-    """How long the subscriber takes to get where the adapter is, with the time to ask the adapter."""
+    """Return how long the subscriber takes to reach the adapter's position, including the query of the adapter."""
     asked_ns = time.monotonic_ns()
     pipe.send(adapter.status().streams[0].next_message_sequence - 1)
     if not pipe.poll(REACH_SECONDS):
-        raise ProcessError(f"the subscriber did not get within {REACH_SECONDS:g} s to where {adapter.config.name} was")
+        raise ProcessError(
+            f"the subscriber did not reach the position of {adapter.config.name} within {REACH_SECONDS:g} s"
+        )
     reached_ns: int = pipe.recv()
     return reached_ns - asked_ns
 
@@ -184,7 +189,7 @@ def adapter_pair(
 
 @contextlib.contextmanager
 def player(lines: tuple[Channel, Channel], requests: int) -> Iterator[None]:
-    """The exchange, as a process."""
+    """Run the exchange as a process."""
     options = ["--rate", str(RATE), "--symbols", str(SYMBOLS), "--messages", str(MESSAGES)]
     process = subprocess.Popen(
         [*COMMAND, "feed", "play", str(lines[0]), str(lines[1]), "--request-port", str(requests), *options],
@@ -201,7 +206,7 @@ def player(lines: tuple[Channel, Channel], requests: int) -> Iterator[None]:
 
 
 def _subscribe(channels: list[Channel], pipe: Connection) -> None:
-    """Tells when it has got to a number that it is sent; END ends it."""
+    """Report when a given number has been reached; END ends the process."""
     subscriber = MergingSubscriber(channels, PATIENT_RECEIVER)
     pipe.send("listening")
     number: int | None = None

@@ -1,4 +1,4 @@
-"""The publishers and clients of the failover bench, in a process of their own: they note when something arrives."""
+"""The publishers and clients of the failover bench, in their own process: they record receive times."""
 
 import asyncio
 import itertools
@@ -82,7 +82,7 @@ class Heard:
         self._times.append(time.monotonic())
 
     def stall(self, since: float, back_at: float) -> float | None:
-        """The longest silence since the fault; None while nothing has arrived after the node was back."""
+        """Return the longest silence since the fault; None while nothing has arrived after the node's return."""
         times = [since, *(each for each in self._times if each > since)]
         if times[-1] <= back_at:
             return None
@@ -93,7 +93,7 @@ class Heard:
 
 
 class Hearing:
-    """A listener of a link that notes when events come."""
+    """A link listener that records receive times."""
 
     def __init__(self, heard: Heard) -> None:
         self._heard = heard
@@ -106,15 +106,16 @@ class Hearing:
             self._heard.note()
 
     def lost(self, error: PenstockError) -> None:
-        """The silence is measured."""
+        """Ignored, because the silence is measured."""
 
     def position(self) -> int:
         return 0
 
 
 def consume(names: Sequence[str], channel: Channel, ports: Ports, orders: Connection) -> None:
-    """Run the named clients, and what publishes for them. Answer each order (client, start of the fault, its end) with
-    the client's longest silence; None ends it."""
+    """Run the named clients and their publishers. Answer each order (client, start of the fault, its end) with the
+    client's longest silence; None ends the process.
+    """
     is_over = threading.Event()
     thread = LoopThread("bench-clients")
     tcp, websocket, filtered, tree, merged, published = (Heard() for _ in range(6))
@@ -243,7 +244,7 @@ def _merge(ports: Ports, thread: LoopThread, heard: Heard, is_over: threading.Ev
 
 
 async def _screen(port: int, heard: Heard) -> None:
-    """A WebSocket client that reconnects like a page, with the back-off of all links."""
+    """Run a WebSocket client that reconnects like a page, with the back-off of all links."""
     backoff = Backoff(SystemRandomness())
     encode = msgspec.json.Encoder().encode
     while True:

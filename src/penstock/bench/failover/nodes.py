@@ -1,6 +1,7 @@
-"""Repeated kill -9 and SIGSTOP of the nodes that clients depend on, under their supervisor: how long the clients
-receive nothing. The nodes are processes of one plant; publishers and clients run in a process of their own
-(failover_clients)."""
+"""Repeated kill -9 and SIGSTOP of the nodes that clients depend on, under their supervisor: the time in which the
+clients receive nothing. The nodes are processes of one plant; publishers and clients run in their own process
+(clients.py).
+"""
 
 import os
 import signal
@@ -33,10 +34,10 @@ KILLS = 20
 PAUSES = 5
 PAUSE_SECONDS = 2.0
 SETTLE_SECONDS = 2.0
-"""How long clients are watched after the fault: a client may receive what was buffered, and then reconnect."""
+"""Time that clients are observed after the fault, because a client may receive buffered data before it reconnects."""
 
 SETTLED_SECONDS = 5.0
-"""A node has been ready for this long when it fails."""
+"""Minimum time that a node has been ready when it fails."""
 
 BACK_SECONDS = 60.0
 """Timeout for the recovery of a node or a client."""
@@ -146,7 +147,7 @@ class Target(msgspec.Struct, frozen=True):
 
     name: str
     nodes: tuple[str, ...]
-    """The nodes that are killed and paused in turn; of the routers, the active one."""
+    """The nodes that are killed and paused in turns; for the routers, the active one."""
 
     clients: str
 
@@ -161,8 +162,9 @@ TARGETS = (
 
 
 class Stalls(msgspec.Struct):
-    """Of one kind of client, in seconds: the longest time without a message, per kill and, beyond the pause, per
-    pause."""
+    """Results for one kind of client, in seconds: the longest time without a message, per kill, and per pause beyond
+    the pause.
+    """
 
     kills: list[float] = []
     restarts: list[float] = []
@@ -312,7 +314,7 @@ def _pause(running: RunningPlant, node: NodeProcess) -> tuple[float, float]:
 
 
 def _stall(running: RunningPlant, clients: Connection, target: Target, since: float, back_at: float) -> float:
-    """How long the clients received nothing since the fault; returns when all clients receive again."""
+    """Return how long the clients received nothing since the fault; returns when all clients receive again."""
     _poll(running, back_at + SETTLE_SECONDS)
     clients.send((target.name, since, back_at))
     deadline = time.monotonic() + BACK_SECONDS

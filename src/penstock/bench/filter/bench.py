@@ -1,5 +1,6 @@
-"""What a filter module does: messages judged and passed on, their way to an application and what they cost it, beside
-brokers and with losses."""
+"""Filter modules: rate of evaluated and forwarded messages, latency and cost for an application, compared with brokers,
+and behaviour with losses.
+"""
 
 from collections.abc import Iterator
 

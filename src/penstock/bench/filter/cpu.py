@@ -1,4 +1,4 @@
-"""What an application pays for messages that it does not want: all of it, or nearly nothing with a filter module."""
+"""The application's CPU cost of unwanted messages, with and without a filter module."""
 
 import statistics
 import time
@@ -48,7 +48,7 @@ class Run(msgspec.Struct, frozen=True):
     cpu_seconds: float
     rate: float
     missed: int
-    """Messages that were wanted and could not be had: who falls too far behind is not waited for."""
+    """Wanted messages that were missed, because nobody waits for a slow application."""
 
 
 def run() -> Iterator[Result]:
@@ -112,7 +112,7 @@ def _measure(channel: Channel, receiver: SocketReceiver, chosen: Callable[[Messa
             for each in received:
                 if isinstance(each, DeliverBatch):
                     messages: Sequence[PacketMessage] | MessageBatch = chosen(each.messages)
-                elif isinstance(each, Deliver):  # what was repaired, and is to be looked at one by one
+                elif isinstance(each, Deliver):  # repaired packets are evaluated one by one
                     messages = [message for message in each.messages if message.topic in WANTED]
                 else:
                     continue

@@ -1,7 +1,7 @@
-"""How long a message takes from a publisher through a filter module to an application, each in its own process.
+"""Latency of a message from a publisher through a filter module to an application, each in its own process.
 
-Filter and application look for messages all the time, each on a core of its own; the publisher sleeps between messages
-and shares the application's core, so that the application goes on when the publisher sleeps again.
+Filter and application poll on a core of their own; the publisher sleeps between messages and shares the application's
+core, so that the application continues when the publisher sleeps again.
 """
 
 import functools
@@ -71,7 +71,7 @@ def run() -> Iterator[Result]:
 
 
 def _bare_ring_ns() -> float:
-    """What the arrangement itself takes: the application goes on when the publisher sleeps again."""
+    """Measure the lower bound of this setup: the application continues when the publisher sleeps again."""
     path = f"@penstock-bench-{random_bytes(8).hex()}"
     p50s = []
     with other_process(_write, path) as orders:
@@ -98,7 +98,9 @@ def _listed(values: list[float]) -> str:
 
 
 def _measure(delivery: str, reach: str) -> tuple[list[float], list[float], list[float]]:
-    """Medians, 99th percentiles and messages a second of rounds, with one delivery or, with none, past the filter."""
+    """Return medians, 99th percentiles and messages per second of all rounds, with one delivery, or without the filter
+    if None.
+    """
     channel = free_channel()
     p50s, p99s, rates = [], [], []
     with ExitStack() as stack:
@@ -126,7 +128,7 @@ def _receiver(delivery: str, address: Address, channel: Channel) -> SocketReceiv
 
 
 def _round(receiver: SocketReceiver, orders: Connection) -> list[int]:
-    """How many nanoseconds each message took."""
+    """Return the latency of each message in nanoseconds."""
     orders.send(WARM_UP + MESSAGES_PER_ROUND)
     taken: list[int] = []
     for message in receiver:
@@ -140,7 +142,7 @@ def _round(receiver: SocketReceiver, orders: Connection) -> list[int]:
 
 
 def _publish(channel: Channel, address: Address, reach: str, orders: Connection) -> None:
-    """For each number that comes as an order, publish as many messages."""
+    """For each number received as an order, publish this number of messages."""
     with ExitStack() as stack:
         ring = None
         if reach != "network":
@@ -157,7 +159,7 @@ def _publish(channel: Channel, address: Address, reach: str, orders: Connection)
 
 
 def _write(path: str, orders: Connection) -> None:
-    """The same into a ring, without anything around it."""
+    """For each number received as an order, write this number of messages into a bare ring."""
     with RingWriter.create(RING_BYTES, PACKET_SIZE_MAX) as ring, Handover(path) as handover:
         handover.offer(SEGMENT, ring.segment)
         orders.send("ready")

@@ -1,7 +1,7 @@
-"""What becomes of packets that the network loses on their way to a filter module: who asks for them, and how often.
+"""Repair of packets lost between publisher and filter module: sender and number of the requests.
 
-Publisher and filter are on hosts of their own (network namespaces), with random loss between them. Where there can be
-none, an application loses datagrams by itself, on their way from the filter.
+Publisher and filter run on their own hosts (network namespaces), with random loss between them. Without namespaces, the
+applications drop datagrams from the filter themselves.
 """
 
 import statistics
@@ -37,7 +37,7 @@ CONDITIONS = (
 
 
 class Story(msgspec.Struct):
-    """What an application saw: how long each delivery's first message took, in nanoseconds, and messages lost."""
+    """An application's results: latency of each delivery's first message in nanoseconds, and lost messages."""
 
     taken_ns: list[int] = []
     messages: int = 0
@@ -70,7 +70,7 @@ def run() -> Iterator[Result]:
 
 
 def _measure(publishing: Host | None, subscribing: Host | None) -> tuple[list[Story], int, int]:
-    """What applications saw, the datagrams that were lost, and the requests for them."""
+    """Return the applications' results, the number of lost datagrams, and the number of requests."""
     channel = free_channel()
     with ExitStack() as stack:
         with _on(subscribing):
@@ -110,7 +110,7 @@ def _receiver(module: RunningFilter, stack: ExitStack, loss: float) -> FilteredR
 
 
 def _read(receiver: FilteredReceiver, story: Story) -> None:
-    """Until every message was there or is reported lost, or nothing comes any more."""
+    """Read until every message has arrived or is reported lost, or until nothing arrives any more."""
     while story.messages + story.lost < MESSAGES and (received := receiver.receive(SILENCE_S)):
         arrived, is_first = now(), True
         for each in received:

@@ -1,5 +1,6 @@
-"""Messages a second from a publisher to an application with many interests: through a filter module, and through the
-brokers that others use for it, in turn."""
+"""Messages per second from a publisher to an application with many interests, through a filter module and through peer
+brokers, in turns.
+"""
 
 import random
 import statistics
@@ -30,7 +31,7 @@ MESSAGES_PER_BATCH = 512
 BATCHES = 64
 MESSAGES = 4_000 * MESSAGES_PER_BATCH
 AHEAD_MAX = 16_384
-"""Messages that are on their way at most. Brokers are held back by TCP; here the application says how far it is."""
+"""Maximum number of messages in flight. TCP limits brokers; here the application reports its position."""
 
 PEER_MESSAGES = 16 * BATCHES * MESSAGES_PER_BATCH
 PACKET_SIZE = 8_972
@@ -46,12 +47,12 @@ CONDITIONS = (
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one round took."""
+    """Results of one round."""
 
     messages: int
     seconds: float
     cpu_seconds: float
-    """Of all processes."""
+    """CPU time of all processes."""
 
     @property
     def rate(self) -> float:
@@ -193,5 +194,5 @@ def _publish_to_broker(name: str, port: int, orders: Connection) -> None:
     for _ in range(PEER_MESSAGES // count):
         client.send(data)
     orders.send(time.process_time() - cpu)
-    orders.recv()  # what is still on its way would go with the connection
+    orders.recv()  # closing the connection earlier would drop messages in flight
     client.close()

@@ -1,4 +1,4 @@
-"""A filter module in a process of its own, for the benches of it."""
+"""A filter module in its own process, for benches."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from penstock.net.udp import Address
 
 
 class RunningFilter:
-    """One that is ready: `address` is that of its control connections."""
+    """A running filter module: `address` is that of its control connections."""
 
     def __init__(self, address: Address, process: int, orders: Connection) -> None:
         self.address = address
@@ -23,13 +23,13 @@ class RunningFilter:
         self._orders = orders
 
     def counters(self) -> dict[str, int]:
-        """Of its core, summed over their causes."""
+        """Return the counters of its core, summed over their causes."""
         self._orders.send("counters")
         counted: dict[str, int] = self._orders.recv()
         return counted
 
     def cpu_seconds(self) -> float:
-        """That it has taken so far."""
+        """Return the CPU time used so far."""
         return cpu_seconds(self._process)
 
 

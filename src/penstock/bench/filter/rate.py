@@ -1,7 +1,7 @@
-"""How many messages a filter module judges on one core, and what one costs that nobody wants.
+"""Rate of messages that a filter module evaluates on one core, and the cost of an unwanted message.
 
-The publisher, in another process, keeps a queue of packets at the module's socket; while there is one, the module's
-CPU time is measured. So neither waiting nor what else the machine does counts.
+The publisher, in another process, keeps a queue of packets at the module's socket; the module's CPU time is measured
+while the queue is not empty. Neither waiting nor other load of the machine counts.
 """
 
 import itertools
@@ -92,7 +92,7 @@ def run() -> Iterator[Result]:
 
 
 class Universe:
-    """All topics there are: those that somebody wants, one application each, and those that nobody does."""
+    """All topics: those wanted by one application each, and unwanted ones."""
 
     def __init__(self) -> None:
         source = random.Random(SEED)
@@ -129,7 +129,7 @@ def _patterns(symbols: Sequence[str]) -> Iterator[str]:
 
 
 class Bench:
-    """A module's core, its compiled parts and its sockets; the publisher and the applications are elsewhere."""
+    """A module's core, its compiled parts and its sockets; publisher and applications are in other processes."""
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe
@@ -157,7 +157,7 @@ class Bench:
         self._sockets.close()
 
     def measure(self, wanted_share: float, work: Callable[[], int]) -> float:
-        """CPU nanoseconds per packet."""
+        """Return CPU nanoseconds per packet."""
         context = get_context("spawn")
         sent, taken = context.RawValue("Q", 0), context.RawValue("Q", 0)
         out_before = self.core.forwarder.messages_out
@@ -191,7 +191,7 @@ class Bench:
         return spent_ns
 
     def relay(self) -> int:
-        """Relay for a while: packets taken."""
+        """Relay for a while; return the number of packets."""
         counters = self.core.counters
         before = counters["packets_received"]
         now_ns = time.monotonic_ns()
@@ -206,7 +206,7 @@ class Bench:
         return count
 
     def without_sockets(self) -> float:
-        """CPU nanoseconds per message, from packets in memory."""
+        """Return CPU nanoseconds per message for packets in memory."""
         module, in_order = self.core.forwarder, self.core.receiver.in_order
         batches = _batches(self._universe.unwanted)
         cursor = StreamCursor()
@@ -238,7 +238,7 @@ class Bench:
 
 
 def _batches(topics: list[str]) -> list[tuple[int, DatagramBatch]]:
-    """Packets of one stream, with the number of each batch's first."""
+    """Return batches of packets of one stream, with the number of each batch's first packet."""
     source, store = random.Random(SEED), PacketStore(PACKETS_PER_CALL, 1 << 20)
     made = []
     for _ in range(BATCHES_ALONE):
@@ -257,7 +257,7 @@ def _batches(topics: list[str]) -> list[tuple[int, DatagramBatch]]:
 
 
 def _publish(channel: Channel, wanted_share: float, sent: Any, taken: Any, orders: Connection) -> None:
-    """Publish, with a queue at the module's socket that is never empty nor full, and read what applications get."""
+    """Publish so that the queue at the module's socket is never empty nor full, and read the applications' messages."""
     universe = Universe()
     batches = list(_random_batches(universe, wanted_share))
     config = PublisherConfig(
@@ -288,7 +288,7 @@ def _addresses(sockets: Sequence[Any]) -> list[Address]:
 
 
 def _read(applications: Inlet) -> int:
-    """Messages that applications have got."""
+    """Return the number of messages received by applications."""
     received = applications.receive(0)
     return sum(int.from_bytes(applications.batch.datagram(index)[6:8], "little") for index in range(received))
 

@@ -1,4 +1,4 @@
-"""How fast the pipeline archives: a feed's file into committed tables."""
+"""Rate of the pipeline from a feed's file to committed tables."""
 
 import statistics
 import time
@@ -22,7 +22,7 @@ FEED_MESSAGES = 8_000_000
 
 
 def archive_messages(spark: Any, folder: Path) -> Iterator[Result]:
-    """A generated day, indexed before, into committed zstd Parquet."""
+    """Archive a generated day, indexed before, into committed zstd Parquet."""
     day = folder / "day.itch"
     count = write_day(day, FEED_MESSAGES)
     source = FeedSource(day, Conversion("itch", 1, "2024-01-02"), cores=CORES, cache=folder / "index")
@@ -48,7 +48,7 @@ def archive_messages(spark: Any, folder: Path) -> Iterator[Result]:
 
 
 def _plain_rows_per_s(folder: Path) -> float:
-    """Rows of book_event, written by pyarrow alone."""
+    """Measure pyarrow alone: rows of book_event written per second."""
     path = next(iter((folder / "archive-0" / "book_event").rglob("*.parquet")))
     rows: pa.Table = pq.ParquetFile(path).read()
     started = time.perf_counter()

@@ -1,6 +1,6 @@
-"""How fast the pipeline is on Spark: local[2], warm, each figure beside what Spark does without us.
+"""Rates of the pipeline on Spark: local[2], warm, each compared with plain Spark.
 
-The files are in a directory of their own below the current one, and are removed afterwards.
+The files are in a directory below the current one, and are removed afterwards.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ def run() -> Iterator[Result]:
 
 
 def journal_rows(spark: Any, folder: Path) -> Iterator[Result]:
-    """A journal's rows, two columns of them aggregated; the same rows from Parquet."""
+    """Read a journal's rows and aggregate two columns; compare with the same rows from Parquet."""
     from pyspark.sql import functions as F
 
     journal, parquet = folder / "journal", folder / "parquet"

@@ -1,4 +1,4 @@
-"""Order flow into top of book and ten levels: how many book events a second two cores take."""
+"""Order flow into top of book and ten levels: book events per second on two cores."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -30,7 +30,9 @@ EVENTS_OF_PEER = 200_000
 
 
 def book_events(spark: Any, folder: Path) -> Iterator[Result]:
-    """Book events in Parquet into both tables, counted by the workers, and written by them; a book in Python beside."""
+    """Read book events from Parquet into both tables, counted or written by the workers; compared with a book in
+    Python.
+    """
     from pyspark.sql import functions as f
 
     files, events = _order_flow(folder)
@@ -66,7 +68,7 @@ def book_events(spark: Any, folder: Path) -> Iterator[Result]:
 
 
 def _take(work: TableWork, into: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many rows each table has; they are written to files below `into`, if that is told."""
+    """Count the rows of each table; write them to files below `into`, if given."""
     counts: dict[str, int] = {}
     writers: dict[str, pq.ParquetWriter] = {}
     for name, batch in work(batches):
@@ -84,7 +86,7 @@ def _take(work: TableWork, into: str, batches: Iterator[pa.RecordBatch]) -> Iter
 
 
 def _order_flow(folder: Path) -> tuple[list[str], int]:
-    """Files with the book events of a generated day, and how many there are."""
+    """Write files with the book events of a generated day; return the files and the number of events."""
     day, place = folder / "flow.itch", folder / "book_event" / "stream=1"
     write_day(day, MESSAGES)
     place.mkdir(parents=True)
@@ -111,7 +113,7 @@ def _converted(day: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _book_in_python(events: pa.Table) -> pa.Table:
-    """What one writes without us: orders and prices in dictionaries."""
+    """A book as written without Penstock: orders and prices in dictionaries."""
     orders: dict[int, list[Any]] = {}
     sides: dict[str, dict[Any, int]] = {"buy": {}, "sell": {}}
     made: list[tuple[Any, ...]] = []

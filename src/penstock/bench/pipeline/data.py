@@ -1,4 +1,4 @@
-"""Made-up journals for benches: as an adapter's capture has them, written as fast as the disk takes them."""
+"""Generated journals for benches: like an adapter's capture, written as fast as the disk allows."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ FIRST_NS = 1_700_000_000_000_000_000
 
 
 def trades_in_journal(path: Path, messages: int) -> None:
-    """Trades of stream 7 on a few topics, each with its ORIGIN, in packets of the usual size."""
+    """Write trades of stream 7 on a few topics, each with its ORIGIN, in packets of the usual size."""
     packets = TradePackets()
     with JournalWriter.open(path) as journal:
         packets.append(journal, messages)
 
 
 class TradePackets:
-    """Makes such trades, numbered on from call to call."""
+    """Generates such trades, numbered continuously across calls."""
 
     def __init__(self) -> None:
         model = shipped("trade")
@@ -49,7 +49,9 @@ class TradePackets:
         self._done, self._packet_number = 0, 1
 
     def append(self, journal: JournalWriter, messages: int, captured_ns: int | None = None) -> int:
-        """So many more; the number of the last record. Without a time, records are captured 10 µs apart."""
+        """Append further messages; return the number of the last record. Without a time, records are captured 10 µs
+        apart.
+        """
         end = self._done + messages
         while self._done < end:
             made = self._encode(min(BLOCK, end - self._done))
@@ -64,7 +66,7 @@ class TradePackets:
         return self._packet_number - 1
 
     def _encode(self, count: int) -> int:
-        """The next messages as packets; how many these are."""
+        """Encode the next messages as packets; return the number of packets."""
         numbers = numpy.arange(self._done + 1, self._done + count + 1)
         part = self._block[:count]
         part["origin"]["seq"] = part["origin"]["source_seq"] = part["record"]["source_seq"] = numbers

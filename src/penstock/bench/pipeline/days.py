@@ -30,7 +30,7 @@ from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 DAYS = 5
 STREAM = 1
 MESSAGES_PER_S = 1_600
-"""Of the exchange, in virtual time: about 800 messages a day."""
+"""Rate of the exchange in virtual time: about 800 messages a day."""
 
 ABOUT_DELIVERY = frozenset({"agreement", "delivery", "latency", "loss", "session"})
 """Tables about the delivery of a capture, which a file does not have."""
@@ -39,13 +39,13 @@ OF_DELIVERY = frozenset(
     {"captured", "first_seq", "last_seq", "origin", "packet", "publisher", "quote_seq", "quote_stream",
      "receive_time", "seq", "stream", "term"}
 )  # fmt: skip
-"""Columns that say how a message was delivered. `source_seq` and `part` identify the message in both."""
+"""Columns about the delivery of a message. `source_seq` and `part` identify the message in both archives."""
 
 OF_THE_DAY_BEFORE = frozenset({"previous_close"})
-"""Columns that a single day cannot know."""
+"""Columns that a single day cannot have."""
 
 SMALL_WORK = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"}
-"""For some thousand rows: compiling Java for a query takes longer than interpreting the query."""
+"""Settings for some thousand rows, where compiling a query takes longer than interpreting it."""
 
 
 class RecordedDays(msgspec.Struct, frozen=True):
@@ -193,7 +193,9 @@ def archive_files(
     cache: Path,
     derivations: Sequence[Derivation] = DERIVATIONS,
 ) -> None:
-    """Each run opens the archive anew, as a command does; the name of a file is its date."""
+    """Archive each source in a separate run, which reopens the archive like a command; the name of a file is its
+    date.
+    """
     for files in runs:
         sources = [FeedSource(file, Conversion("itch", 0, file.stem), cores=CORES, cache=cache) for file in files]
         with Archive.writing(path) as archive:

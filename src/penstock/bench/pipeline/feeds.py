@@ -1,4 +1,4 @@
-"""How fast a recorded feed becomes rows: normalised with the converter, and by hand with numpy, for bench.py."""
+"""Rate of reading a recorded feed as rows: with the converter, and by hand with numpy, for bench.py."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ GROWN = 4
 ROUNDS = 3
 DAY = "2024-01-02"
 COLUMNS = ("source_seq", "event_time", "order_id")
-"""What every message about an order says of itself, so that numpy can give it too."""
+"""Columns of every message about an order, which numpy can extract as well."""
 
 ORDER_TYPES = b"AFECXDU"
 
 
 def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
-    """An ITCH file as rows, counted; then one four times as large."""
+    """Convert an ITCH file to rows and count them; then a file four times as large."""
     from penstock.spark import raw
 
     day, grown = folder / "day.itch", folder / "grown.itch"
@@ -83,7 +83,7 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
 
 
 def decode_by_hand(batches: Iterator[pa.RecordBatch], midnight_ns: int) -> Iterator[pa.RecordBatch]:
-    """What somebody would write without Penstock; only where the file is cut is told to it."""
+    """Decode by hand, as without Penstock; only the cut positions are given."""
     import numpy as np
     import pyarrow as pa
 
@@ -107,7 +107,7 @@ def decode_by_hand(batches: Iterator[pa.RecordBatch], midnight_ns: int) -> Itera
 
 
 def read_pieces(piece: FeedSlice) -> Iterator[tuple[bytes, list[int]]]:
-    """Some megabytes at a time, and where whole messages begin in them."""
+    """Yield some megabytes at a time, and the start of each complete message."""
     size_max = 4 * 1024 * 1024
     with Path(piece.path).open("rb") as file:
         file.seek(piece.offset)

@@ -1,4 +1,4 @@
-"""A capture that goes on while it is archived: how fast, how late, and how much memory all processes of it need."""
+"""Archiving a growing capture: rate, delay, and memory of all processes."""
 
 import os
 import statistics
@@ -21,18 +21,18 @@ from penstock.spark.pipeline.sources.capture import STEP_RECORDS, JournalSource
 
 CORES = 2
 RATE = 400_000
-"""Messages a second that are captured while the archive follows."""
+"""Messages per second captured while the archive follows."""
 
 SECONDS = float(os.environ.get("PENSTOCK_FOLLOW_SECONDS", "15"))
 PAUSE_SECONDS = 0.02
 RETENTION_BYTES = 4 << 30
-"""Of the journal: what is archived need not be kept."""
+"""Retention of the journal; archived records need not be kept."""
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Silent:
-    """Nobody looks at the progress."""
+    """Ignores the progress."""
 
     def begin(self, slices: int) -> None: ...
 
@@ -42,13 +42,13 @@ class Silent:
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """Results of the measurement."""
 
     report: RunReport
     captured: int
     captured_per_s: float
     seconds: float
-    """Until all was archived."""
+    """Time until everything was archived."""
     memory_mb: dict[str, list[float]]
     """By kind of process (driver, jvm, workers), after each step."""
 
@@ -57,24 +57,24 @@ class Followed(msgspec.Struct, frozen=True):
         return self.report.account.taken / self.seconds
 
     def delays_s(self) -> tuple[float, float]:
-        """From capture to commit, the medians of the middle third of the steps and of the last."""
+        """Return delays from capture to commit: the medians of the middle and the last third of the steps."""
         _, middle, last = thirds(self.report.delays_s)
         return statistics.median(middle), statistics.median(last)
 
     def growth_mb(self, kind: str) -> float:
-        """What the most of the last third is above the most of the middle one: it has settled by then."""
+        """Return the increase of the maximum from the middle third, when memory has settled, to the last third."""
         _, middle, last = thirds(self.memory_mb[kind])
         return max(last) - max(middle)
 
 
 def thirds(values: list[float]) -> tuple[list[float], list[float], list[float]]:
-    """At least three, in their order."""
+    """Split at least three values into thirds, in order."""
     third = len(values) // 3
     return values[:third], values[third : 2 * third], values[2 * third :]
 
 
 def follow_messages(spark: Any, folder: Path) -> Iterator[Result]:
-    """A capture that grows at a constant rate, followed into an archive."""
+    """Capture at a constant rate, and follow the capture into an archive."""
     followed = follow_capture(spark, folder, RATE, SECONDS)
     delays, report = sorted(followed.report.delays_s), followed.report
     grown = ", ".join(f"{followed.growth_mb(kind):.0f} MB of the {kind}" for kind in followed.memory_mb)
@@ -93,14 +93,14 @@ def follow_messages(spark: Any, folder: Path) -> Iterator[Result]:
 
 
 def follow_capture(spark: Any, folder: Path, rate: int, seconds: float) -> Followed:
-    """Capture so many messages a second, for so long, and archive them meanwhile; ends when all are archived."""
+    """Capture at this rate for this time and archive meanwhile; return when everything is archived."""
     journal = folder / "followed"
     writer = _Writer(journal, rate, seconds)
     memory = _Memory()
     with Archive.writing(folder / "follower") as archive:
         source = JournalSource(JournalPlace(str(journal)), CORES, STEP_RECORDS)
         writer.write(rate // 10)
-        follow(spark, archive, [source], (), Silent(), is_ended=iter([False, True]).__next__)  # warm
+        follow(spark, archive, [source], (), Silent(), is_ended=iter([False, True]).__next__)  # warm-up
         thread = threading.Thread(target=writer.run)
         started = time.perf_counter()
         thread.start()
@@ -121,7 +121,7 @@ def _has_all(archive: Archive, writer: "_Writer") -> bool:
 
 
 class _Writer:
-    """Appends packets of trades to a journal, so many messages a second."""
+    """Appends packets of trades to a journal at a constant rate."""
 
     def __init__(self, path: Path, rate: int, seconds: float) -> None:
         self._path = path
@@ -153,7 +153,7 @@ class _Writer:
 
 
 class _Memory:
-    """What is resident of this process, of Spark's JVM, and of all its workers together."""
+    """Resident memory of this process, of Spark's JVM, and of all its workers together."""
 
     def __init__(self) -> None:
         self.found_mb: dict[str, list[float]] = {"driver": [], "jvm": [], "workers": []}
@@ -176,7 +176,7 @@ class _Memory:
 
 
 def _stat_of(entry: Path) -> tuple[str, int] | None:
-    """The name and the parent of a process; None if it has ended."""
+    """Return the name and the parent of a process; None if it has ended."""
     try:
         name, _, rest = (entry / "stat").read_text().partition(" (")[2].rpartition(")")
     except OSError:

@@ -1,5 +1,6 @@
-"""What a distribution tree does: messages through three agents, their way, a killed parent, filters, and a subscriber
-that does not read."""
+"""Distribution trees: rate and latency through three agents, a killed parent, filters, and a subscriber that does not
+read.
+"""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,6 @@
-"""Many subscribers in one process, which cost it little: they connect as others do, one after another; then one loop
-reads all their sockets, notes when what came, and takes it apart afterwards."""
+"""Many subscribers in one process at low cost: they connect one after another; then one loop reads all sockets, records
+arrival times, and decodes the data afterwards.
+"""
 
 import asyncio
 import os
@@ -17,7 +18,7 @@ from penstock.tree.core.kernel._frame import FRAME_SIZE_MAX, KIND_CONTROL, split
 READ_SIZE = 65_536
 POLL_SECONDS = 0.02
 PINGS_SECONDS = 3.0
-"""In this time each of them shows once that it lives."""
+"""Interval in which each subscriber sends one sign of life."""
 STALLED_BUFFER_SIZE = 4_096
 
 
@@ -44,8 +45,9 @@ class Crowd:
         self._show_life()
 
     def read(self, seconds: float, *, settle_seconds: float) -> list[tuple[int, bytes]]:
-        """The packets of so many seconds, each with the time when it was there, once others have passed. Nothing is
-        taken apart before the end: whatever comes meanwhile would seem late."""
+        """Return the packets of this many seconds with their arrival times, after a settling time. Decoding is deferred
+        to the end, because it would delay the reading of later packets.
+        """
         came: list[tuple[int, int, bytes]] = []
         since_ns = now() + int(settle_seconds * 1e9)
         until_ns = since_ns + int(seconds * 1e9)
@@ -69,7 +71,7 @@ class Crowd:
         return [packet for block in blocks for packet in split_packets(block)]
 
     def _show_life(self) -> None:
-        """Of some of them; in turn, so that it never takes long."""
+        """Send signs of life for some subscribers, in turns, so that this never takes long."""
         count = len(self._sockets)
         due = min(int((now() - self._ping_ns) / 1e9 * count / PINGS_SECONDS), count)
         if not due:
@@ -82,7 +84,7 @@ class Crowd:
 
 
 async def stalled_subscriber(place: str) -> BareParty:
-    """One that wants everything and reads nothing, and whose socket takes little."""
+    """Return a subscriber that wants everything, reads nothing, and has a small socket buffer."""
     party = BareParty("idle", "subscriber")
     await party.connect(place)
     party.link.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STALLED_BUFFER_SIZE)

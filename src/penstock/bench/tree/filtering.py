@@ -1,4 +1,4 @@
-"""What a filter saves: bytes from the root to an intermediate whose subscribers want little."""
+"""Savings of a filter: bytes from the root to an intermediate agent whose subscribers want little."""
 
 import asyncio
 import tempfile

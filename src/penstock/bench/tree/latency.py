@@ -1,4 +1,4 @@
-"""How long a message takes from a publisher through root, intermediate and leaf to a subscriber."""
+"""Latency of a message from a publisher through root, intermediate and leaf to a subscriber."""
 
 import asyncio
 import statistics
@@ -25,9 +25,9 @@ MESSAGES = 20_000
 WARM_UP = 2_000
 INTERVAL_NS = 1_000_000_000 // RATE
 LOOK_EACH = 100
-"""Messages after which the publisher looks whether it is enough."""
+"""Number of messages between two checks for the end."""
 PAYLOAD_AT = -PAYLOAD_SIZE
-"""In a packet: its payload is its end."""
+"""Position of the payload, at the end of a packet."""
 
 CONDITIONS = (
     f"publisher, root, intermediate, leaf and subscriber: a process each, on {len(ALL_CORES)} cores, over loopback; "
@@ -70,7 +70,7 @@ def measured(folder: Path) -> list[int]:
 
 
 def publish_steadily(place: str, messages: int, interval_ns: int, orders: Connection) -> None:
-    """By an absolute schedule, from the order to go until all are sent, or another order comes."""
+    """Publish by an absolute schedule from the start order until all are sent, or another order arrives."""
     run_party(_publish(place, messages, interval_ns, orders))
 
 
@@ -80,7 +80,7 @@ async def _publish(place: str, messages: int, interval_ns: int, orders: Connecti
     orders.send("ready")
     orders.recv()
     party.without_pings()
-    # In a thread: the clock of a loop has milliseconds, and would make bursts of them.
+    # In a thread: the loop's clock has a resolution of milliseconds, which would cause bursts.
     await asyncio.to_thread(_write_steadily, party, messages, interval_ns, orders)
     while party.through < messages and not orders.poll():
         await asyncio.sleep(0.01)
@@ -126,7 +126,7 @@ async def _listen(place: str, messages: int, orders: Connection) -> None:
 
 
 def is_of_a_stream(packet: bytes) -> bool:
-    """Not of the infostream, whose group is 0."""
+    """True for packets of a stream, false for the infostream, whose group is 0."""
     return packet[24:28] != bytes(4)
 
 

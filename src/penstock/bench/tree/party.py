@@ -1,5 +1,6 @@
-"""Parties of a distribution tree that cost its agents as much as any, and the bench's processor as little as possible:
-they say what the protocol asks of them, send blocks that are laid out beforehand, and only look at what comes."""
+"""Peers of a distribution tree with minimum cost for the bench: they speak the protocol, send blocks encoded in
+advance, and only scan received data.
+"""
 
 import asyncio
 import os
@@ -55,7 +56,7 @@ def run_party(main: Coroutine[Any, Any, None]) -> None:
 
 
 class BareParty:
-    """One link to an agent; `taken` gets the packets of each block."""
+    """One link to an agent; `taken` receives the packets of each block."""
 
     def __init__(self, name: str, role: Role, taken: Taken | None = None) -> None:
         self.name = name
@@ -66,7 +67,7 @@ class BareParty:
         self._room = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.through = 0
-        """Of a publisher: the last number that the root keeps."""
+        """For a publisher: the last number that the root has stored."""
 
     async def connect(self, place: str) -> Welcome:
         host, port = parse_place(place)
@@ -88,7 +89,7 @@ class BareParty:
         return welcome
 
     async def subscribe(self, topics: Sequence[str] = TOPICS, where: str = "", after: Position | None = None) -> None:
-        """Until it is live."""
+        """Subscribe, and return when the subscription is live."""
         self._say(Subscribe(1, STREAM, (Want(tuple(topics), where),), after or Position()))
         held = await self._answer(Held)
         is_live = held.is_live
@@ -97,14 +98,14 @@ class BareParty:
             is_live = (await self._answer(Fetched)).is_live
 
     async def write(self, blocks: bytes) -> None:
-        """When the connection takes it."""
+        """Write when the connection accepts data."""
         while not self.link.is_writable:
             self._room.clear()
             await self._room.wait()
         self.link.write(blocks)
 
     def write_now(self, block: bytes) -> None:
-        """In a thread of its own: then nobody else may write, so without_pings() comes first."""
+        """Write in the calling thread; call without_pings() first, because no other thread may write."""
         socket = self.link.transport.get_extra_info("socket").fileno()
         left = memoryview(block)
         while left:
@@ -114,7 +115,7 @@ class BareParty:
                 select.select([], [socket], [], PATIENCE_SECONDS)
 
     def without_pings(self) -> None:
-        """From now on what is published shows that it lives."""
+        """Stop pings: published data shows that the link is alive."""
         for task in self._tasks:
             task.cancel()
 
@@ -141,7 +142,7 @@ class BareParty:
             await asyncio.sleep(PING_SECONDS)
             self.link.write(encode_frame(encode_session(Ping(time.monotonic_ns()))))
 
-    # What the link tells
+    # Callbacks of the link
 
     def opened(self, link: Link, peer: Peer) -> None:
         pass

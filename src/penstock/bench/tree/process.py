@@ -1,4 +1,4 @@
-"""Agents of a distribution tree in processes of their own, for the benches of it."""
+"""Agents of a distribution tree in their own processes, for benches."""
 
 import asyncio
 import os
@@ -20,11 +20,11 @@ from penstock.tree.live.driver import LiveAgent
 
 ENOUGH = "enough"
 ROOTED_SECONDS = 0.02
-"""How often an agent is asked whether there is a root above it."""
+"""Polling interval for an agent's connection to the root."""
 
 
 class RunningAgent:
-    """One that is ready: `place` is where children connect."""
+    """A running agent: `place` is the address for children."""
 
     def __init__(self, place: str, process: int, orders: Connection) -> None:
         self.place = place
@@ -32,7 +32,7 @@ class RunningAgent:
         self._orders = orders
 
     def bytes_out(self, role: str) -> int:
-        """To its children of this role."""
+        """Return the bytes sent to its children with this role."""
         self._orders.send(role)
         sent: int = self._orders.recv()
         return sent
@@ -46,7 +46,7 @@ class RunningAgent:
     def finish(self) -> None:
         try:
             self._orders.send(ENOUGH)
-        except BrokenPipeError:  # it was killed
+        except BrokenPipeError:  # the process was killed
             return
 
 
@@ -74,7 +74,7 @@ def running_root(folder: Path, **values: Any) -> Iterator[RunningAgent]:
 
 @contextmanager
 def running_chain(folder: Path, *names: str) -> Iterator[list[RunningAgent]]:
-    """A root, and agents below each other."""
+    """Run a root and a chain of agents below it."""
     with ExitStack() as stack:
         agents = [stack.enter_context(running_root(folder))]
         for name in names:

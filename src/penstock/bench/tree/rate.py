@@ -1,5 +1,6 @@
-"""Messages a second from a publisher through root, intermediate and leaf to a subscriber; and through three servers of
-NATS joined as leaf nodes, in turn."""
+"""Messages per second from a publisher through root, intermediate and leaf to a subscriber, and through three NATS
+servers joined as leaf nodes, in turns.
+"""
 
 import asyncio
 import os
@@ -29,7 +30,7 @@ SYMBOLS = 1_000
 MESSAGES_PER_BLOCK = 500
 PUBLISHER = "publisher"
 LAYOUT_SECONDS = 90.0
-"""Of the publisher at most, before it begins."""
+"""Maximum time for the publisher to encode its messages before the start."""
 CONDITIONS = (
     f"publisher, three agents or servers in a chain, and subscriber: a process each, on {len(ALL_CORES)} cores, over "
     f"loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients lay out before "
@@ -41,7 +42,7 @@ CONDITIONS = (
 class Run(msgspec.Struct, frozen=True):
     seconds: float
     cpu_seconds: float
-    """Of the agents or servers."""
+    """CPU time of the agents or servers."""
 
     @property
     def rate(self) -> float:
@@ -190,7 +191,7 @@ def _through_nats(folder: Path) -> Run:
 
 
 def _wait_for_interest(client: NatsClient, port: int) -> None:
-    """Until what is published at the root comes here: interest travels up behind the servers' backs."""
+    """Wait until messages published at the root arrive here, because interest propagates asynchronously."""
     probe = NatsClient(port)
     deadline = time.monotonic() + PATIENCE_SECONDS
     size = client.received_size(topic_of(0), b"x")

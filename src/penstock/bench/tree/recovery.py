@@ -1,4 +1,4 @@
-"""How long a leaf's subscriber is without messages when the leaf's parent is killed, what it misses and gets twice."""
+"""Interruption of a leaf's subscriber when the leaf's parent is killed, with missed and duplicate messages."""
 
 import asyncio
 import statistics
@@ -94,7 +94,9 @@ def _subscribe(place: str, orders: Connection) -> None:
 
 
 async def _listen(place: str, orders: Connection) -> None:
-    """For a time, say when the first message came that was published after it; for 0, which came at all."""
+    """Given a time, report when the first message published after that time arrived; given 0, report all numbers
+    received.
+    """
     sequences: list[int] = []
     arrivals: deque[tuple[int, int]] = deque(maxlen=2 * RATE)
     since_ns = 0
@@ -124,7 +126,7 @@ async def _listen(place: str, orders: Connection) -> None:
         if since_ns:
             answer()
         else:
-            loop.remove_reader(orders.fileno())  # whoever gives orders gives no more
+            loop.remove_reader(orders.fileno())  # no further orders follow
             over.set()
 
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What one subscriber that does not read costs its siblings on a leaf."""
+"""Effect of a subscriber that does not read on the other subscribers of a leaf."""
 
 import resource
 import statistics
@@ -24,7 +24,7 @@ ROUNDS = 5
 ROUND_SECONDS = 3.0
 MESSAGES_MAX = 1_000 * RATE
 WANTED = 10
-"""Topics of each subscriber."""
+"""Number of topics per subscriber."""
 CONDITIONS = (
     f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in one process "
     f"that want {WANTED} topics each, one of them all: {SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s; "

@@ -1,7 +1,7 @@
-"""Price levels of an instrument: both sides sorted, the best level last, so that what changes most moves least.
+"""Price levels of an instrument: both sides sorted with the best level last, so that frequent changes move few rows.
 
-`depth` in an answer is how many better levels the changed one has: 0 is the best, so `depth == 0` says that the best
-bid or offer changed, `depth < 10` that a book of ten levels did. DEPTH_NONE says that nothing changed.
+`depth` in an answer is the number of levels better than the changed one: `depth == 0` means that the best bid or offer
+changed, `depth < 10` that a book of ten levels did. DEPTH_NONE means that no level changed.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -13,12 +13,12 @@ cdef enum:
     DEPTH_NONE = 0xFFFFFFFF
 
 
-# For table feeds that give whole levels (a size of 0 takes the level away; an unknown level is no mistake then).
+# For feeds with whole levels: size 0 removes the level; an unknown level is not an error.
 cdef Answer level_set(
     State *state, uint32_t instrument, uint8_t side, int64_t price, uint64_t size, uint32_t count, uint32_t *depth
 ) noexcept nogil
 
-# Used by orders: `size` and one order more at a price, `size` and `orders` (0 or 1) less.
+# For orders: add `size` and one order at a price; remove `size` and `orders` (0 or 1).
 cdef Answer level_add(
     State *state, uint32_t instrument, uint8_t side, int64_t price, uint64_t size, uint32_t *depth
 ) noexcept nogil
@@ -32,7 +32,7 @@ cdef void levels_clear(State *state, uint32_t instrument) noexcept nogil
 cdef inline const LevelRow *book_level(
     const State *state, uint32_t instrument, uint8_t side, uint32_t depth
 ) noexcept nogil:
-    """A level by its depth, 0 is the best; NULL when the book is not that deep."""
+    """Return a level by its depth, 0 for the best; NULL beyond the book's depth."""
     cdef const Ladder *ladder = &state.instruments[instrument].sides[side]
     return &ladder.levels[ladder.count - 1 - depth] if depth < ladder.count else NULL
 

@@ -1,4 +1,4 @@
-"""Price levels come, change and go; _book.pxd describes them."""
+"""Changes of price levels; see _book.pxd."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memmove
@@ -23,18 +23,18 @@ from penstock.convert.books._units cimport (
 
 cdef enum:
     ROOM_FIRST = 8
-    NEAR = 8 # levels from the best that are compared before halving
+    NEAR = 8 # levels from the best that are compared linearly before the binary search
 
 
 cdef inline int64_t rank(uint8_t side, int64_t price) noexcept nogil:
-    """A number that is higher the better the price is."""
+    """Return a number that is higher for a better price."""
     return price ^ -<int64_t>(side == SIDE_ASK)
 
 
 cdef uint32_t ladder_find(const Ladder *ladder, uint8_t side, int64_t price) noexcept nogil:
-    """Where the level of this price is, or would have to be put.
+    """Return the index of the level with this price, or the index where it must be inserted.
 
-    The levels near the best are all compared, without a branch on any of them: which of them it is, nobody can guess.
+    The levels near the best are all compared without branches, because the branch predictor could not guess the level.
     """
     cdef int64_t wanted = rank(side, price)
     cdef uint32_t lower = 0, middle, upper = ladder.count, index, reached = 0
@@ -59,7 +59,7 @@ cdef inline bint is_at(const Ladder *ladder, uint32_t index, int64_t price) noex
 
 
 cdef Answer ladder_insert(State *state, Ladder *ladder, uint32_t index, int64_t price) noexcept nogil:
-    """Make an empty level; the caller has touched the unit."""
+    """Insert an empty level; the caller has touched the unit."""
     cdef LevelRow *levels
     cdef uint32_t room
     if state.counts[LIMIT_LEVELS] >= state.limits.counts[LIMIT_LEVELS]:
@@ -129,7 +129,7 @@ cdef void level_take(
     cdef uint64_t change
     depth[0] = DEPTH_NONE
     if not is_at(ladder, index, price):
-        return # only where whole levels are set as well, or an image did not fit together
+        return # only possible if whole levels are set as well, or after an inconsistent image
     unit_touch(state, &owner.unit, unit_of_instrument(instrument))
     depth[0] = ladder.count - 1 - index
     level = &ladder.levels[index]
@@ -179,7 +179,7 @@ cdef Answer level_set(
 
 
 cdef void levels_clear(State *state, uint32_t instrument) noexcept nogil:
-    """Take all levels of both sides away; orders that stand for them are the caller's matter."""
+    """Remove all levels of both sides; the caller removes the orders behind them."""
     cdef Instrument *owner = &state.instruments[instrument]
     cdef Ladder *ladder
     cdef uint64_t change = 0

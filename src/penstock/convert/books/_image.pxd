@@ -1,6 +1,6 @@
-"""Images of a state: what the units were when an image began, however the state goes on.
+"""Images of a state: the content of all units when an image began, however the state changes later.
 
-Before a unit changes, units_touch() copies it for every image that still needs it: once, one unit.
+Before a unit changes, unit_touch() copies the unit once for all images that still need it.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -31,7 +31,7 @@ cpdef enum:
 
 
 cdef inline void unit_touch(State *state, Unit *unit, uint32_t number) noexcept nogil:
-    """Call before a unit changes."""
+    """Must be called before a unit changes."""
     if unit.touched != state.images_begun:
         image_preserve(state, unit, number)
 
@@ -41,6 +41,6 @@ cdef void images_end(State *state) noexcept nogil
 cdef Image *image_open(State *state, const uint64_t *known, uint32_t known_count) except NULL
 cdef void image_close(State *state, Image *image) noexcept nogil
 cdef uint64_t image_fill(State *state, Image *image, uint8_t *chunk, uint64_t size_max) noexcept nogil
-# A unit as it is now, as bytes.
+# Return the size of a unit's current content in bytes.
 cdef uint64_t unit_bytes_size(const State *state, uint32_t number) noexcept nogil
 cdef void unit_bytes_write(const State *state, uint32_t number, uint8_t *out) noexcept nogil

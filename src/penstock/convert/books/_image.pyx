@@ -1,4 +1,4 @@
-"""Images of a state: begun, preserved while the state goes on, and cut into chunks. _image.pxd describes them."""
+"""Begin an image, preserve it while the state changes, and split it into chunks; see _image.pxd."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -39,13 +39,13 @@ crc32c_initialise()
 
 
 cdef Image *image_open(State *state, const uint64_t *known, uint32_t known_count) except NULL:
-    """An image of the units whose digests are not those of `known`, as they are now."""
+    """Begin an image of the current units whose digests are not in `known`."""
     cdef Image *image
     cdef uint32_t slot = 0, number, index
     while slot < IMAGES_MAX and state.images[slot] is not NULL:
         slot += 1
     if slot == IMAGES_MAX:
-        raise LimitError(f"{IMAGES_MAX} images of this state are under way", hint="finish or close one")
+        raise LimitError(f"{IMAGES_MAX} images of this state are open", hint="finish or close one of them")
     image = <Image *>calloc(1, sizeof(Image))
     if image is NULL:
         raise MemoryError
@@ -92,7 +92,7 @@ cdef void image_free(Image *image) noexcept nogil:
 
 
 cdef void images_end(State *state) noexcept nogil:
-    """The state is about to change as a whole: images under way cannot be finished and give back what they hold."""
+    """Invalidate open images before the whole state changes, and release their copies."""
     cdef Image *image
     cdef uint32_t slot, number
     for slot in range(IMAGES_MAX):
@@ -130,7 +130,7 @@ cdef void image_preserve(State *state, Unit *unit, uint32_t number) noexcept nog
         image = state.images[slot]
         if image is NULL or image.began <= unit.touched or not needs(image, number):
             continue
-        # images that began at different times may have logs of different lengths; other units are the same for all
+        # for images that began at different times, logs may differ in length; other units are equal
         if saved is NULL or is_log(number):
             saved = unit_copy(state, image, number)
         if saved is NULL:
@@ -142,7 +142,7 @@ cdef void image_preserve(State *state, Unit *unit, uint32_t number) noexcept nog
 
 
 cdef bint needs(const Image *image, uint32_t number) noexcept nogil:
-    """Whether the image has yet to send a unit, or the rest of it, and has no copy of it."""
+    """True if the image has not sent a unit completely and has no copy of it."""
     return (
         not image.is_ended and number >= image.cursor and number < image.unit_count and image.is_wanted[number]
         and image.saved[number] is NULL
@@ -177,12 +177,12 @@ cdef void unit_bytes_write(const State *state, uint32_t number, uint8_t *out) no
 
 
 cdef uint32_t log_count(const State *state, const Image *image, uint32_t index) noexcept nogil:
-    """Trades that were in the log when the image began; those of now without an image."""
+    """Return the log's number of trades when the image began; the current number without an image."""
     return state.instruments[index].trade_count if image is NULL else image.trade_counts[index]
 
 
 cdef uint64_t unit_size(const State *state, const Image *image, uint32_t number) noexcept nogil:
-    """Bytes of a unit that has not changed since the image began."""
+    """Return the size of a unit that has not changed since the image began."""
     cdef uint32_t index = (number - UNIT_INSTRUMENTS) >> 1
     cdef const Instrument *instrument
     if number == UNIT_SESSION:
@@ -243,7 +243,7 @@ cdef void instrument_write(const Instrument *instrument, uint8_t *out) noexcept 
 
 
 cdef uint64_t image_fill(State *state, Image *image, uint8_t *chunk, uint64_t size_max) noexcept nogil:
-    """Write the next chunk, of at most `size_max` bytes; returns its size."""
+    """Write the next chunk, of at most `size_max` bytes, and return its size."""
     cdef uint64_t filled = CHUNK_HEADER_SIZE
     cdef uint64_t before
     cdef uint8_t flags = IMAGE_FIRST if image.chunk_count == 0 else 0
@@ -271,7 +271,7 @@ cdef uint64_t image_fill(State *state, Image *image, uint8_t *chunk, uint64_t si
 
 
 cdef uint64_t unit_send(State *state, Image *image, uint8_t *out, uint64_t room) noexcept nogil:
-    """Write the unit under way, or as much of it as fits; the cursor moves on when it was sent to its end."""
+    """Write the current unit, or as much as fits; advance the cursor when the unit is complete."""
     cdef uint32_t unit_number = image.cursor
     cdef Saved *saved = image.saved[unit_number]
     cdef uint64_t size = saved.size if saved is not NULL else unit_size(state, image, unit_number)
@@ -279,7 +279,7 @@ cdef uint64_t unit_send(State *state, Image *image, uint8_t *out, uint64_t room)
     if room < UNIT_HEADER_SIZE:
         return 0
     if saved is NULL and not is_log(unit_number) and room < UNIT_HEADER_SIZE + size:
-        # it goes out in parts, and may change in between; a log does not, as long as it only grows
+        # the unit is sent in parts and may change in between; a log cannot, because it only grows
         saved = unit_copy(state, image, unit_number)
         if saved is NULL:
             image.is_short = True
@@ -307,7 +307,7 @@ cdef uint64_t unit_send(State *state, Image *image, uint8_t *out, uint64_t room)
 cdef void unit_part(
     State *state, Image *image, const Saved *saved, uint32_t number, uint8_t *out, uint64_t part
 ) noexcept nogil:
-    """Write `part` bytes of the unit under way, from where it has come to."""
+    """Write the next `part` bytes of the current unit."""
     cdef uint64_t start = image.offset - UNIT_HEADER_SIZE
     if part == 0:
         return

@@ -1,7 +1,7 @@
-"""An image becomes the state. Every byte is looked at with suspicion, and nothing changes until all of them are good.
+"""Install an image as the state. Images are untrusted: nothing changes until every byte is validated.
 
-The image's units are built into a new state; the units it leaves out are then moved over from the old one, and the
-whole must have the digest that the image promises.
+The image's units are built into a new state; the units it leaves out are then moved from the old state, and the result
+must have the digest that the image announces.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -87,7 +87,7 @@ cdef enum:
 
 
 cdef class Body:
-    """What the chunks of one image come to, joined."""
+    """The joined chunks of an image."""
 
     cdef bytes data
     cdef uint64_t digest
@@ -114,7 +114,7 @@ cdef object wrong(str what, object where):
 
 
 cdef uint64_t body_size_max(const State *state) noexcept:
-    """Bytes of the largest image of a state with these limits."""
+    """Return the size of the largest image of a state with these limits."""
     cdef const uint64_t *limits = &state.limits.counts[0]
     return (
         UNIT_HEADER_SIZE * (UNIT_INSTRUMENTS + 2 * limits[LIMIT_INSTRUMENTS]) + SESSION_SIZE
@@ -124,7 +124,7 @@ cdef uint64_t body_size_max(const State *state) noexcept:
 
 
 cdef Body join(const State *state, object chunks):
-    """Check the chunks one by one, and put their bodies together."""
+    """Check the chunks one by one, and join their bodies."""
     cdef Body body = Body()
     cdef const uint8_t[::1] chunk
     cdef uint64_t size = 0, size_max = body_size_max(state)
@@ -134,10 +134,10 @@ cdef Body join(const State *state, object chunks):
     for each in chunks:
         where = f"chunk {number}"
         if is_whole:
-            raise wrong("there is more after the last chunk", where)
+            raise wrong("unexpected data after the last chunk", where)
         chunk = memoryview(each).cast("B")
         if chunk.shape[0] < CHUNK_HEADER_SIZE:
-            raise wrong(f"{chunk.shape[0]} bytes are no chunk", where)
+            raise wrong(f"a chunk cannot have {chunk.shape[0]} bytes", where)
         check_header(&chunk[0], chunk.shape[0], number, where)
         if number == 0:
             body.digest = u64_at(&chunk[CHUNK_DIGEST_AT])
@@ -146,11 +146,11 @@ cdef Body join(const State *state, object chunks):
             body.digest != u64_at(&chunk[CHUNK_DIGEST_AT])
             or body.instrument_count != u32_at(&chunk[CHUNK_INSTRUMENTS_AT])
         ):
-            raise wrong("it belongs to another image", where)
+            raise wrong("the chunk belongs to another image", where)
         is_whole = (chunk[CHUNK_FLAGS_AT] & IMAGE_LAST) != 0
         size += chunk.shape[0] - CHUNK_HEADER_SIZE
         if size > size_max:
-            raise wrong(f"the image has more than {size_max} bytes, which the limits allow", where)
+            raise wrong(f"the image exceeds the limit of {size_max} bytes", where)
         parts.append(bytes(chunk[CHUNK_HEADER_SIZE:]))
         number += 1
     if not is_whole:
@@ -163,17 +163,17 @@ cdef int check_header(const uint8_t *chunk, uint64_t size, uint32_t number, str 
     cdef uint32_t checksum
     cdef uint8_t flags = chunk[CHUNK_FLAGS_AT]
     if u32_at(chunk) != IMAGE_MAGIC:
-        raise wrong("this is no chunk of an image", where)
+        raise wrong("the data is not a chunk of an image", where)
     if chunk[CHUNK_VERSION_AT] != IMAGE_VERSION:
         raise wrong(f"version {chunk[CHUNK_VERSION_AT]} is not known", where)
     if u32_at(chunk + CHUNK_BODY_SIZE_AT) != size - CHUNK_HEADER_SIZE:
-        raise wrong("its length is not what it says", where)
+        raise wrong("the chunk's length differs from its header", where)
     checksum = crc32c_extend(0, chunk, CHUNK_CHECKSUM_AT)
     checksum = crc32c_extend(checksum, chunk + CHUNK_NUMBER_AT, size - CHUNK_NUMBER_AT)
     if checksum != u32_at(chunk + CHUNK_CHECKSUM_AT):
-        raise wrong("its checksum is wrong", where)
+        raise wrong("the chunk's checksum is wrong", where)
     if u32_at(chunk + CHUNK_NUMBER_AT) != number or ((flags & IMAGE_FIRST) != 0) != (number == 0):
-        raise wrong(f"it is chunk {u32_at(chunk + CHUNK_NUMBER_AT)}", where)
+        raise wrong(f"unexpected chunk number {u32_at(chunk + CHUNK_NUMBER_AT)}", where)
     return 0
 
 
@@ -187,16 +187,16 @@ cdef int read_units(State *fresh, Body body, uint8_t *has) except -1:
     cdef int64_t before = -1
     while at < size:
         if size - at < UNIT_HEADER_SIZE:
-            raise wrong("a unit is cut off", f"byte {at}")
+            raise wrong("a unit is truncated", f"byte {at}")
         number = u32_at(data + at + UNIT_NUMBER_AT)
         unit_size = u64_at(data + at + UNIT_SIZE_AT)
         if number <= before or number >= count or u32_at(data + at + UNIT_RESERVED_AT) != 0:
-            raise wrong(f"unit {number} does not belong here", f"byte {at}")
+            raise wrong(f"unexpected unit {number}", f"byte {at}")
         if unit_size > size - at - UNIT_HEADER_SIZE:
-            raise wrong(f"unit {number} is cut off", f"byte {at}")
+            raise wrong(f"unit {number} is truncated", f"byte {at}")
         read_unit(fresh, number, data + at + UNIT_HEADER_SIZE, unit_size)
         if unit_at(fresh, number).digest != u64_at(data + at + UNIT_DIGEST_AT):
-            raise wrong(f"unit {number} does not have its digest", f"byte {at}")
+            raise wrong(f"the digest of unit {number} is wrong", f"byte {at}")
         has[number] = True
         before = number
         at += UNIT_HEADER_SIZE + unit_size
@@ -208,7 +208,7 @@ cdef int read_unit(State *fresh, uint32_t number, const uint8_t *data, uint64_t 
     cdef uint32_t index = (number - UNIT_INSTRUMENTS) >> 1
     if number == UNIT_SESSION:
         if size != SESSION_SIZE:
-            raise wrong("a session has another size", where)
+            raise wrong("the session has a wrong size", where)
         memcpy(&fresh.session, data, SESSION_SIZE)
         fresh.session_unit.digest = session_mix(&fresh.session)
     elif number < UNIT_INSTRUMENTS:
@@ -225,17 +225,17 @@ cdef int read_shard(State *fresh, uint32_t number, const uint8_t *data, uint64_t
     cdef OrderRow row
     cdef uint64_t at
     if size % ORDER_SIZE:
-        raise wrong("a part of an order is missing", where)
+        raise wrong("an order is truncated", where)
     for at in range(0, size, ORDER_SIZE):
         memcpy(&row, data + at, ORDER_SIZE)
         if not is_size(row.shares) or row.price == PRICE_NONE() or shard_of(row.reference) != number:
-            raise wrong(f"order {row.reference} cannot be", where)
+            raise wrong(f"order {row.reference} is invalid", where)
         if row.place >> 1 >= fresh.counts[LIMIT_INSTRUMENTS]:
-            raise wrong(f"order {row.reference} is of no instrument", where)
+            raise wrong(f"order {row.reference} refers to no instrument", where)
         if shard_find(fresh, shard, row.reference) is not NULL:
-            raise wrong(f"order {row.reference} is there twice", where)
+            raise wrong(f"duplicate order {row.reference}", where)
         if shard_put(fresh, shard, &row) != STATE_OK:
-            raise wrong(f"there is no room for more than {fresh.counts[LIMIT_ORDERS]} orders", where)
+            raise wrong(f"no room for more than {fresh.counts[LIMIT_ORDERS]} orders", where)
     return 0
 
 
@@ -244,7 +244,7 @@ cdef int read_instrument(State *fresh, uint32_t number, const uint8_t *data, uin
     cdef uint64_t counts[2]
     cdef uint8_t side
     if size < INSTRUMENT_SIZE:
-        raise wrong(f"{size} bytes are no instrument", where)
+        raise wrong(f"an instrument cannot have {size} bytes", where)
     memcpy(&made.reference, data, REFERENCE_SIZE)
     memcpy(&made.statistics, data + REFERENCE_SIZE, STATISTICS_SIZE)
     memcpy(&made.extended, data + REFERENCE_SIZE + STATISTICS_SIZE, EXTENDED_SIZE)
@@ -252,11 +252,11 @@ cdef int read_instrument(State *fresh, uint32_t number, const uint8_t *data, uin
     for side in range(2):
         counts[side] = u32_at(data + INSTRUMENT_SIZE - 8 + 4 * side)
     if size != INSTRUMENT_SIZE + LEVEL_SIZE * (counts[0] + counts[1]):
-        raise wrong("an instrument has another size", where)
+        raise wrong("the instrument has a wrong size", where)
     if max(made.reference.price_decimals, made.reference.quantity_decimals) > INSTRUMENT_DECIMALS_MAX + 1:
         raise wrong(f"an instrument has more than {INSTRUMENT_DECIMALS_MAX} decimals", where)
     if fresh.counts[LIMIT_LEVELS] + counts[0] + counts[1] > fresh.limits.counts[LIMIT_LEVELS]:
-        raise wrong(f"there is no room for more than {fresh.limits.counts[LIMIT_LEVELS]} levels", where)
+        raise wrong(f"no room for more than {fresh.limits.counts[LIMIT_LEVELS]} levels", where)
     made.unit.digest = (
         reference_mix(number, &made.reference) + statistics_mix(number, &made.statistics)
         + extended_mix(number, &made.extended) + position_mix(number, &made.position)
@@ -291,7 +291,7 @@ cdef int read_ladder(
     for index in range(count):
         level = &ladder.levels[index]
         if not is_size(level.size) or level.reserved or level.price == PRICE_NONE():
-            raise wrong(f"a level at {level.price} cannot be", where)
+            raise wrong(f"the level at {level.price} is invalid", where)
         if index and not is_better(side, level.price, (level - 1).price):
             raise wrong("the levels are not sorted", where)
         owner.unit.digest += level_mix(number, side, level)
@@ -304,9 +304,9 @@ cdef int read_log(State *fresh, uint32_t number, const uint8_t *data, uint64_t s
     cdef TradeRow *trade
     cdef uint32_t ordinal
     if size % TRADE_SIZE or count >> 31:
-        raise wrong("a part of a trade is missing", where)
+        raise wrong("a trade is truncated", where)
     if fresh.counts[LIMIT_TRADES] + count > fresh.limits.counts[LIMIT_TRADES]:
-        raise wrong(f"there is no room for more than {fresh.limits.counts[LIMIT_TRADES]} trades", where)
+        raise wrong(f"no room for more than {fresh.limits.counts[LIMIT_TRADES]} trades", where)
     owner.is_log_ascending = True
     if count == 0:
         return 0
@@ -320,7 +320,7 @@ cdef int read_log(State *fresh, uint32_t number, const uint8_t *data, uint64_t s
     for ordinal in range(<uint32_t>count):
         trade = &owner.trades[ordinal]
         if not is_size(trade.size) or trade.price == PRICE_NONE() or trade.reserved:
-            raise wrong(f"trade {trade.trade_id} cannot be", where)
+            raise wrong(f"trade {trade.trade_id} is invalid", where)
         if ordinal and trade.trade_id <= (trade - 1).trade_id:
             owner.is_log_ascending = False
         owner.log_unit.digest += trade_mix(number, ordinal, trade)
@@ -331,17 +331,17 @@ cdef int read_log(State *fresh, uint32_t number, const uint8_t *data, uint64_t s
 
 
 cdef int check_whole(State *fresh, State *state, Body body, const uint8_t *has) except -1:
-    """The image's units and those that are kept must be one state: the one whose digest the image has."""
+    """Check that the image's units and the kept units together have the image's digest."""
     cdef Instrument *owner
     cdef uint32_t number, index, kept = 0
     cdef uint64_t digest = 0, orders = fresh.counts[LIMIT_ORDERS]
     cdef uint64_t levels = fresh.counts[LIMIT_LEVELS], trades = fresh.counts[LIMIT_TRADES]
     for number in range(unit_count(fresh)):
         if not has[number] and number >= unit_count(state):
-            raise wrong(f"unit {number} is not in the image, and not here", "image")
+            raise wrong(f"unit {number} is neither in the image nor in the state", "image")
         digest += unit_at(fresh if has[number] else state, number).digest
     if digest != body.digest:
-        raise wrong("with what it leaves out it does not have its digest", "image")
+        raise wrong("the digest of the resulting state is wrong", "image")
     for index in range(SHARDS):
         orders += 0 if has[unit_of_shard(index)] else state.shards[index].count
     for index in range(<uint32_t>fresh.counts[LIMIT_INSTRUMENTS]):
@@ -352,17 +352,17 @@ cdef int check_whole(State *fresh, State *state, Body body, const uint8_t *has) 
             levels += <uint64_t>owner.sides[0].count + owner.sides[1].count
             fresh.instruments[index].reference = owner.reference
         if instrument_enter(fresh, index) != STATE_OK:
-            raise wrong(f"instrument {index} has the symbol or key of another", "image")
+            raise wrong(f"instrument {index} has the same symbol or key as another", "image")
     for number, total in ((LIMIT_ORDERS, orders), (LIMIT_LEVELS, levels), (LIMIT_TRADES, trades)):
         if total > fresh.limits.counts[number]:
-            raise wrong(f"there is no room for {total} rows", "image")
+            raise wrong(f"no room for {total} rows", "image")
         fresh.counts[number] = total
     fresh.digest = digest
     return 0
 
 
 cdef void move_kept(State *fresh, State *state, const uint8_t *has) noexcept nogil:
-    """Move what the image leaves out from the old state to the new one."""
+    """Move the units that the image leaves out from the old state to the new one."""
     cdef Instrument *source
     cdef Instrument *target
     cdef uint32_t index, side
@@ -399,7 +399,7 @@ cdef int image_install(State *state, object chunks) except -1:
     cdef State *fresh
     cdef uint8_t *has
     if body.instrument_count > state.limits.counts[LIMIT_INSTRUMENTS]:
-        raise wrong(f"there is no room for {body.instrument_count} instruments", "image")
+        raise wrong(f"no room for {body.instrument_count} instruments", "image")
     fresh = state_open(&state.limits, state.seed, state.pool)
     fresh.counts[LIMIT_INSTRUMENTS] = body.instrument_count
     has = <uint8_t *>malloc(unit_count(fresh))

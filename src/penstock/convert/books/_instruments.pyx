@@ -1,4 +1,4 @@
-"""Instruments are found, made and described; _instruments.pxd says how they are known."""
+"""Find, create and describe instruments; see _instruments.pxd."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -46,7 +46,7 @@ cdef inline uint64_t symbol_slot(const State *state, const uint8_t *symbol) noex
 
 
 cdef inline uint64_t locate_slot(const State *state, uint64_t locate) noexcept nogil:
-    """Feeds number their instruments from 1 on: sixteen keys that follow each other lie side by side."""
+    """Feeds number their instruments from 1 on: sixteen consecutive keys are adjacent."""
     cdef uint64_t line = mix_fold(locate >> 4 ^ state.seed, 0xE7037ED1A0B428DBULL) << 4
     return (line | locate & 15) & state.lookup_mask
 
@@ -90,7 +90,7 @@ cdef void locate_enter(State *state, uint32_t instrument) noexcept nogil:
 
 
 cdef void locate_leave(State *state, uint32_t instrument) noexcept nogil:
-    """Take an instrument out of the lookup by key, and move back what was pushed on by it."""
+    """Remove an instrument from the lookup by key, and move back entries displaced by it."""
     cdef uint64_t mask = state.lookup_mask, at, home
     cdef uint64_t hole = locate_slot(state, state.instruments[instrument].reference.locate)
     while state.by_locate[hole].number != instrument + 1:
@@ -222,7 +222,7 @@ cdef void instrument_refer(State *state, uint32_t instrument, const ReferenceRow
 cdef void instrument_set_status(
     State *state, uint32_t instrument, uint8_t status, uint8_t restrictions, const uint8_t *reason
 ) noexcept nogil:
-    """The trading state, the rules in force, and the venue's code for why (8 bytes, zero padded)."""
+    """Set the trading state, the restrictions in force, and the venue's reason code (8 bytes, zero padded)."""
     cdef ReferenceRow row = state.instruments[instrument].reference
     row.status = status
     row.restrictions = restrictions
@@ -233,7 +233,7 @@ cdef void instrument_set_status(
 cdef void instrument_set_position(
     State *state, uint32_t instrument, int64_t event_ns, uint64_t source_sequence
 ) noexcept nogil:
-    """When, and in which source message, the instrument last changed."""
+    """Set the time and source message of the instrument's last change."""
     cdef Instrument *owner = &state.instruments[instrument]
     cdef uint64_t before = position_mix(instrument, &owner.position)
     unit_touch(state, &owner.unit, unit_of_instrument(instrument))

@@ -1,4 +1,4 @@
-"""Orders come, shrink, move and go; _orders.pxd describes them."""
+"""Add, reduce, replace and remove orders; see _orders.pxd."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -25,7 +25,7 @@ from penstock.convert.books._units cimport (
 
 cdef enum:
     SLOTS_FIRST = 16
-    SLOTS_SPARSE = 1024 # tables up to here are sparse: nearly every order is where it is looked for first
+    SLOTS_SPARSE = 1024 # tables up to this size are sparse: nearly every order is in its first slot
 
 
 # Shards
@@ -40,7 +40,7 @@ cdef OrderRow *shard_find(const State *state, const Shard *shard, uint64_t refer
 
 
 cdef inline OrderRow *shard_slot(const State *state, const Shard *shard, uint64_t reference) noexcept nogil:
-    """Where the order is, or the free slot that it would go into."""
+    """Return the order's slot, or the free slot for it."""
     cdef uint32_t slot = slot_of(state, shard, reference)
     while shard.slots[slot].shares and shard.slots[slot].reference != reference:
         slot = (slot + 1) & shard.mask
@@ -52,7 +52,7 @@ cdef inline uint64_t orders_max(uint64_t slots) noexcept nogil:
 
 
 cdef bint shard_make_room(State *state, Shard *shard) noexcept nogil:
-    """One more order would fit; False without memory."""
+    """Make room for one more order; False without memory."""
     cdef OrderRow *before = shard.slots
     cdef uint64_t slots = <uint64_t>shard.mask + 1, slots_wanted = 2 * slots, slot
     if before is NULL:
@@ -76,7 +76,7 @@ cdef bint shard_make_room(State *state, Shard *shard) noexcept nogil:
 
 
 cdef Answer shard_put(State *state, Shard *shard, const OrderRow *row) noexcept nogil:
-    """Put a row that is not there yet; the caller has touched the unit."""
+    """Insert a new row; the caller has touched the unit."""
     if state.counts[LIMIT_ORDERS] >= state.limits.counts[LIMIT_ORDERS] or not shard_make_room(state, shard):
         state.refused[LIMIT_ORDERS] += 1
         return STATE_REFUSED
@@ -88,7 +88,7 @@ cdef Answer shard_put(State *state, Shard *shard, const OrderRow *row) noexcept 
 
 
 cdef void shard_remove(State *state, Shard *shard, OrderRow *row) noexcept nogil:
-    """Take a row out, and move back what was pushed on by it, so that every probe still finds its order."""
+    """Remove a row, and move back the rows displaced by it, so that every probe still finds its order."""
     cdef uint32_t hole = <uint32_t>(row - shard.slots), at = hole, home
     digest_add(state, &shard.unit, 0 - order_mix(row))
     while True:
@@ -119,7 +119,7 @@ cdef inline void describe(const OrderRow *row, uint64_t shares, uint64_t remaini
 
 
 cdef const OrderRow *order_find(const State *state, uint64_t reference) noexcept nogil:
-    """The order as it is; valid until the next change. NULL when it is not known."""
+    """Return the current order, valid until the next change; NULL if unknown."""
     return shard_find(state, &state.shards[shard_of(reference)], reference)
 
 
@@ -142,7 +142,7 @@ cdef Answer order_add(
 
 
 cdef Answer order_put(State *state, const OrderRow *row, uint32_t *depth) noexcept nogil:
-    """Put an order that is not known yet into its shard and its book, or into neither."""
+    """Add a new order to its shard and its book, or to neither."""
     cdef uint32_t number = shard_of(row.reference)
     cdef Shard *shard = &state.shards[number]
     cdef Answer answer
@@ -216,16 +216,16 @@ cdef Answer order_replace(
     describe(&row, shares, shares, change)
     answer = order_put(state, &row, &change.depth)
     if answer != STATE_OK:
-        describe(&old, old.shares, 0, change) # without room for the new one, the old one is gone all the same
+        describe(&old, old.shares, 0, change) # without room for the new order, the old one is still removed
     change.depth = min(change.depth, depth_before)
     return answer
 
 
-# All at once
+# Bulk removal
 
 
 cdef void orders_clear(State *state) noexcept nogil:
-    """Take away all orders; their levels and the images under way are the caller's matter."""
+    """Remove all orders; the caller handles their levels and open images."""
     cdef Shard *shard
     cdef uint32_t number
     for number in range(SHARDS):
@@ -240,7 +240,7 @@ cdef void orders_clear(State *state) noexcept nogil:
 
 
 cdef void orders_clear_instrument(State *state, uint32_t instrument) noexcept nogil:
-    """Take away the orders of one instrument, wherever they are; its levels are the caller's matter."""
+    """Remove the orders of one instrument in all shards; the caller handles its levels."""
     cdef Shard *shard
     cdef uint32_t number
     cdef uint64_t slot
@@ -250,6 +250,6 @@ cdef void orders_clear_instrument(State *state, uint32_t instrument) noexcept no
         while shard.count and slot <= shard.mask:
             if shard.slots[slot].shares and shard.slots[slot].place >> 1 == instrument:
                 unit_touch(state, &shard.unit, unit_of_shard(number))
-                shard_remove(state, shard, &shard.slots[slot]) # another row may have moved here: look again
+                shard_remove(state, shard, &shard.slots[slot]) # another row may have moved to this slot: check it again
             else:
                 slot += 1

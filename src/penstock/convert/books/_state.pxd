@@ -1,7 +1,7 @@
-"""The conversion state as an object. Compiled callers work on its `state` with the functions of _orders.pxd,
-_book.pxd, _trades.pxd and _instruments.pxd; the pointer stays the same for the object's life, images included.
+"""The conversion state as an object. Compiled callers work on its `state` with the functions of _orders.pxd, _book.pxd,
+_trades.pxd and _instruments.pxd; the pointer stays the same for the object's life, images included.
 
-One thread at a time: whoever changes a state, or takes a chunk of its image, must be alone with it.
+Not thread-safe: only one thread at a time may change a state or take a chunk of its image.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -22,11 +22,11 @@ cdef class StateImage:
     cdef int check(self) except -1
 
 
-# A new session: no orders, no levels; statistics and trade logs begin anew; venue keys, trading states, restrictions, price
-# limits, round lots and positions are forgotten, because the venue assigns them again. Symbols and instrument numbers stay,
-# so the last price becomes the previous close of the same symbol; on the same trading date (the venue restarts its feed) the
-# previous close stays as it is. Ends the images under way.
+# Begin a session: no orders, no levels, empty statistics and trade logs. Venue keys, trading states, restrictions,
+# price limits, round lots and positions are cleared, because the venue assigns them again. Symbols and instrument
+# numbers stay, so the last price becomes the previous close of the same symbol; on the same trading date (the venue
+# restarts its feed) the previous close is kept. Invalidates open images.
 cdef void state_new_day(State *state, bint is_same_day) noexcept nogil
-# No orders and no levels for one instrument, or for all; ends the images under way.
+# Remove orders and levels of one instrument, or of all; invalidates open images.
 cdef void state_clear_book(State *state, uint64_t instrument) noexcept nogil
 cdef void state_clear_books(State *state) noexcept nogil

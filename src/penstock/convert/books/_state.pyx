@@ -1,4 +1,4 @@
-"""The conversion state as an object: every change one call, units and images as bytes; _state.pxd says more."""
+"""The conversion state as an object: changes, units and images; see _state.pxd."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -75,7 +75,7 @@ from penstock.base.errors import LocalProtocolError, StateImageError
 from penstock.convert.books.rows import Level, OrderChanged, Statistics
 
 CHUNK_SIZE_MIN = CHUNK_HEADER_SIZE + UNIT_HEADER_SIZE + 64
-"""Bytes of a chunk that brings an image forward in any case."""
+"""Minimum size of a chunk, which always advances an image."""
 
 
 cdef void state_new_day(State *state, bint is_same_day) noexcept nogil:
@@ -85,7 +85,7 @@ cdef void state_new_day(State *state, bint is_same_day) noexcept nogil:
 
 
 cdef void state_next_day(State *state, bint is_same_day) noexcept nogil:
-    """The next trading day within a session of the venue: definitions stay, the values of the day go."""
+    """Begin the next trading day within a session of the venue: definitions stay, daily values are cleared."""
     cdef ReferenceRow row
     cdef uint32_t number
     state_clear_books(state)
@@ -120,11 +120,11 @@ cdef int64_t price_of(object price) except? 0:
 
 
 cdef uint8_t decimals_of(object decimals) except? 0:
-    """As a row has them: 0 if they are not known."""
+    """Return decimals as stored in a row: 0 if unknown."""
     if decimals is None:
         return 0
     if not 0 <= decimals <= INSTRUMENT_DECIMALS_MAX:
-        raise LocalProtocolError(f"{decimals} decimals: an instrument has 0 to {INSTRUMENT_DECIMALS_MAX}")
+        raise LocalProtocolError(f"invalid decimals {decimals}: the range is 0 to {INSTRUMENT_DECIMALS_MAX}")
     return <uint8_t>(decimals + 1)
 
 
@@ -156,7 +156,7 @@ cdef object wide(uint64_t low, uint64_t high):
 
 
 cdef object statistics_of(const StatisticsRow *row, const ExtendedRow *extended):
-    cdef tuple regular = (  # typed: Cython does not finish inferring a tuple of const members
+    cdef tuple regular = (  # typed, because Cython does not finish inferring a tuple of const members
         price_or_none(row.open), price_or_none(row.high), price_or_none(row.low), price_or_none(row.last),
         price_or_none(row.previous_close), row.last_size, row.volume, wide(row.turnover_low, row.turnover_high),
         row.trade_count,
@@ -184,11 +184,11 @@ cdef class StateKernel:
         if self.state is not NULL:
             state_close(self.state, False)
 
-    # What there is
+    # Content
 
     @property
     def digest(self) -> int:
-        """The sum of all rows' mixes: equal digests, equal content."""
+        """The sum of the mixes of all rows: equal digests mean equal content."""
         return self.state.digest
 
     @property
@@ -209,11 +209,11 @@ cdef class StateKernel:
 
     @property
     def refused(self) -> tuple:
-        """How often a limit refused an instrument, an order, a level, a trade."""
+        """Number of instruments, orders, levels and trades refused because of a limit."""
         return tuple([self.state.refused[each] for each in range(LIMIT_COUNT)])
 
     def unit_digests(self):
-        """One number per unit, in the order of their numbers."""
+        """One number per unit, ordered by unit number."""
         digests = numpy.empty(unit_count(self.state), dtype=numpy.uint64)
         cdef uint64_t[::1] view = digests
         cdef uint32_t number
@@ -222,28 +222,28 @@ cdef class StateKernel:
         return digests
 
     def unit_bytes(self, uint32_t number) -> bytes:
-        """A unit's rows, as an image has them."""
+        """Return a unit's rows, as in an image."""
         if number >= unit_count(self.state):
-            raise LocalProtocolError(f"there is no unit {number}")
+            raise LocalProtocolError(f"unknown unit {number}")
         data = PyBytes_FromStringAndSize(NULL, unit_bytes_size(self.state, number))
         unit_bytes_write(self.state, number, <uint8_t *>PyBytes_AS_STRING(data))
         return data
 
     cdef uint32_t checked(self, object instrument) except? 0xFFFFFFFF:
         if not 0 <= instrument < self.instrument_count:
-            raise LocalProtocolError(f"there is no instrument {instrument}")
+            raise LocalProtocolError(f"unknown instrument {instrument}")
         return <uint32_t>instrument
 
     # Instruments
 
     def instrument(self, str symbol = "", locate: int | None = None) -> int:
-        """The number of an instrument, found or made; -1 when there is no room for one more."""
+        """Find or create an instrument and return its number; -1 when there is no room for another."""
         cdef uint8_t[16] name
         padded(symbol, name, SYMBOL_SIZE)
         return instrument_for(self.state, name, LOCATE_NONE() if locate is None else <uint64_t>locate)
 
     def find(self, str symbol) -> int:
-        """The number of an instrument, or -1."""
+        """Return the number of an instrument, or -1."""
         cdef uint8_t[16] name
         padded(symbol, name, SYMBOL_SIZE)
         return instrument_by_symbol(self.state, name)
@@ -256,7 +256,7 @@ cdef class StateKernel:
         upper_limit: int | None = None, lower_limit: int | None = None, price_decimals: int | None = None,
         quantity_decimals: int | None = None
     ) -> None:
-        """Set what the directory says of an instrument."""
+        """Set an instrument's data from the directory."""
         cdef uint32_t number = self.checked(instrument)
         cdef ReferenceRow row = self.state.instruments[number].reference
         padded(venue, row.venue, VENUE_SIZE)
@@ -280,8 +280,9 @@ cdef class StateKernel:
         self, str name, int64_t day_ns = 0, uint64_t phase = 0, int64_t open_ns = 0, int64_t close_ns = 0,
         uint64_t hours = 0
     ) -> None:
-        """The session's name, its midnight, the feed's code of where the day is, and the regular session: by the
-        calendar, and as the feed says (an Hours)."""
+        """Set the session's name, midnight, the feed's phase code, and the regular session: by the calendar, and as
+        announced by the feed (an Hours).
+        """
         cdef SessionRow row
         padded(name, row.name, 16)
         row.day_ns = day_ns
@@ -300,7 +301,7 @@ cdef class StateKernel:
         cdef OrderChange change
         cdef uint32_t number = self.checked(instrument)
         if side > SIDE_ASK:
-            raise LocalProtocolError(f"there is no side {side}")
+            raise LocalProtocolError(f"invalid side {side}")
         return changed(
             order_add(self.state, reference, number, side, price, shares, participant, &change), &change
         )
@@ -323,23 +324,23 @@ cdef class StateKernel:
         )
 
     def order(self, uint64_t reference):
-        """An order as it is, or None."""
+        """Return the current order, or None."""
         cdef const OrderRow *row = order_find(self.state, reference)
         if row is NULL:
             return None
         return OrderChanged(STATE_OK, row.place >> 1, row.place & 1, row.price, 0, row.shares, row.participant)
 
     def set_level(self, instrument: int, uint8_t side, int64_t price, uint64_t size, uint32_t count = 0) -> tuple:
-        """(answer, depth of the change or None)."""
+        """Set a level; return (answer, depth of the change or None)."""
         cdef uint32_t depth
         cdef uint32_t number = self.checked(instrument)
         if side > SIDE_ASK:
-            raise LocalProtocolError(f"there is no side {side}")
+            raise LocalProtocolError(f"invalid side {side}")
         answer = level_set(self.state, number, side, price, size, count, &depth)
         return answer, None if depth == 0xFFFFFFFF else depth
 
     def levels(self, instrument: int, uint8_t side, uint32_t depth_max) -> list:
-        """The best levels of one side, best first."""
+        """Return the best levels of one side, best first."""
         cdef uint32_t number = self.checked(instrument)
         cdef const LevelRow *level
         cdef uint32_t depth
@@ -350,7 +351,7 @@ cdef class StateKernel:
         return found
 
     def clear_book(self, instrument: int | None = None) -> None:
-        """Take away the orders and levels of one instrument, or of all."""
+        """Remove the orders and levels of one instrument, or of all."""
         if instrument is None:
             state_clear_books(self.state)
         else:
@@ -377,14 +378,15 @@ cdef class StateKernel:
         return statistics_of(&owner.statistics, &owner.extended)
 
     def statistics_between(self, instrument: int, int64_t from_ns, int64_t until_ns):
-        """What the trades of a span of time come to, those of regular and of extended hours alike."""
+        """Return the statistics of the trades in a time span, of regular and of extended hours."""
         cdef StatisticsRow row
         trades_between(self.state, self.checked(instrument), from_ns, until_ns, &row)
         return statistics_of(&row, NULL)
 
     def new_day(self, *, bint is_same_day = False, bint keeps_definitions = False) -> None:
-        """Begin a session: see state_new_day() in _state.pxd. With `keeps_definitions`, the venue's session goes on
-        and only the trading day changes: venue keys, round lots and flags stay."""
+        """Begin a session: see state_new_day() in _state.pxd. With `keeps_definitions`, the venue's session continues
+        and only the trading day changes: venue keys, round lots and flags stay.
+        """
         if keeps_definitions:
             state_next_day(self.state, is_same_day)
         else:
@@ -393,16 +395,16 @@ cdef class StateKernel:
     # Images
 
     def begin_image(self, known=None):
-        """An image of the state as it is now, without the units whose digests are those of `known`."""
+        """Begin an image of the current state, without the units whose digests are in `known`."""
         return StateImage(self, known)
 
     def install(self, chunks) -> None:
-        """Become what an image says: its units replace ours, units its source does not have go away. All or nothing."""
+        """Install an image atomically: its units replace ours, and units that its source does not have are removed."""
         image_install(self.state, chunks)
 
 
 cdef class StateImage:
-    """A state as it was when this image began, to be fetched in chunks while the state goes on."""
+    """A snapshot of a state, fetched in chunks while the state changes."""
 
     def __cinit__(self, StateKernel kernel not None, known):
         cdef const uint64_t[::1] digests
@@ -419,24 +421,24 @@ cdef class StateImage:
 
     @property
     def digest(self) -> int:
-        """Of the whole state, as the image has it."""
+        """Digest of the whole state in the image."""
         return self.image.digest
 
     @property
     def copies(self) -> int:
-        """Units copied so far, because they changed before they were sent or did not fit a chunk."""
+        """Number of units copied, because they changed before they were sent or did not fit a chunk."""
         return self.image.copies
 
     @property
     def copied_size(self) -> int:
-        """Bytes of those copies."""
+        """Size of those copies in bytes."""
         return self.image.copied_size
 
     def chunk(self, uint64_t size_max) -> bytes:
-        """The next chunk, of at most `size_max` bytes; b"" when there is nothing more."""
+        """Return the next chunk, of at most `size_max` bytes; b"" at the end."""
         cdef uint64_t size
         if not CHUNK_SIZE_MIN <= size_max < 2**31:
-            raise LocalProtocolError(f"a chunk has from {CHUNK_SIZE_MIN} to {2**31 - 1} bytes, not {size_max}")
+            raise LocalProtocolError(f"chunk size {size_max} is outside {CHUNK_SIZE_MIN} to {2**31 - 1} bytes")
         if self.image.is_complete:
             return b""
         self.check()
@@ -447,7 +449,7 @@ cdef class StateImage:
 
     cdef int check(self) except -1:
         if self.image.is_ended:
-            raise StateImageError("the state was changed as a whole", hint="begin a new image")
+            raise StateImageError("the whole state was replaced", hint="begin a new image")
         if self.image.is_short:
-            raise StateImageError("there was no memory to keep the image while the state went on")
+            raise StateImageError("no memory to preserve the image while the state changed")
         return 0

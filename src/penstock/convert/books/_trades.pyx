@@ -1,4 +1,4 @@
-"""Trades are counted, taken back and corrected; _trades.pxd describes them."""
+"""Count, break and correct trades; see _trades.pxd."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -63,7 +63,7 @@ cdef inline void range_count(int64_t *high, int64_t *low, int64_t price) noexcep
 
 
 cdef void statistics_count(StatisticsRow *row, const TradeRow *trade) noexcept nogil:
-    """Let a trade count that came after all others."""
+    """Count a trade that is newer than all others."""
     if trade.conditions & TRADE_BROKEN:
         return
     if not trade.conditions & TRADE_NOT_LAST:
@@ -80,7 +80,7 @@ cdef void statistics_count(StatisticsRow *row, const TradeRow *trade) noexcept n
 
 
 cdef void extended_count(ExtendedRow *row, const TradeRow *trade) noexcept nogil:
-    """The same for a trade of extended hours."""
+    """Count a trade in extended hours."""
     if trade.conditions & TRADE_BROKEN:
         return
     if not trade.conditions & TRADE_NOT_LAST:
@@ -98,7 +98,7 @@ cdef inline uint64_t values_mix(uint32_t instrument, const Instrument *owner) no
 
 
 cdef void statistics_again(State *state, uint32_t instrument) noexcept nogil:
-    """Compute the day's values from the log; the caller has touched the unit."""
+    """Recompute the day's values from the log; the caller has touched the unit."""
     cdef Instrument *owner = &state.instruments[instrument]
     cdef uint64_t before = values_mix(instrument, owner)
     cdef uint32_t ordinal
@@ -151,11 +151,11 @@ cdef Answer trade_add(
     if not is_size(size) or price == PRICE_NONE() or conditions & TRADE_BROKEN:
         return STATE_INVALID
     if not is_size(owner.statistics.volume + owner.extended.volume + size):
-        return STATE_INVALID # both are below 2^62: the sum is right, and the turnover stays below 2^125
+        return STATE_INVALID # both are below 2^62: the sum cannot overflow, and the turnover stays below 2^125
     if state.counts[LIMIT_TRADES] >= state.limits.counts[LIMIT_TRADES] or not log_make_room(state, owner):
         state.refused[LIMIT_TRADES] += 1
         return STATE_REFUSED
-    # the log is not touched: an image knows how long it was, and what was in it stays
+    # the log is not touched: an image records its length, and its content does not change
     unit_touch(state, &owner.unit, unit_of_instrument(instrument))
     if owner.trade_count and owner.trades[owner.trade_count - 1].trade_id >= trade_id:
         owner.is_log_ascending = False
@@ -181,7 +181,7 @@ cdef Answer trade_add(
 
 
 cdef TradeRow *log_find(const Instrument *owner, uint64_t trade_id) noexcept nogil:
-    """The newest trade of this id that counts."""
+    """Return the newest trade with this id that was not broken."""
     cdef uint32_t lower = 0, upper = owner.trade_count, middle
     cdef TradeRow *trade
     if owner.is_log_ascending:
@@ -232,7 +232,7 @@ cdef Answer trade_correct(
     State *state, uint32_t instrument, uint64_t trade_id, int64_t price, uint64_t size, uint32_t conditions,
     TradeRow *was
 ) noexcept nogil:
-    """A trade keeps its hours, whenever its correction is printed."""
+    """Correct a trade, which keeps its trading hours, whenever the correction is printed."""
     cdef TradeRow *trade = log_find(&state.instruments[instrument], trade_id)
     cdef TradeRow altered
     if trade is NULL:

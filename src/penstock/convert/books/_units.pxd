@@ -1,8 +1,7 @@
-"""The conversion state in memory: what it holds, in units, and how a unit's digest follows its rows.
+"""The memory layout of the conversion state in units, and the digest of a unit.
 
-A unit is what an image copies, sends and replaces as a whole: the session, each of 1,024 order shards, each
-instrument, and each instrument's trade log. The rows below are also the bytes of an image
-(docs/reference/protocol/state-image.md).
+A unit is copied, sent and replaced by images as a whole: the session, each of 1,024 order shards, each instrument, and
+each instrument's trade log. The rows below are also the bytes of an image (docs/reference/protocol/state-image.md).
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
@@ -38,11 +37,11 @@ ctypedef int Answer
 
 cpdef enum: # an Answer
     STATE_OK = 0
-    STATE_UNKNOWN = 1   # no such order, trade or level: nothing was changed
-    STATE_DUPLICATE = 2 # the order reference is in use: nothing was changed
-    STATE_SHORT = 3     # more was taken than there was: the order is gone
-    STATE_REFUSED = 4   # a limit or the memory ends here: nothing was changed, and `refused` counts it
-    STATE_INVALID = 5   # a size of 0, a price that is none: nothing was changed
+    STATE_UNKNOWN = 1   # no such order, trade or level; nothing was changed
+    STATE_DUPLICATE = 2 # the order reference is in use; nothing was changed
+    STATE_SHORT = 3     # more was taken than available; the order is removed
+    STATE_REFUSED = 4   # a limit is reached or memory is exhausted; nothing was changed, and `refused` counts it
+    STATE_INVALID = 5   # a size of 0 or an invalid price; nothing was changed
 
 
 cpdef enum:
@@ -60,13 +59,13 @@ cpdef enum: # the same bits as in `conditions` of the trade model
     TRADE_NOT_LAST = 256
     TRADE_NOT_HIGH_LOW = 512
     TRADE_NOT_VOLUME = 1024
-    TRADE_BROKEN = 1 << 30 # ours: taken back
+    TRADE_BROKEN = 1 << 30 # internal: the trade was broken
 
 
 cpdef enum:
     SHARD_BITS = 10
     SHARDS = 1024
-    IMAGES_MAX = 16  # images of one state that may be under way at once
+    IMAGES_MAX = 16  # maximum number of open images of one state
     SYMBOL_SIZE = 16
     VENUE_SIZE = 4
     REASON_SIZE = 8
@@ -80,7 +79,7 @@ cpdef enum:
     POSITION_SIZE = 16
     UNIT_SESSION = 0
     UNIT_SHARDS = 1         # 1,024 of them
-    UNIT_INSTRUMENTS = 1025 # two for each: the instrument, then its trade log
+    UNIT_INSTRUMENTS = 1025 # two per instrument: the instrument, then its trade log
 
 
 cdef enum: # the upper bits of a mix's key
@@ -95,29 +94,29 @@ cdef enum: # the upper bits of a mix's key
 
 
 cpdef enum: # Hours
-    HOURS_UNKNOWN = 0   # the calendar tells, if there is one
+    HOURS_UNKNOWN = 0   # the calendar decides, if there is one
     HOURS_REGULAR = 1
     HOURS_EXTENDED = 2
-    HOURS_ENDED = 3     # nothing more comes in this session
+    HOURS_ENDED = 3     # no further messages in this session
 
 
 cdef enum:
     INSTRUMENT_DECIMALS_MAX = 18
-    SIZE_LIMIT_BITS = 62 # sizes, levels and volumes are below 2^62: a sum is checked after one addition
+    SIZE_LIMIT_BITS = 62 # sizes, levels and volumes are below 2^62, so that an overflow shows after one addition
 
 
 cdef struct Unit:
     uint64_t digest
-    uint64_t touched # how many images had begun when the unit was last changed
+    uint64_t touched # number of images begun when the unit was last changed
 
 
 cdef struct SessionRow:
     uint8_t name[16]
-    int64_t day_ns  # midnight that the feed's times of day count from
-    uint64_t phase  # the feed's own code of where the day is
-    int64_t open_ns # the regular session by the calendar; both 0 where there is none
+    int64_t day_ns  # midnight from which the feed's times of day count
+    uint64_t phase  # the feed's own code of the phase of the day
+    int64_t open_ns # the regular session by the calendar; both 0 without a calendar
     int64_t close_ns
-    uint64_t hours  # an Hours: what the feed says
+    uint64_t hours  # an Hours, as announced by the feed
 
 
 cdef struct OrderRow:
@@ -149,10 +148,10 @@ cdef struct ReferenceRow:
     uint8_t venue[4]
     uint32_t round_lot
     uint64_t locate    # the feed's own key; LOCATE_NONE without one
-    uint32_t flags     # the table's own
-    uint8_t status     # the state of the status model; 0 is not known
+    uint32_t flags     # defined by the table
+    uint8_t status     # the state of the status model; 0: unknown
     uint8_t restrictions
-    uint8_t price_decimals    # the instrument's own, + 1; 0 is not known
+    uint8_t price_decimals    # the instrument's own, + 1; 0: unknown
     uint8_t quantity_decimals
     uint8_t reason[8]
     int64_t upper_limit
@@ -167,12 +166,12 @@ cdef struct StatisticsRow:
     int64_t previous_close
     uint64_t last_size
     uint64_t volume
-    uint64_t turnover_low # price × size with 8 decimals and those of sizes, 128 bits
+    uint64_t turnover_low # price × size with 8 decimals plus those of sizes, 128 bits
     uint64_t turnover_high
     uint64_t trade_count
 
 
-cdef struct ExtendedRow: # what the trades of extended hours come to
+cdef struct ExtendedRow: # statistics of trades in extended hours
     int64_t high
     int64_t low
     int64_t last
@@ -193,7 +192,7 @@ cdef struct Ladder: # one side of a book, the best level last
     uint32_t room
 
 
-cdef struct Instrument: # five cache lines; what changes with every order is in the first
+cdef struct Instrument: # five cache lines; the first has the fields that change with every order
     Unit unit
     Unit log_unit
     Ladder sides[2]
@@ -203,7 +202,7 @@ cdef struct Instrument: # five cache lines; what changes with every order is in 
     TradeRow *trades
     uint32_t trade_count
     uint32_t trade_room
-    uint64_t is_log_ascending # each trade id is above the one before, so it can be found by halving
+    uint64_t is_log_ascending # trade ids are ascending, so that a binary search works
     ExtendedRow extended
     uint64_t reserved[2]
 
@@ -215,7 +214,7 @@ cdef struct Shard:
     uint32_t count
 
 
-cdef struct Saved: # a unit's bytes as they were when images began that have not sent it yet; the bytes follow
+cdef struct Saved: # a unit's bytes when images began that have not sent it yet; the bytes follow
     uint64_t size
     uint32_t images
     uint32_t reserved
@@ -224,25 +223,25 @@ cdef struct Saved: # a unit's bytes as they were when images began that have not
 cdef struct Image:
     uint64_t began
     uint64_t digest
-    uint64_t offset       # bytes of the unit under way that were sent
+    uint64_t offset       # bytes of the current unit already sent
     uint64_t copies       # units copied because they changed, or did not fit a chunk
     uint64_t copied_size
     uint32_t instrument_count
     uint32_t unit_count
-    uint32_t cursor       # the unit under way
+    uint32_t cursor       # the current unit
     uint32_t chunk_count
-    uint64_t *digests     # of every unit as the image has it
+    uint64_t *digests     # of every unit in the image
     uint8_t *is_wanted
     uint32_t *trade_counts
     Saved **saved
     bint is_complete
-    bint is_ended         # the state changed as a whole: the image cannot be finished
-    bint is_short         # there was no memory for a copy
+    bint is_ended         # the whole state was replaced: the image is invalid
+    bint is_short         # no memory for a copy
 
 
-cdef struct LocateSlot: # the key beside the number, so that most lookups touch nothing else
+cdef struct LocateSlot: # the key next to the number, so that most lookups touch no other memory
     uint64_t locate
-    uint64_t number # + 1, 0 is free
+    uint64_t number # + 1; 0: free
 
 
 cdef struct Limits:
@@ -252,14 +251,14 @@ cdef struct Limits:
 cdef struct State:
     uint64_t digest
     uint64_t images_begun
-    uint64_t installs # how often an image became this state: what was derived from instruments is void then
+    uint64_t installs # number of installed images; data derived from instruments is then invalid
     uint64_t seed
     uint64_t counts[4] # instruments, orders, levels, trades: in the order of Limit
     uint64_t refused[4]
     Limits limits
     Pool *pool # of rows; shared while an image is being installed
     Instrument *instruments
-    uint32_t *by_symbol # open addressing; a number + 1, 0 is free
+    uint32_t *by_symbol # open addressing; a number + 1, 0: free
     LocateSlot *by_locate
     uint64_t lookup_mask
     Unit session_unit
@@ -341,7 +340,7 @@ cdef inline uint32_t unit_count(const State *state) noexcept nogil:
     return UNIT_INSTRUMENTS + 2 * <uint32_t>state.counts[LIMIT_INSTRUMENTS]
 
 
-# Without a pool the state gets its own, which state_close() closes.
+# Without a pool the state creates its own, which state_close() closes.
 cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except NULL
 cdef void state_empty(State *state) noexcept nogil
 cdef void state_close(State *state, bint is_pool_shared) noexcept nogil

@@ -1,4 +1,4 @@
-"""The layout of the conversion state, and opening and closing one; _units.pxd describes it."""
+"""Open and close a conversion state; see _units.pxd for its layout."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -10,7 +10,9 @@ assert sizeof(ExtendedRow) == EXTENDED_SIZE and sizeof(Instrument) == 320
 
 
 cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except NULL:
-    """An empty state; close it with state_close(). Room for all instruments is reserved at once, so they never move."""
+    """Create an empty state; close it with state_close(). Memory for all instruments is reserved at once, so they never
+    move.
+    """
     cdef State *state = <State *>calloc(1, sizeof(State))
     cdef uint64_t slots = 64
     if state is NULL:
@@ -33,7 +35,7 @@ cdef State *state_open(const Limits *limits, uint64_t seed, Pool *pool) except N
 
 
 cdef void state_empty(State *state) noexcept nogil:
-    """Give back everything but the state itself and its pool; images must have been closed or moved before."""
+    """Release everything but the state itself and its pool; images must be closed or moved before."""
     cdef Instrument *instrument
     cdef Shard *shard
     cdef uint64_t index, side
@@ -60,7 +62,7 @@ cdef void state_close(State *state, bint is_pool_shared) noexcept nogil:
 
 
 cdef Unit *unit_at(State *state, uint32_t number) noexcept nogil:
-    """Any unit by its number, which must be below unit_count()."""
+    """Return a unit by its number, which must be below unit_count()."""
     cdef uint32_t index
     if number == UNIT_SESSION:
         return &state.session_unit

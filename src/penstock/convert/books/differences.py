@@ -1,4 +1,4 @@
-"""Where two conversion states are not the same, in words: for tests, and for operators of a backup that differs."""
+"""Differences between two conversion states in words, for tests and for operators of a backup that disagrees."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -21,14 +21,14 @@ PRICES = {"price", "open", "high", "low", "last", "previous_close", "upper_limit
 PRICES |= {"extended_high", "extended_low", "extended_last"}
 
 Rows = dict[str, dict[str, str]]
-"""Values by name, by what they are values of."""
+"""Values by name, grouped by subject."""
 
 
 class Difference(NamedTuple):
     where: str
-    """Such as `AAPL bid 189.50000000`, `order 4711`, `AAPL trade 3`."""
+    """The subject, such as `AAPL bid 189.50000000`, `order 4711`, `AAPL trade 3`."""
     field: str
-    """Empty when one of the two does not have it at all."""
+    """The differing field; empty when only one state has the subject."""
     ours: str
     theirs: str
 
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 def differences(ours: StateKernel, theirs: StateKernel, count_max: int) -> list[Difference]:
-    """At most `count_max` values that differ; only units with different digests are looked at."""
+    """Return at most `count_max` differing values; only units with different digests are compared."""
     return list(islice(every_difference(ours, theirs), count_max))
 
 

@@ -1,9 +1,7 @@
-/* What a digest is made of, sums wider than 64 bits, and other things that C has and Cython has not.
- *
- * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
- * taken out again by subtraction and the order in which rows came does not matter. docs/reference/protocol/state-image.md has
- * the definition; the numbers below are part of it.
- */
+/* Digest functions, 128-bit sums, and other operations that C has and Cython lacks. *
+   * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
+   * taken out again by subtraction and the order in which rows came does not matter. docs/reference/protocol/state-image.md has
+   * the definition; the numbers below are part of it. */
 #ifndef PENSTOCK_CONVERT_MIX_H
 #define PENSTOCK_CONVERT_MIX_H
 
@@ -38,7 +36,7 @@ static inline uint64_t mix_row(uint64_t key, const void *row, size_t words) {
     return mix_fold(mixed ^ MIX_SECOND, MIX_LAST);
 }
 
-/* The empty statement keeps it: gcc 12 takes a function that does nothing but prefetch for one that does nothing. */
+/* The empty statement prevents gcc 12 from removing a function that only prefetches. */
 static inline void prefetch(const void *address) {
     __builtin_prefetch(address);
     __asm__ volatile("" : : "r"(address));
@@ -52,7 +50,7 @@ static inline void wide_add(uint64_t *low, uint64_t *high, int64_t price, uint64
     *high = (uint64_t)(sum >> 64);
 }
 
-/* The 128-bit sum divided by `divisor`, toward zero; what does not fit 64 bits becomes the nearest that does. */
+/* Return the 128-bit sum divided by `divisor`, rounded toward zero and saturated to 64 bits. */
 static inline int64_t wide_divide(uint64_t low, uint64_t high, int64_t divisor) {
     __int128 quotient = (__int128)((unsigned __int128)high << 64 | low) / divisor;
     if (quotient > INT64_MAX) return INT64_MAX;

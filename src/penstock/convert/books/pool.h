@@ -1,9 +1,7 @@
-/* Memory for the rows of one state: blocks of powers of two, out of large pages where the system has them.
- *
- * Millions of orders are reached in no order. With pages of 4 KiB nearly every access would also miss the processor's
- * table of pages; with pages of 2 MiB it seldom does. Whoever frees a block says how large it is. Under the address
- * sanitizer every block is an allocation of its own, so that it can watch their bounds.
- */
+/* Memory for the rows of one state: blocks with power-of-two sizes, on large pages where available. *
+   * Millions of orders are reached in no order. With pages of 4 KiB nearly every access would also miss the processor's
+   * table of pages; with pages of 2 MiB it seldom does. Whoever frees a block says how large it is. Under the address
+   * sanitizer every block is an allocation of its own, so that it can watch their bounds. */
 #ifndef PENSTOCK_CONVERT_POOL_H
 #define PENSTOCK_CONVERT_POOL_H
 
@@ -14,7 +12,7 @@
 
 #define POOL_CHUNK ((size_t)2 << 20) /* also the size of a large page */
 #define POOL_BITS_FIRST 8            /* the smallest block has 256 bytes */
-#define POOL_CLASSES 14              /* up to POOL_CHUNK; larger blocks are chunks of their own */
+#define POOL_CLASSES 14              /* up to POOL_CHUNK; larger blocks are separate chunks */
 
 typedef struct PoolChunk {
     struct PoolChunk *next;
@@ -23,12 +21,12 @@ typedef struct PoolChunk {
 
 typedef struct {
     void *free[POOL_CLASSES];
-    char *fresh; /* what is left of the newest chunk */
+    char *fresh; /* the rest of the newest chunk */
     size_t fresh_size;
     PoolChunk *chunks;
 } Pool;
 
-/* Zeroed memory on large pages; NULL without any. */
+/* Map zeroed memory on large pages; NULL on failure. */
 static inline void *pool_map(size_t size) {
     char *memory, *aligned;
     size_t rounded = (size + POOL_CHUNK - 1) & ~(POOL_CHUNK - 1), before;
@@ -38,7 +36,7 @@ static inline void *pool_map(size_t size) {
     before = (size_t)(aligned - memory);
     if (before) munmap(memory, before);
     if (before < POOL_CHUNK) munmap(aligned + rounded, POOL_CHUNK - before);
-    madvise(aligned, rounded, MADV_HUGEPAGE); /* where it is refused, small pages do as well */
+    madvise(aligned, rounded, MADV_HUGEPAGE); /* if refused, small pages are used */
     return aligned;
 }
 
@@ -46,7 +44,7 @@ static inline void pool_unmap(void *memory, size_t size) {
     if (memory) munmap(memory, (size + POOL_CHUNK - 1) & ~(POOL_CHUNK - 1));
 }
 
-/* Bytes of the block that a request gets. */
+/* Return the block size for a request. */
 static inline size_t pool_size(size_t size) {
     size_t block = (size_t)1 << POOL_BITS_FIRST;
     while (block < size) block *= 2;
@@ -63,7 +61,7 @@ static inline void pool_close(Pool *pool) {}
 
 static inline int pool_class(size_t block) { return __builtin_ctzll(block) - POOL_BITS_FIRST; }
 
-/* A block of pool_size(size) bytes, not zeroed; NULL without memory. */
+/* Allocate a block of pool_size(size) bytes, not zeroed; NULL without memory. */
 static inline void *pool_take(Pool *pool, size_t size) {
     size_t block = pool_size(size);
     void *taken;
@@ -75,7 +73,7 @@ static inline void *pool_take(Pool *pool, size_t size) {
         return taken;
     }
     if (pool->fresh_size < block) {
-        /* what is left of the last chunk is too small for this block: it goes to the lists */
+        /* the rest of the last chunk is too small for this block: add it to the free lists */
         while (pool->fresh_size) {
             size_t rest = (size_t)1 << (63 - __builtin_clzll(pool->fresh_size));
             memcpy(pool->fresh, &pool->free[pool_class(rest)], sizeof(void *));
@@ -101,7 +99,7 @@ static inline void *pool_take(Pool *pool, size_t size) {
     return taken;
 }
 
-/* Give back a block that was taken for `size` bytes. */
+/* Free a block that was allocated for `size` bytes. */
 static inline void pool_give(Pool *pool, void *block, size_t size) {
     size_t room = pool_size(size);
     if (!block) return;
@@ -113,7 +111,7 @@ static inline void pool_give(Pool *pool, void *block, size_t size) {
     pool->free[pool_class(room)] = block;
 }
 
-/* Unmap all chunks; blocks larger than a chunk must have been given back. */
+/* Unmap all chunks; blocks larger than a chunk must have been freed. */
 static inline void pool_close(Pool *pool) {
     while (pool->chunks) {
         PoolChunk *next = pool->chunks->next;
@@ -125,7 +123,8 @@ static inline void pool_close(Pool *pool) {
 
 #endif
 
-/* A larger block with the same content, of which `used` bytes count; the old one is given back. NULL leaves it. */
+/* Allocate a larger block, copy the `used` bytes and free the old block. On failure return NULL and keep the old block.
+ */
 static inline void *pool_grow(Pool *pool, void *block, size_t size, size_t used, size_t size_wanted) {
     void *grown = pool_take(pool, size_wanted);
     if (!grown) return NULL;

@@ -1,5 +1,6 @@
-"""What is read out of a conversion state. Prices are integers with 8 decimals, None where there is none; sizes have the
-decimals of the table's quantities."""
+"""Values read from a conversion state. Prices are integers with 8 decimals, None if missing; sizes have the decimals of
+the table's quantities.
+"""
 
 from typing import NamedTuple
 
@@ -35,14 +36,14 @@ INSTRUMENT_DTYPE = numpy.dtype(
         ("bid_count", "<u4"), ("ask_count", "<u4"),
     ]
 )  # fmt: skip
-"""The rows of a unit; docs/reference/protocol/state-image.md draws them."""
+"""The rows of a unit, drawn in docs/reference/protocol/state-image.md."""
 
 
 class Level(NamedTuple):
     price: int
     size: int
     orders: int
-    """Orders in the level; 0 where the venue does not tell."""
+    """Number of orders in the level; 0 if the venue does not publish it."""
 
 
 class Statistics(NamedTuple):
@@ -56,7 +57,7 @@ class Statistics(NamedTuple):
     last_size: int
     volume: int
     turnover: int
-    """Price × size, with 8 decimals and those of sizes."""
+    """Price × size, with 8 decimals plus those of sizes."""
     trade_count: int
     extended_high: int | None = None
     extended_low: int | None = None
@@ -67,7 +68,9 @@ class Statistics(NamedTuple):
 
 
 class OrderChanged(NamedTuple):
-    """What became of an order; `answer` is an `Answer`, the rest is nothing when the order is unknown."""
+    """The effect of an operation on an order; `answer` is an `Answer`, the other fields are empty if the order is
+    unknown.
+    """
 
     answer: int
     instrument: int = -1
@@ -77,11 +80,11 @@ class OrderChanged(NamedTuple):
     remaining: int = 0
     participant: int = 0
     depth: int | None = None
-    """How many better levels the changed one has; None when no level changed."""
+    """Number of levels better than the changed one; None when no level changed."""
 
 
 class InstrumentReference(NamedTuple):
-    """What is known of an instrument besides its book and its trades."""
+    """Reference data of an instrument, without its book and trades."""
 
     number: int
     symbol: str
@@ -97,7 +100,7 @@ class InstrumentReference(NamedTuple):
     event_ns: int
     source_sequence: int
     price_decimals: int | None = None
-    """Decimals of the instrument's own prices, whatever unit they are stored in; None if they are not known."""
+    """Decimals of the instrument's own prices, whatever unit they are stored in; None if unknown."""
     quantity_decimals: int | None = None
 
 

@@ -1,8 +1,8 @@
-"""The conversion state: instruments, their books, the day's trades, and the orders behind them.
+"""The conversion state: instruments, their books, the day's trades, and the orders in the books.
 
-It is what a converter remembers between messages, and what a backup must have exactly like the active adapter. It
-has a digest that follows every change, and images that another state becomes equal by, while this one goes on.
-Prices are integers with 8 decimals. One thread at a time.
+The state is a converter's memory between messages, and must be identical in a backup and in the active adapter. The
+state has a digest that follows every change, and images that make another state equal while this one continues to
+change. Prices are integers with 8 decimals. Not thread-safe.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class Answer(IntEnum):
-    """What became of a change."""
+    """The result of a change."""
 
     OK = units.STATE_OK
     UNKNOWN = units.STATE_UNKNOWN
@@ -56,7 +56,7 @@ class Side(IntEnum):
 
 
 class StateLimits(Config, frozen=True):
-    """How much a state may hold; what would be more is refused and counted."""
+    """Maximum content of a state; anything beyond is refused and counted."""
 
     instruments: Count = 65_536
     orders: Count = 50_000_000
@@ -67,7 +67,8 @@ class StateLimits(Config, frozen=True):
 class ConversionState(StateKernel):
     """Instruments, books, trades and orders of one source stream.
 
-    `seed` only decides where orders lie in memory; it should be unknown to whoever chooses order references.
+    `seed` determines only the placement of orders in memory; it should be unknown to anyone who chooses order
+    references.
     """
 
     def __new__(cls, limits: StateLimits | None = None, seed: int = 0) -> "ConversionState":
@@ -102,7 +103,7 @@ class ConversionState(StateKernel):
     def number_of(self, symbol: str) -> int:
         number = self.find(symbol)
         if number < 0:
-            raise LocalProtocolError(f"no instrument is called {symbol!r}", hint="instruments() lists them")
+            raise LocalProtocolError(f"unknown instrument {symbol!r}", hint="instruments() lists them")
         return number
 
     def book(self, symbol: str, depth: int = 10) -> Book:
@@ -113,12 +114,12 @@ class ConversionState(StateKernel):
         return self.day_statistics(self.number_of(symbol))
 
     def session(self) -> tuple[str, int, int]:
-        """Name, midnight in nanoseconds, and the feed's code of where the day is."""
+        """Name, midnight in nanoseconds, and the feed's code of the phase of the day."""
         row = numpy.frombuffer(self.unit_bytes(units.UNIT_SESSION), SESSION_DTYPE)[0]
         return row["name"].decode("utf-8", "replace"), int(row["day_ns"]), int(row["phase"])
 
     def differences(self, other: "ConversionState", count_max: int = 100) -> list[Difference]:
-        """What is not the same in another state, value by value; at most so many."""
+        """Return the differences to another state, value by value; at most `count_max`."""
         return differences(self, other, count_max)
 
     # Rows, as an image has them
@@ -128,10 +129,10 @@ class ConversionState(StateKernel):
         return numpy.frombuffer(data[: INSTRUMENT_DTYPE.itemsize], INSTRUMENT_DTYPE)
 
     def trade_rows(self, number: int) -> numpy.ndarray:
-        """The day's trades of an instrument, in the order in which they came."""
+        """Return the day's trades of an instrument, in the order of arrival."""
         return numpy.frombuffer(self.unit_bytes(units.UNIT_INSTRUMENTS + 2 * number + 1), TRADE_DTYPE)
 
     def order_rows(self) -> Iterator[numpy.ndarray]:
-        """All orders, shard by shard, in no order."""
+        """Yield all orders, shard by shard, unordered."""
         for shard in range(units.SHARDS):
             yield numpy.frombuffer(self.unit_bytes(units.UNIT_SHARDS + shard), ORDER_DTYPE)

@@ -1,4 +1,4 @@
-"""From a table's steps to operations, message by message."""
+"""Compile a table's steps to operations, message by message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.convert.kernel import _program as c
 from penstock.model.library import with_fractions
 
 READ_AS_TEXT = {"number", "decimal", "quantity", "float"}
-"""Functions that need a text as it is, however short."""
+"""Functions that need the text itself, however short."""
 
 JUMPS = {
     "=": c.CODE_UNLESS_EQUAL,
@@ -39,7 +39,7 @@ JUMPS = {
 
 @dataclass
 class Shared:
-    """What the messages of one table have in common while they are compiled."""
+    """Data shared by the messages of one table during compilation."""
 
     document: TableDocument
     format: SourceFormat
@@ -72,7 +72,7 @@ class MessageCompiler:
         """True for the venue's directory message: it assigns the key, even if another instrument had it."""
 
     def compile(self, steps: list[tuple[str, Step]]) -> Code:
-        """`steps` are each with the place they are at, for errors."""
+        """Compile steps, each given with its place in the table for error messages."""
         self._defines = any(step.get("do") == "define" for _, step in steps)
         for where, step in steps:
             kinds = [key for key in ("do", "emit", "forward") if key in step]
@@ -97,10 +97,12 @@ class MessageCompiler:
         for at in jumps:
             self._code.steps[at] = self._code.steps[at]._replace(offset=len(self._code.steps))
         if jumps:
-            self._loaded.clear()  # it may not have run
+            self._loaded.clear()  # the step may not have run
 
     def _is_about_instrument(self, kind: str, step: Step) -> bool:
-        """Known before the step's condition, because what is found within it is not known after it."""
+        """Return whether the step concerns an instrument; decided before its condition, because a value found within
+        the step is unknown after it.
+        """
         if kind == "do" and step["do"] in VERBS:
             verb = VERBS[step["do"]]
             return verb.needs_instrument and not verb.finds_instrument
@@ -133,20 +135,20 @@ class MessageCompiler:
             text = self._shared.document.venue
         if value.kind == c.KIND_PACKED and text != "-1":
             if len(text.encode()) > 8:
-                raise site.refuse(f"{text!r} has more than 8 bytes")
+                raise site.refuse(f"{text!r} is longer than 8 bytes")
             return pack(text.encode())
         try:
             if value.decimals:
                 return exactly_scaled(site, text, value.decimals)
             return int(text, 0)
         except ValueError:
-            raise site.refuse(f"{text!r} is no number", hint=guess(text, value.names or {})) from None
+            raise site.refuse(f"{text!r} is not a number", hint=guess(text, value.names or {})) from None
 
     # Verbs
 
     def _do(self, name: object, given: Step, where: str) -> None:
         if not isinstance(name, str) or name not in VERBS:
-            raise TableError(f"there is no verb {name!r}", where=f"{where}.do", hint=guess(str(name), VERBS))
+            raise TableError(f"unknown verb {name!r}", where=f"{where}.do", hint=guess(str(name), VERBS))
         verb = VERBS[name]
         self._check_arguments(name, verb, given, where)
         registers = []
@@ -171,10 +173,10 @@ class MessageCompiler:
         for argument in given:
             if argument not in verb.arguments:
                 hint = guess(argument, verb.arguments)
-                raise TableError(f"{name} has no {argument!r}", where=f"{where}.{argument}", hint=hint)
+                raise TableError(f"{name} has no argument {argument!r}", where=f"{where}.{argument}", hint=hint)
         for argument in verb.arguments:
             if argument not in given and argument not in verb.optional:
-                raise TableError(f"{name} needs {argument!r}", where=where)
+                raise TableError(f"{name} needs argument {argument!r}", where=where)
 
     def _need_instrument(self, where: str) -> None:
         if self._has_instrument:
@@ -182,7 +184,9 @@ class MessageCompiler:
         self._has_instrument = True
         section = self._shared.document.instrument
         if section is None:
-            raise TableError("needs to know the instrument", where=where, hint="say in [instrument] how it is found")
+            raise TableError(
+                "the step needs an instrument", where=where, hint="declare in [instrument] how messages identify it"
+            )
         assert self._message is not None
         if section.key not in self._message.fields:
             raise TableError(f"the message has no {section.key!r} to find the instrument by", where=where)
@@ -204,7 +208,7 @@ class MessageCompiler:
     def _emit(self, name: object, given: Step, where: str) -> None:
         declared = self._shared.document.output
         if not isinstance(name, str) or name not in declared:
-            raise TableError(f"there is no output {name!r}", where=f"{where}.emit", hint=guess(str(name), declared))
+            raise TableError(f"unknown output {name!r}", where=f"{where}.emit", hint=guess(str(name), declared))
         shared = self._shared
         document = declared[name]
         if shared.document.quantity_decimals:
@@ -216,7 +220,7 @@ class MessageCompiler:
         for key, value in {**declared[name].fields, **given}.items():
             stores += self._store(output, key, value, places[key])
         self._code.steps.append(op(c.CODE_EMIT, x=self._output_number(output)))
-        self._code.steps += sorted(stores, key=lambda each: each.code)  # stores of one kind run in one go
+        self._code.steps += sorted(stores, key=lambda each: each.code)  # stores of the same kind run together
 
     def _output_number(self, output: OutputPlan) -> int:
         if output not in self._shared.outputs:
@@ -236,9 +240,9 @@ class MessageCompiler:
             return []
         if expression.text == "instrument.symbol":
             if not self._has_instrument:
-                raise TableError("the step is about no instrument", where=where)
+                raise TableError("the step concerns no instrument", where=where)
             if into.size != SYMBOL_SIZE:
-                raise TableError(f"a symbol has {SYMBOL_SIZE} bytes, the field {into.size}", where=where)
+                raise TableError(f"a symbol has {SYMBOL_SIZE} bytes, but the field has {into.size}", where=where)
             return [op(c.CODE_STORE_SYMBOL, offset=into.offset)]
         site = self._site(where, target.names)
         if expression.head.name == "constant" and not expression.functions:
@@ -302,7 +306,7 @@ class MessageCompiler:
         if name == "constant":
             return self._constant(arguments or (), site, target)
         if arguments is not None:
-            raise site.refuse(f"{name}() needs a value before it", hint=f"like 'price | {name}(…)'")
+            raise site.refuse(f"{name}() needs a value before it", hint=f"for example 'price | {name}(…)'")
         if name == "event_time":
             return self._event_time(site.where)
         if name in STATE_VALUES:
@@ -331,7 +335,7 @@ class MessageCompiler:
         expression = parse_value(self._shared.document.event_time, "event_time")
         site = self._site(f"event_time (for {where})", None)
         if expression.head.name == "event_time":
-            raise site.refuse("event_time cannot be taken from itself", hint="name a field of the source message")
+            raise site.refuse("event_time cannot refer to itself", hint="name a field of the source message")
         return fit(site, self._value(expression, site), Target())
 
     def _state_value(self, name: str, site: Site) -> Value:
@@ -340,11 +344,11 @@ class MessageCompiler:
             value = replace(value, decimals=self._shared.document.quantity_decimals)
         group = name.split(".")[0]
         if group in ("order", "trade") and group not in self._given:
-            raise site.refuse(f"{name} is not known here", hint=f"it is after a step that finds the {group}")
+            raise site.refuse(f"{name} is not known here", hint=f"use it after a step that finds the {group}")
         code = load_code(name)
         if code is not None:
             if not self._has_instrument:
-                raise site.refuse(f"{name} is not known here", hint="the step is about no instrument")
+                raise site.refuse(f"{name} is not known here", hint="the step concerns no instrument")
             if code not in self._loaded:
                 self._code.steps.append(op(code, x=self._shared.document.quantity_decimals))
                 self._loaded.add(code)

@@ -1,4 +1,4 @@
-"""What a converter table's TOML document may say; plan.py gives it its meaning and refuses what contradicts itself."""
+"""The TOML document of a converter table; plan.py interprets the document and refuses contradictions."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,19 +19,19 @@ class TableChoice(Config, frozen=True):
     """A table and its parameters: `{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }` in a configuration."""
 
     name: Annotated[str, Meta(min_length=1)]
-    """A shipped table by its name, or the path of a TOML file."""
+    """The name of a shipped table, or the path of a TOML file."""
 
     venue: Venue = ""
     """The market identifier code of the messages; empty keeps the table's own."""
 
     prefix: Prefix = ""
-    """The first levels of every topic; empty keeps the table's own."""
+    """The first levels of every topic; empty keeps the table's prefix."""
 
     quantity_decimals: QuantityDecimals | None = None
     """0 for whole quantities, 8 for fractions; None keeps the table's own."""
 
     calendar: str = ""
-    """A shipped trading calendar by its name, or the path of a TOML file; empty keeps the table's own."""
+    """The name of a shipped trading calendar, or the path of a TOML file; empty keeps the table's own."""
 
 
 def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None, calendar: str = "") -> TableChoice:
@@ -47,17 +47,19 @@ def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | No
 
 
 class InstrumentDocument(Config, frozen=True):
-    """How a source message tells its instrument: `key` is a field (a locate code, or the symbol itself), `symbol` the
-    field with the symbol. A message that has both makes an unknown instrument known."""
+    """How a source message identifies its instrument: `key` is a field (a locate code, or the symbol itself), `symbol`
+    the field with the symbol. A message with both defines an unknown instrument.
+    """
 
     key: Name
     symbol: Name
 
 
 class SymbolsDocument(Config, frozen=True):
-    """From the venue's symbol to the venue-independent one: first `same_as` and the reference file, then the suffixes.
+    """The mapping from the venue's symbols to venue-independent ones: first `same_as` and the reference file, then
+    suffixes.
 
-    `suffixes` exchange the end of a symbol, the longest first. `topic` exchanges characters in topics only.
+    `suffixes` replaces the end of a symbol, trying the longest first. `topic` replaces characters in topics only.
     """
 
     suffixes: dict[str, str] = msgspec.field(default_factory=dict)
@@ -67,7 +69,7 @@ class SymbolsDocument(Config, frozen=True):
 
 
 class OutputDocument(Config, frozen=True):
-    """An application message: its model, where it goes, and the fields that are the same wherever it is emitted."""
+    """An application message: its model, its topic, and the fields that are equal wherever it is emitted."""
 
     model: Name
     topic: Annotated[str, Meta(min_length=1)]
@@ -84,15 +86,17 @@ class TableDocument(Config, frozen=True):
 
     venue: Venue = ""
     prefix: Prefix = ""
-    """Replaces {prefix} in topics. `venue` and `prefix` are defaults: a TableChoice overrides them."""
+    """Replaces {prefix} in topics. A TableChoice overrides the defaults `venue` and `prefix`."""
 
     quantity_decimals: QuantityDecimals = 0
     """Decimals of all quantities, in the conversion state and in messages: 8 if the venue trades fractions. A
-    TableChoice overrides it as well."""
+    TableChoice can override them.
+    """
 
     calendar: str = ""
-    """A shipped trading calendar by its name, or the path of a TOML file, relative to the table. Empty: the shipped
-    calendar of the venue. A TableChoice overrides it."""
+    """The name of a shipped trading calendar, or the path of a TOML file relative to the table. Empty: the shipped
+    calendar of the venue. A TableChoice can override it.
+    """
 
     timezone: str = "UTC"
     event_time: str = "constant(0)"
@@ -100,9 +104,10 @@ class TableDocument(Config, frozen=True):
     symbols: SymbolsDocument = SymbolsDocument()
     map: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
     markets: dict[Venue, Annotated[str, Meta(min_length=1, max_length=8)]] = msgspec.field(default_factory=dict)
-    """For a feed that several venues share: the code of each venue in the feed's messages. They make `map(own_market)`,
-    which is 1 for the code of the table's venue and 0 for other codes. For a venue that is not listed it is always 1,
-    because such a venue shares the feed with no listed one."""
+    """For a feed shared by several venues: the code of each venue in the feed's messages. The codes define
+    `map(own_market)`, which is 1 for the code of the table's venue and 0 for other codes. For a venue that is not
+    listed, the map is always 1, because such a venue shares the feed with no listed one.
+    """
 
     bits: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
     output: dict[Name, OutputDocument] = msgspec.field(default_factory=dict)

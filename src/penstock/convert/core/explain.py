@@ -1,4 +1,4 @@
-"""What a table does, in words: for `penstock convert check`."""
+"""Describe a table in words, for `penstock convert check`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.model import shipped, shipped_names
 
 
 def explain(table: ConverterTable) -> Iterator[str]:
-    """Lines of text. The table is compiled first: what is wrong with it is an error."""
+    """Yield lines of text. The table is compiled first, so that mistakes raise errors."""
     plan = table.compile()
     document = table.document
     source = table.format
@@ -29,12 +29,12 @@ def explain(table: ConverterTable) -> Iterator[str]:
             yield from _step(table, step, number, source.messages[name])
         yield ""
     if document.image:
-        yield "image, for those who come late"
+        yield "image, for late subscribers"
         for number, step in enumerate(document.image, start=1):
             yield from _step(table, step, number, None)
         yield ""
     if ignored:
-        yield f"taken, but not converted: {', '.join(ignored)}"
+        yield f"counted, but not converted: {', '.join(ignored)}"
 
 
 def _title(message: SourceMessage) -> str:
@@ -76,7 +76,7 @@ def _origin(value: object, message: SourceMessage | None) -> str:
 
 
 def _blank(model: str, given: dict[str, Any]) -> Iterator[str]:
-    """Fields that nobody gives, and that have no way to say so."""
+    """Yield the fields that the output does not set and that have no missing value."""
     if model in shipped_names():
         left = [each.name for each in shipped(model).fields if not each.optional and each.name not in given]
         if left:

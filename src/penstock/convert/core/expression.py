@@ -1,15 +1,15 @@
 """The two small languages inside a converter table: values and conditions.
 
-A value is where it comes from and the functions it goes through, from left to right:
+A value is a source, followed by functions that are applied from left to right:
 
     price                           a field of the source message
     time | since_midnight           through a function
     side | map(side)                with arguments
     order.price    day.volume       a value of the conversion state
-    constant(add)                   always the same
+    constant(add)                   a constant
 
 A condition is one or more comparisons joined by `and`; each compares a value with a number or a word, tests bits with
-`&`, or asks for a mark: `printable = N and flags & 1`, `book.changed`.
+`&`, or tests a flag: `printable = N and flags & 1`, `book.changed`.
 """
 
 import re
@@ -25,7 +25,7 @@ HINT = "like 'price', 'side | map(side)' or 'constant(add)'"
 
 
 class Call(NamedTuple):
-    """A name, and what stands in its parentheses; None without them."""
+    """A name and its arguments in parentheses; None without parentheses."""
 
     name: str
     arguments: tuple[str, ...] | None
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """Where a value comes from, and the functions it goes through."""
+    """The source of a value, and the functions applied to it."""
 
     head: Call
     functions: tuple[Call, ...]
@@ -47,7 +47,7 @@ class Expression(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """One term of a condition; a mark has the operator `&` and the literal -1: any bit will do."""
+    """One term of a condition; a flag test has the operator `&` and the literal -1: any bit matches."""
 
     value: Expression
     operator: str
@@ -59,7 +59,7 @@ class Comparison(NamedTuple):
 
 
 def parse_value(given: object, where: str) -> Expression:
-    """A value as a table gives it: a string in the language above, or a number, which is a constant."""
+    """Parse a value from a table: a string in the language above, or a number, which is a constant."""
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise TableError(f"expected a value, got {given!r}", where=where, hint=HINT)
     if not isinstance(given, str):
@@ -69,9 +69,9 @@ def parse_value(given: object, where: str) -> Expression:
 
 
 def parse_condition(given: object, where: str) -> tuple[Comparison, ...]:
-    """A condition as a table gives it."""
+    """Parse a condition from a table."""
     if not isinstance(given, str) or not given.strip():
-        raise TableError(f"expected a condition, got {given!r}", where=where, hint="like 'printable = N'")
+        raise TableError(f"expected a condition, got {given!r}", where=where, hint="for example 'printable = N'")
     return tuple(_parse_term(term.strip(), where) for term in re.split(r"\s+and\s+", given.strip()))
 
 

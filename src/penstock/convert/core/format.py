@@ -1,4 +1,4 @@
-"""Source formats: where the fields of a feed's messages lie, as a TOML document says.
+"""Source formats: the layout of a feed's messages, as defined by a TOML document.
 
 A format knows no meaning: that 4 bytes are shares is the document's word, what shares are for is a converter table's.
 The shipped ones are in the directory formats/ of this package.
@@ -20,13 +20,13 @@ from penstock.convert.core.names import NAME, guess
 DIRECTORY = Path(__file__).parents[1] / "formats"
 
 SIZE_MAX = 65_535
-"""Bytes of a source message."""
+"""Maximum size of a source message in bytes."""
 
 COLUMNS_MAX = 64
-"""Columns of a line that are looked at."""
+"""Maximum number of columns read from a line."""
 
 TYPE_SIZE_MAX = 8
-"""Bytes of what tells a message's type."""
+"""Maximum size of a message type in bytes."""
 
 Size = Annotated[int, Meta(ge=1, le=SIZE_MAX)]
 Offset = Annotated[int, Meta(ge=0, le=SIZE_MAX)]
@@ -34,7 +34,7 @@ Column = Annotated[int, Meta(ge=0, lt=COLUMNS_MAX)]
 
 
 class FieldDocument(Config, frozen=True):
-    """Where a field lies: at an offset, after another field up to the end, or in a column."""
+    """The location of a field: at an offset, after another field up to the end, or in a column."""
 
     at: Offset | None = None
     size: Size | None = None
@@ -71,7 +71,7 @@ class SourceField(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["unsigned", "signed", "text"]
     at: int | None = None
     size: int | None = None
-    """None where the size is only known from the message."""
+    """None if only the message gives the size."""
     size_field: str = ""
     after: str = ""
     column: int | None = None
@@ -79,7 +79,7 @@ class SourceField(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it lies, for people."""
+        """The location in words."""
         if self.column is not None:
             return f"column {self.column}"
         if self.after:
@@ -88,7 +88,7 @@ class SourceField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type. `key` are the bytes that tell it, or None if the format has one type only."""
+    """One message type. `key` are the bytes of the type, or None if the format has only one type."""
 
     name: str
     key: bytes | None
@@ -99,7 +99,7 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked format."""
+    """A validated format."""
 
     name: str
     description: str
@@ -111,12 +111,12 @@ class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def load(name: str) -> SourceFormat:
-        """A shipped format, by its name."""
+        """Load a shipped format by name."""
         return _shipped(name)
 
     @staticmethod
     def read(path: Path) -> SourceFormat:
-        """The format in a TOML file."""
+        """Read a format from a TOML file."""
         return _checked(load_toml(path, FormatDocument), str(path))
 
 
@@ -127,24 +127,24 @@ def shipped_formats() -> list[str]:
 @cache
 def _shipped(name: str) -> SourceFormat:
     if name not in shipped_formats():
-        raise TableError(f"no format {name!r} is shipped", hint=guess(name, shipped_formats()))
+        raise TableError(f"unknown format {name!r}", hint=guess(name, shipped_formats()))
     return SourceFormat.read(DIRECTORY / f"{name}.toml")
 
 
 def _checked(document: FormatDocument, where: str) -> SourceFormat:
     if not document.message:
-        raise TableError("has no message", where=where, hint="expected at least one [message.NAME]")
+        raise TableError("the format has no message", where=where, hint="expected at least one [message.NAME]")
     type_field = None
     if document.type is not None:
         type_field = _field("type", document.type, document, f"{where}: type")
         if document.layout == "binary" and not 1 <= (type_field.size or 0) <= TYPE_SIZE_MAX:
-            raise TableError(f"needs a size of 1 to {TYPE_SIZE_MAX}", where=f"{where}: type")
+            raise TableError(f"the type needs a size of 1 to {TYPE_SIZE_MAX}", where=f"{where}: type")
     messages = {name: _message(name, each, document, type_field, where) for name, each in document.message.items()}
     keys: dict[bytes | None, str] = {}
     for message in messages.values():
         other = keys.setdefault(message.key, message.name)
         if other != message.name:
-            raise TableError(f"has the same type as {other!r}", where=f"{where}: message.{message.name}")
+            raise TableError(f"the message has the same type as {other!r}", where=f"{where}: message.{message.name}")
     return SourceFormat(
         name=document.name,
         description=document.description,
@@ -166,11 +166,11 @@ def _message(
     fields = {key: _field(key, each, document, f"{here}.fields.{key}") for key, each in given.items()}
     if document.layout == "csv":
         if message.columns is None:
-            raise TableError("needs columns", where=here, hint="how many columns a line has")
+            raise TableError("the message needs columns", where=here, hint="set the number of columns of a line")
         size_min, size_max = 0, SIZE_MAX
     else:
         if (message.size is None) == (message.size_min is None):
-            raise TableError("needs either size or size_min", where=here)
+            raise TableError("the message needs either size or size_min", where=here)
         size_min = message.size or message.size_min or 0
         size_max = message.size or SIZE_MAX
     made = SourceMessage(
@@ -189,9 +189,11 @@ def _message(
 def _key(given: str | int | None, type_field: SourceField | None, document: FormatDocument, here: str) -> bytes | None:
     if (given is None) != (type_field is None):
         raise TableError(
-            "needs a type" if given is None else "has a type, but the format says nowhere where types are",
+            "the message needs a type"
+            if given is None
+            else "the message has a type, but the format has no section [type]",
             where=here,
-            hint="the format's type says where in a message it lies",
+            hint="[type] gives the location of the type in a message",
         )
     if given is None or type_field is None:
         return None
@@ -201,7 +203,7 @@ def _key(given: str | int | None, type_field: SourceField | None, document: Form
         return given.to_bytes(type_field.size, document.byte_order)
     key = given.encode()
     if not 1 <= len(key) <= TYPE_SIZE_MAX or (type_field.size is not None and len(key) != type_field.size):
-        raise TableError(f"type {given!r} has not {type_field.size or f'1 to {TYPE_SIZE_MAX}'} bytes", where=here)
+        raise TableError(f"type {given!r} must have {type_field.size or f'1 to {TYPE_SIZE_MAX}'} bytes", where=here)
     return key
 
 
@@ -210,17 +212,19 @@ def _field(name: str, field: FieldDocument, document: FormatDocument, here: str)
         raise TableError(f"{name!r} is not a name", where=here, hint="lower-case letters, digits and _")
     if document.layout == "csv":
         if field.column is None or field.at is not None or field.after is not None or field.size is not None:
-            raise TableError("a field of a line has a column, and nothing else", where=here)
+            raise TableError("a field of a line can only have a column", where=here)
         return SourceField(name=name, kind="text", column=field.column)
     if field.column is not None or (field.at is None) == (field.after is None):
-        raise TableError("needs either at (an offset) or after (a field)", where=here)
+        raise TableError("the field needs either at (an offset) or after (a field)", where=here)
     if field.after is None and (field.size is None) == (field.size_field is None):
-        raise TableError("needs either size or size_field", where=here)
+        raise TableError("the field needs either size or size_field", where=here)
     kind = field.kind or "unsigned"
     if kind != "text" and (field.size is None or field.size > 8):
-        raise TableError("a number has a size of 1 to 8", where=here)
+        raise TableError("a number needs a size of 1 to 8", where=here)
     if kind == "text" and field.decimals is not None:
-        raise TableError("a text has no decimals", where=here, hint="the table's decimal() reads a number from it")
+        raise TableError(
+            "a text cannot have decimals", where=here, hint="the table's decimal() parses a number from a text"
+        )
     return SourceField(
         name=name,
         kind=kind,
@@ -235,14 +239,14 @@ def _field(name: str, field: FieldDocument, document: FormatDocument, here: str)
 def _check_within(field: SourceField, message: SourceMessage, here: str) -> None:
     if field.column is not None:
         if field.column >= message.columns:
-            raise TableError(f"column {field.column} is beyond the {message.columns} columns", where=here)
+            raise TableError(f"column {field.column} exceeds the {message.columns} columns", where=here)
         return
     for other in filter(None, (field.size_field, field.after)):
         if other not in message.fields:
-            raise TableError(f"there is no field {other!r}", where=here, hint=guess(other, message.fields))
+            raise TableError(f"unknown field {other!r}", where=here, hint=guess(other, message.fields))
     if field.size_field and message.fields[field.size_field].kind == "text":
         raise TableError(f"size_field {field.size_field!r} is not a number", where=here)
     if field.after and not message.fields[field.after].size_field and not message.fields[field.after].size:
-        raise TableError(f"{field.after!r} has no end", where=here)
+        raise TableError(f"field {field.after!r} has no fixed end", where=here)
     if field.at is not None and field.at + (field.size or 0) > message.size_min:
-        raise TableError(f"ends beyond the message's {message.size_min} bytes", where=here)
+        raise TableError(f"the field ends beyond the message's {message.size_min} bytes", where=here)

@@ -1,4 +1,5 @@
-"""Converter functions: what a table can do to a value. Those built in compile to operations; users add their own:
+"""Converter functions, which a table applies to values. Built-in functions compile to operations; users register their
+own:
 
     from penstock.convert import converter_function
 
@@ -6,9 +7,9 @@
     def lots(shares: int, size: str) -> int:
         return shares // int(size)
 
-A table then says `quantity = "shares | lots(100)"`. A function is given the value (an int, a float or a str; None if it
-is missing) and the arguments as the table spells them. It must depend on nothing else: adapters that convert the same
-messages must come to the same results.
+A table then says `quantity = "shares | lots(100)"`. A function receives the value (an int, a float or a str; None if
+missing) and the arguments as text. The result must depend on nothing else, because adapters that convert the same
+messages must compute the same results.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,25 +28,25 @@ from penstock.convert.kernel import _program as c
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 PRICE_DECIMALS = 8
-"""Of all prices in the conversion state."""
+"""Decimals of all prices in the conversion state."""
 
 Maps = dict[str, dict[str, str | int | list[str]]]
 
 
 @dataclass
 class Site:
-    """Where a function is used: what it may need besides the value."""
+    """The place where a function is used, with the data that it may need besides the value."""
 
     code: Code
     where: str
     names: dict[str, int] | None
-    """What the numbers of the target are called."""
+    """Names of the target's values."""
     maps: Maps
     bits: Maps
     compiled_maps: list[tuple[dict[int, int], int | None]]
     functions: list[tuple[Callable[..., Any], tuple[str, ...]]]
     quantity_decimals: int = 0
-    """Of the table's quantities."""
+    """Decimals of the table's quantities."""
 
     def refuse(self, what: str, hint: str = "") -> TableError:
         return TableError(what, where=self.where, hint=hint)
@@ -68,11 +69,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def converter_function(
     name: str, *, gives: Literal["number", "float", "text"], decimals: int | None = None
 ) -> Callable[[_F], _F]:
-    """Register a function for tables. `gives` says what it returns, `decimals` how many a number of it has."""
+    """Register a function for tables. `gives` is the kind of the result, `decimals` the decimals of a numeric
+    result.
+    """
 
     def register(function: _F) -> _F:
         if name in BUILTINS or not name.isidentifier():
-            raise TableError(f"a function cannot be called {name!r}", hint="names of built-in functions are taken")
+            raise TableError(f"invalid function name {name!r}", hint="use a name that is not a built-in function")
         _USER[name] = UserFunction(function, gives, decimals)
         return function
 
@@ -86,11 +89,11 @@ def apply_function(site: Site, value: Value, name: str, arguments: tuple[str, ..
         load_entry_points()
     if name in _USER:
         return _call(site, value, _USER[name], arguments)
-    raise site.refuse(f"there is no function {name!r}", hint=guess(name, [*BUILTINS, *_USER]))
+    raise site.refuse(f"unknown function {name!r}", hint=guess(name, [*BUILTINS, *_USER]))
 
 
 def function_identity(call: Callable[..., Any]) -> bytes:
-    """Changes when the function's code does: the constants in it count as well as its instructions."""
+    """Return a hash of the function's code: instructions and constants."""
     code = getattr(call, "__code__", None)
     name = f"{getattr(call, '__module__', '')}.{getattr(call, '__qualname__', '')}"
     return name.encode() if not isinstance(code, CodeType) else b"\0".join([name.encode(), *_code_parts(code)])
@@ -107,18 +110,18 @@ def _code_parts(code: CodeType) -> Iterator[bytes]:
 
 
 def as_number(site: Site, value: Value) -> Value:
-    """An integer of less than 64 bits and a sign; texts and floats are refused."""
+    """Require an integer of at most 64 bits including the sign; refuse texts and floats."""
     if value.kind == c.KIND_UNSIGNED:
         site.code.check(value, c.CODE_CHECK_RANGE, x=0, y=NUMBER_MAX)
         return Value(c.KIND_NUMBER, value.register, 0, NUMBER_MAX, value.decimals, is_pure=value.is_pure)
     if value.kind != c.KIND_NUMBER:
         kind = "a text" if value.is_text else "a float"
-        raise site.refuse(f"needs an integer, not {kind}", hint="number or decimal(8) read one from a text")
+        raise site.refuse(f"needs an integer, not {kind}", hint="number or decimal(8) parse a text")
     return value
 
 
 def packed(site: Site, value: Value) -> Value:
-    """A text of at most 8 bytes, in a number; longer ones are malformed."""
+    """Convert a text of at most 8 bytes to a number; longer ones are malformed."""
     if value.kind == c.KIND_TEXT:
         return site.code.derive(value, c.CODE_PACK, kind=c.KIND_PACKED, size_max=8)
     if value.kind != c.KIND_PACKED:
@@ -127,14 +130,14 @@ def packed(site: Site, value: Value) -> Value:
 
 
 def rescale(site: Site, value: Value, decimals: int) -> Value:
-    """The same value with another number of decimals; a message whose value would lose digits is malformed."""
+    """Change the number of decimals; a message whose value would lose digits is malformed."""
     return _rescaled(site, value, decimals, c.CODE_DIVIDE)
 
 
 def _rescaled(site: Site, value: Value, decimals: int, divide: int) -> Value:
     value = as_number(site, value)
     if value.decimals is None:
-        raise site.refuse("the value has no decimals", hint="decimals(4) says that it has four")
+        raise site.refuse("the value has no decimals", hint="declare them, for example with decimals(4)")
     power = 10 ** abs(decimals - value.decimals)
     if decimals == value.decimals:
         return value
@@ -145,7 +148,7 @@ def _rescaled(site: Site, value: Value, decimals: int, divide: int) -> Value:
 
 
 def exactly_scaled(site: Site, text: str, decimals: int) -> int:
-    """A decimal number in a table as a scaled integer. ValueError if it is none."""
+    """Parse a decimal number in a table to a scaled integer. Raises ValueError for other text."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -159,7 +162,7 @@ def exactly_scaled(site: Site, text: str, decimals: int) -> int:
 
 
 def resolve(names: dict[str, int] | None, given: str | int | list[str], where: str) -> int:
-    """The number meant: a number, a name of the target's, or several names of flags together."""
+    """Return the number for a number, for a name of the target's values, or for several flag names combined."""
     total = 0
     for each in given if isinstance(given, list) else [given]:
         if isinstance(each, int):
@@ -169,9 +172,9 @@ def resolve(names: dict[str, int] | None, given: str | int | list[str], where: s
         elif each.lstrip("-").isdigit():
             total |= int(each)
         elif names is None:
-            raise TableError(f"{each!r} means nothing here", where=where, hint="a number is expected")
+            raise TableError(f"{each!r} is not a number", where=where, hint="use a number")
         else:
-            raise TableError(f"{each!r} is none of its values", where=where, hint=guess(each, names))
+            raise TableError(f"{each!r} is not one of the target's values", where=where, hint=guess(each, names))
     return total
 
 
@@ -207,7 +210,7 @@ def _decimal(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
 
 
 def _quantity(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """A text as a quantity with as many decimals as the table's have; none of them is rounded away."""
+    """Parse a text to a quantity with the table's decimals; no decimal is rounded away."""
     _no_arguments(site, "quantity", arguments)
     if site.quantity_decimals:
         return _decimal(site, value, (str(site.quantity_decimals),))
@@ -236,16 +239,16 @@ def _rescale(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
 
 
 def _round(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """The value with at most so many decimals, rounded, halves away from zero: the only function that rounds."""
+    """Round half away from zero to at most this number of decimals; the only function that rounds."""
     decimals = _integer(site, "round", arguments, 0, 18)
     value = as_number(site, value)
     return value if (value.decimals or 0) <= decimals else _rescaled(site, value, decimals, c.CODE_ROUND)
 
 
 def _instrument_decimals(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """An integer that has the decimals of its instrument's prices or quantities, as the state has them."""
+    """Declare that an integer has the decimals of its instrument's prices or quantities, as stored in the state."""
     if arguments not in (("price",), ("quantity",)):
-        raise site.refuse("instrument_decimals() needs to know what the value is", hint="price or quantity")
+        raise site.refuse("instrument_decimals() needs an argument", hint="use price or quantity")
     value = as_number(site, value)
     if value.decimals:
         raise site.refuse(f"the value has {value.decimals} decimals already", hint="leave the format's decimals out")
@@ -277,13 +280,13 @@ def _bit(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
 
 
 def _epoch(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """A time since 1970 in the unit given, in nanoseconds."""
+    """Convert a time since 1970 in the given unit to nanoseconds."""
     unit = _unit(site, "epoch", arguments)
     return as_number(site, value) if unit == 1 else _multiply(site, value, (str(unit),))
 
 
 def _since_midnight(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """A time since midnight of the trading date in the unit given, in nanoseconds since 1970."""
+    """Convert a time since midnight of the trading date in the given unit to nanoseconds since 1970."""
     value = _epoch(site, value, arguments)
     return site.code.derive(value, c.CODE_ADD_DAY, low=NUMBER_MIN, high=NUMBER_MAX)
 
@@ -298,7 +301,7 @@ def _symbol(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
 
 
 def _map(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """The number that a map of the table gives for the value; `otherwise` is for those that are not in it."""
+    """Look up the value in a map of the table; `otherwise` applies to unmapped values."""
     given = _table_of(site, "map", arguments, site.maps)
     if value.kind == c.KIND_TEXT:
         value = packed(site, value)
@@ -323,12 +326,12 @@ def _is_number(text: str) -> bool:
 
 def _packed_text(site: Site, to: Any) -> int:
     if not isinstance(to, str) or len(to.encode()) > 8:
-        raise site.refuse(f"{to!r} is no text of at most 8 bytes, as other values of the map are")
+        raise site.refuse(f"{to!r} is not a text of at most 8 bytes, unlike other values of the map")
     return pack(to.encode())
 
 
 def _bits(site: Site, value: Value, arguments: tuple[str, ...]) -> Value:
-    """The flags that a value's bits stand for; bits that the table does not name say nothing."""
+    """Map the bits of a value to flags; bits that the table does not name are ignored."""
     given = _table_of(site, "bits", arguments, site.bits)
     value = as_number(site, value)
     if value.high > 255 or value.low < 0:
@@ -396,17 +399,19 @@ def _look_up(site: Site, value: Value, numbers: dict[int, int], otherwise: int |
 
 
 def _key(site: Site, key: str, value: Value) -> int:
-    """A map's key as the number that the register has for it."""
+    """Return a map's key as the number in a register."""
     if value.names is not None and key in value.names:
         return value.names[key]
     if value.kind == c.KIND_PACKED:
         if len(key.encode()) > 8:
-            raise site.refuse(f"key {key!r} has more than 8 bytes")
+            raise site.refuse(f"key {key!r} is longer than 8 bytes")
         return pack(key.encode())
     try:
         return int(key, 0) % 2**64
     except ValueError:
-        raise site.refuse(f"key {key!r} is no number, as the value is", hint=guess(key, value.names or {})) from None
+        raise site.refuse(
+            f"key {key!r} is not a number, unlike the value", hint=guess(key, value.names or {})
+        ) from None
 
 
 def _mask(site: Site, key: str) -> int:
@@ -415,7 +420,7 @@ def _mask(site: Site, key: str) -> int:
     except ValueError:
         mask = 0
     if not 1 <= mask <= 255:
-        raise site.refuse(f"key {key!r} is no mask of bits", hint='like "0x80"')
+        raise site.refuse(f"key {key!r} is not a bit mask", hint='for example "0x80"')
     return mask
 
 
@@ -423,23 +428,23 @@ def _table_of(site: Site, function: str, arguments: tuple[str, ...], tables: Map
     if len(arguments) != 1:
         raise site.refuse(f"{function}() needs one name", hint=guess("", tables))
     if arguments[0] not in tables:
-        raise site.refuse(f"there is no [{function}.{arguments[0]}]", hint=guess(arguments[0], tables))
+        raise site.refuse(f"unknown [{function}.{arguments[0]}]", hint=guess(arguments[0], tables))
     return tables[arguments[0]]
 
 
 def _text(site: Site, value: Value) -> Value:
     if value.kind == c.KIND_TEXT:
         return value
-    raise site.refuse("needs a text that is read as one", hint="a number has its value already")
+    raise site.refuse("the function needs a text", hint="a number needs no conversion")
 
 
 def _integer(site: Site, function: str, arguments: tuple[str, ...], low: int, high: int) -> int:
     try:
         (number,) = (int(each, 0) for each in arguments)
     except ValueError:
-        raise site.refuse(f"{function}() needs one whole number, got ({', '.join(arguments)})") from None
+        raise site.refuse(f"{function}() needs one integer, got ({', '.join(arguments)})") from None
     if not low <= number <= high:
-        raise site.refuse(f"{function}({number}) is not within {low} to {high}")
+        raise site.refuse(f"{function}({number}) is outside {low} to {high}")
     return number
 
 
@@ -452,4 +457,4 @@ def _unit(site: Site, function: str, arguments: tuple[str, ...]) -> int:
 
 def _no_arguments(site: Site, function: str, arguments: tuple[str, ...]) -> None:
     if arguments:
-        raise site.refuse(f"{function} has no arguments")
+        raise site.refuse(f"{function} takes no arguments")

@@ -1,4 +1,4 @@
-"""Names in documents, and what was meant when one is wrong."""
+"""Suggestions for unknown names in documents."""
 
 import difflib
 import re
@@ -8,8 +8,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def guess(name: str, known: Iterable[str]) -> str:
-    """A hint: the nearest name there is, and all of them."""
+    """Return a hint with the nearest known name and all known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
-    return f"{meant}there are: {', '.join(names)}" if names else "there are none"
+    return f"{meant}known names: {', '.join(names)}" if names else "none are defined"

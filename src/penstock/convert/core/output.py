@@ -1,4 +1,4 @@
-"""An output while it is compiled: its model, its topic, and the record with everything that is always the same."""
+"""An output during compilation: its model, its topic, and the record with all constant fields."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.model import Field, MessageModel, shipped
 from penstock.topics import check_topic
 
 SYMBOL_SIZE_IN_TOPIC_MAX = 48
-"""Bytes of a symbol in a topic, every character of it escaped."""
+"""Maximum size of a symbol in a topic in bytes, if every character is escaped."""
 
 
 @dataclass
 class OutputPlan:
-    """One way an output is emitted; two that differ in a constant are two."""
+    """One variant of an output; two emissions that differ in a constant are two variants."""
 
     name: str
     model: MessageModel
@@ -39,16 +39,16 @@ class OutputPlan:
         for placeholder in re.findall(r"\{([^}]*)\}", document.topic):
             if placeholder != "symbol":
                 raise TableError(
-                    f"{{{placeholder}}} means nothing in a topic",
+                    f"{{{placeholder}}} is not a placeholder of topics",
                     where=f"{here}.topic",
-                    hint="{prefix}, {symbol} or {venue}; a table that uses {prefix} or {venue} declares it",
+                    hint="use {prefix}, {symbol} or {venue}; a table that uses {prefix} or {venue} must declare it",
                 )
         model = _model(document.model, directory, here)
         example = document.topic.replace("{symbol}", "A" * SYMBOL_SIZE_IN_TOPIC_MAX)
         try:
             check_topic(example)
         except PenstockError as error:
-            hint = f"at most {TOPIC_SIZE_MAX} bytes, with a symbol of {SYMBOL_SIZE_IN_TOPIC_MAX}"
+            hint = f"the limit is {TOPIC_SIZE_MAX} bytes, including a symbol of {SYMBOL_SIZE_IN_TOPIC_MAX}"
             raise TableError(str(error), where=f"{here}.topic", hint=hint) from None
         is_about = "{symbol}" in document.topic
         return OutputPlan(
@@ -59,7 +59,7 @@ class OutputPlan:
         self._set(into, text, where)
 
     def put_constant(self, into: Field, arguments: tuple[str, ...], where: str) -> None:
-        """Into the blank record: what is always the same is stored once."""
+        """Store a constant in the blank record, once for all messages."""
         if into.type == "text":
             self._set(into, ", ".join(arguments), where)
         elif into.storage[0] == "f":
@@ -70,7 +70,7 @@ class OutputPlan:
             target = field_target(into)
             number = resolve(target.names, list(arguments), where)
             if not target.low <= number <= target.high:
-                raise TableError(f"{number} is not within {target.low} to {target.high}", where=where)
+                raise TableError(f"{number} is outside {target.low} to {target.high}", where=where)
             self.blank[into.offset : into.end] = (number % (1 << 8 * into.size)).to_bytes(into.size, "little")
 
     def _set(self, into: Field, value: object, where: str) -> None:
@@ -81,7 +81,7 @@ class OutputPlan:
 
     @staticmethod
     def constant_number(arguments: tuple[str, ...], site: Site, target: Target | None) -> int:
-        """A constant that goes through functions or into a verb."""
+        """Return a constant that is an argument of functions or of a verb."""
         if target is not None and target.decimals is not None:
             _decimal(arguments, site.where)
             return exactly_scaled(site, arguments[0], target.decimals)
@@ -102,7 +102,7 @@ def _decimal(arguments: tuple[str, ...], where: str) -> Decimal:
         if not number.is_finite():
             raise ValueError(text)
     except (ValueError, InvalidOperation):
-        raise TableError(f"constant({', '.join(arguments)}) is not one number", where=where) from None
+        raise TableError(f"constant({', '.join(arguments)}) is not a single number", where=where) from None
     return number
 
 

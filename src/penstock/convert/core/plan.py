@@ -1,4 +1,4 @@
-"""A plan: a converter table, compiled. Immutable, and shared by as many converters as there are source streams."""
+"""A plan: a compiled converter table. Immutable, and shared by the converters of all source streams."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from penstock.convert.kernel import _program as c
 from penstock.convert.kernel._program import Program
 
 PLAIN_LOADS = {c.CODE_LOAD_BIG, c.CODE_LOAD_LITTLE}
-"""They depend on nothing and cannot fail, so they come first: many of one kind run in one go."""
+"""Loads that have no inputs and cannot fail; they run first, grouped by kind."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Converter runs. `messages` and `outputs` are in the order of the program's numbers for them."""
+    """The program of a Converter. `messages` and `outputs` are ordered by the program's numbers for them."""
 
     name: str
     venue: str
@@ -41,15 +41,17 @@ class Plan:
     symbology: Symbology
     timezone: ZoneInfo
     calendar: TradingCalendar
-    """That of the table, else the venue's: it dates sessions, and separates regular from extended hours if the feed
-    does not."""
+    """The table's calendar, else the venue's: it dates sessions, and separates regular from extended hours if the feed
+    does not.
+    """
 
     counts_from_midnight: bool
-    """Whether the table computes times with `since_midnight`, which need the trading date."""
+    """True if the table uses `since_midnight`, which needs the trading date."""
 
     identity: str
     """Hash of everything that determines the result of a conversion: the table with its parameters, format, models,
-    symbols and functions. Plans with equal identities convert alike."""
+    symbols and functions. Plans with equal identities convert identically.
+    """
 
     @property
     def number(self) -> int:
@@ -57,22 +59,22 @@ class Plan:
         return int(self.identity[:16], 16)
 
     def midnight_ns(self, trading_date: date) -> int:
-        """Midnight of the trading date where the venue is, in nanoseconds since 1970 UTC."""
+        """Return midnight of the trading date in the venue's time zone, in nanoseconds since 1970 UTC."""
         midnight = datetime(trading_date.year, trading_date.month, trading_date.day, tzinfo=self.timezone)
         return round(midnight.timestamp()) * 1_000_000_000
 
     def date_of(self, midnight_ns: int) -> date:
-        """The trading date that midnight_ns() was called with."""
+        """Return the trading date that midnight_ns() was called with."""
         return datetime.fromtimestamp(midnight_ns // 1_000_000_000, self.timezone).date()
 
     def topics_of(self, symbol: bytes) -> list[bytes]:
-        """One topic per pattern, for an instrument; `symbol` is the state's."""
+        """Return one topic per pattern for an instrument; `symbol` is the state's."""
         level = self.symbology.topic_level(symbol)
         return [pattern.encode().replace(b"{symbol}", level) for pattern in self.topics]
 
 
 def compile_plan(document: TableDocument, source: SourceFormat, where: str, directory: Path) -> Plan:
-    """`directory` is where the table's own files are."""
+    """Compile a document; `directory` has the table's own files."""
     symbology = Symbology.of(document.symbols, directory, where)
     steps = steps_by_message(document, source, where)
     shared = Shared(document, source, directory, _decimals_known(document, steps, symbology))
@@ -117,7 +119,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
             "since_midnight() counts from the midnight of the trading date, but the sessions of the calendar "
             f"{calendar.name!r} open on the day before it",
             where=where,
-            hint="use a calendar whose sessions open and close on one date, or a feed whose times have dates",
+            hint="use a calendar whose sessions open and close on the same date, or a feed with dated times",
         )
     return Plan(
         name=document.name,
@@ -135,7 +137,7 @@ def compile_plan(document: TableDocument, source: SourceFormat, where: str, dire
 
 
 def _decimals_known(document: TableDocument, steps: dict[str, list[tuple[str, Step]]], symbology: Symbology) -> int:
-    """Shared.decimals_known: verbs compare values with the decimals of instruments only where these can be known."""
+    """Return Shared.decimals_known: verbs check the decimals of instruments only if the table can learn them."""
     names = {"price_decimals", "quantity_decimals"}
     is_defined = any(step.get("do") == "define" and names & step.keys() for each in steps.values() for _, step in each)
     is_referred = any(
@@ -162,7 +164,7 @@ def _identity(
 
 
 def steps_by_message(document: TableDocument, source: SourceFormat, where: str) -> dict[str, list[tuple[str, Step]]]:
-    """Each message's steps with the place of each; a key of the table may name several messages."""
+    """Return each message's steps with their places; a key of the table may name several messages."""
     found: dict[str, list[tuple[str, Step]]] = {name: [] for name in source.messages}
     named: set[str] = set()
     for key, steps in document.message.items():
@@ -172,7 +174,7 @@ def steps_by_message(document: TableDocument, source: SourceFormat, where: str) 
                 hint = guess(name, found)
                 raise TableError(f"format {source.name!r} has no message {name!r}", where=here, hint=hint)
             if name in named:
-                raise TableError("is there twice", where=here)
+                raise TableError("the message is declared twice", where=here)
             named.add(name)
             found[name] = [(f"{here}[{index}]", step) for index, step in enumerate(steps)]
     return found
@@ -182,17 +184,17 @@ def _image(shared: Shared, steps: list[tuple[str, Step]]) -> Code:
     for where, step in steps:
         if "emit" not in step:
             what = "do" if step.get("do") in VERBS else "this"
-            raise TableError(f"an image only emits, {what} is not for it", where=where)
+            raise TableError(f"an image can only emit, not {what}", where=where)
     code = MessageCompiler(shared, None).compile(steps)
     if code.values:
-        # constants that go through functions: before the steps, as in a message
+        # constants that are function arguments run before the steps, as in a message
         code.steps[:0] = code.values
         code.steps = [_shifted(each, len(code.values)) for each in code.steps]
     return code
 
 
 def _moved(steps: list[Op], by: int) -> list[Op]:
-    """Steps that jump know their target from the first of them; in the program it counts from its start."""
+    """Move jump targets from an offset in the steps to an offset in the program."""
     return [_shifted(each, by) for each in steps]
 
 
@@ -205,5 +207,5 @@ def _timezone(name: str, where: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
         raise TableError(
-            f"there is no time zone {name!r}", where=f"{where}: timezone", hint="like America/New_York"
+            f"unknown time zone {name!r}", where=f"{where}: timezone", hint="use a name such as America/New_York"
         ) from None

@@ -1,4 +1,4 @@
-"""What the compiler writes: operations on registers, and what is known of the value in each before any message came."""
+"""Output of the compiler: operations on registers, and the static knowledge of each value."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.base.errors import LimitError
 from penstock.convert.kernel import _program as c
 
 MISSING = -(2**63)
-"""The least number there is in 64 bits stands for a missing value."""
+"""The lowest 64-bit integer represents a missing value."""
 
 NUMBER_MIN, NUMBER_MAX = MISSING + 1, 2**63 - 1
 
 
 class Op(NamedTuple):
-    """One operation, as _program.pxd has it."""
+    """One operation, with the fields of _program.pxd."""
 
     code: int
     to: int = 0
@@ -37,7 +37,7 @@ def op(code: int, *registers: int, to: int = 0, offset: int = 0, size: int = 0, 
 
 @dataclass(frozen=True)
 class Value:
-    """A value in a register, and all that is known of it."""
+    """A value in a register, and its known properties."""
 
     kind: int
     register: int
@@ -46,11 +46,11 @@ class Value:
     decimals: int | None = None
     optional: bool = False
     is_pure: bool = True
-    """It follows from the source message alone."""
+    """True if the value depends on the source message only."""
     size_max: int = 0
-    """Bytes of a text; 0 is not known."""
+    """Maximum size of a text in bytes; 0: unknown."""
     names: dict[str, int] | None = None
-    """What its numbers are called."""
+    """Names of the values."""
 
     @property
     def is_text(self) -> bool:
@@ -59,7 +59,7 @@ class Value:
 
 @dataclass
 class Code:
-    """The operations of one message while they are written: first those that only read the message, then the steps."""
+    """The operations of one message during compilation: first those that only read the message, then the steps."""
 
     values: list[Op] = field(default_factory=list)
     steps: list[Op] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Code:
         (self.values if is_pure else self.steps).append(made)
 
     def derive(self, value: Value, code: int, *, x: int = 0, y: int = 0, size: int = 0, **known: object) -> Value:
-        """The value after one more operation, in another register; `known` is what changes about it."""
+        """Apply one more operation, into another register; `known` are the properties that change."""
         changed = replace(value, **known)  # type: ignore[arg-type]
         wanted = op(code, value.register, x=x, y=y, size=size)
         key = (value.kind, changed.kind, wanted)
@@ -90,19 +90,19 @@ class Code:
         if kind == c.KIND_TEXT:
             self._texts += 1
             if self._texts > c.TEXTS:
-                raise LimitError(f"a message has more than {c.TEXTS} texts")
+                raise LimitError(f"a message exceeds the limit of {c.TEXTS} texts")
             return self._texts - 1
         self._numbers += 1
         if self._numbers > c.REGISTERS:
-            raise LimitError(f"a message has more than {c.REGISTERS - c.REGISTER_FREE} values")
+            raise LimitError(f"a message exceeds the limit of {c.REGISTERS - c.REGISTER_FREE} values")
         return self._numbers - 1
 
 
 def pack(text: bytes) -> int:
-    """A text of at most 8 bytes as the number that stands for it in a register."""
+    """Return the register value of a text of at most 8 bytes."""
     return int.from_bytes(text.rstrip(b" \0"), "little")
 
 
 def signed(number: int) -> int:
-    """A number of 64 bits as a register has it."""
+    """Return a 64-bit number as a signed register value."""
     return number - 2**64 if number >= 2**63 else number

@@ -1,4 +1,4 @@
-"""The values of the conversion state that a table can use by name, and what is known of each."""
+"""Named values of the conversion state for tables, and their properties."""
 
 from penstock.convert.core.registers import Value
 from penstock.convert.kernel import _program as c
@@ -77,11 +77,11 @@ QUANTITIES = frozenset(
     if name in ("order.quantity", "order.taken", "trade.quantity", "day.volume", "day.extended_volume")
     or "_size" in name
 )
-"""They have the table's quantity_decimals."""
+"""Values with the table's quantity_decimals."""
 
 
 def load_code(name: str) -> int | None:
-    """The operation that fills the register, or None if a verb or the message itself does."""
+    """Return the operation that fills the register; None if a verb or the message itself fills it."""
     group, _, rest = name.partition(".")
     if name == "instrument.changed":
         return None

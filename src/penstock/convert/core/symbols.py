@@ -1,9 +1,9 @@
-"""Symbols: from a venue's to the venue-independent one, and from that to a level of a topic.
+"""Symbols: from a venue's symbol to the venue-independent one, and to a topic level.
 
-A reference file has one row per instrument, as CSV with a header or as TOML with [[instrument]]: `symbol` as the venue
-says it, and any of `same_as` (the venue-independent symbol), `round_lot`, `price_decimals` and `quantity_decimals` (the
-instrument's own, for feeds that do not send them) and `key` (the venue's locate code, for feeds that have no
-directory).
+A reference file has one row per instrument, as CSV with a header or as TOML with [[instrument]]: `symbol` in the
+venue's spelling, and any of `same_as` (the venue-independent symbol), `round_lot`, `price_decimals` and
+`quantity_decimals` (the instrument's own, for feeds that do not send them) and `key` (the venue's locate code, for
+feeds without a directory).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.convert.core.document import SymbolsDocument
 from penstock.topics.topic import RESERVED
 
 SYMBOL_SIZE = 16
-"""Bytes of a symbol in models and in the state."""
+"""Size of a symbol in models and in the state, in bytes."""
 
 REFERENCE_SIZE_MAX = 64 * 1024 * 1024
 
@@ -46,7 +46,7 @@ class _ReferenceFile(Config, frozen=True):
 
 
 class Symbology(msgspec.Struct, frozen=True):
-    """What a table says of symbols."""
+    """A table's rules for symbols."""
 
     suffixes: tuple[tuple[str, str], ...]
     topic: dict[str, str]
@@ -62,18 +62,19 @@ class Symbology(msgspec.Struct, frozen=True):
         return Symbology(tuple(suffixes), dict(document.topic), references)
 
     def describe(self, venue_symbol: bytes) -> tuple[bytes, Reference]:
-        """The venue-independent symbol in 16 bytes, and the row of the reference file, an empty one if there is none.
+        """Return the venue-independent symbol in 16 bytes, and the row of the reference file, an empty one if there is
+        none.
 
-        ValueError says that the bytes are no symbol.
+        Raises ValueError if the bytes are not a symbol.
         """
         text = venue_symbol.strip(b" \0").decode("ascii")
         if not text or not text.isprintable():
-            raise ValueError("no symbol")
+            raise ValueError("the symbol is empty")
         reference = self.references.get(text, Reference(symbol=text))
         symbol = reference.same_as or self._exchanged(text)
         encoded = symbol.encode()
         if len(encoded) > SYMBOL_SIZE:
-            raise ValueError("too long")
+            raise ValueError("the symbol is too long")
         return encoded.ljust(SYMBOL_SIZE, b"\0"), reference
 
     def _exchanged(self, symbol: str) -> str:
@@ -83,7 +84,7 @@ class Symbology(msgspec.Struct, frozen=True):
         return symbol
 
     def topic_level(self, symbol: bytes) -> bytes:
-        """The symbol as a level of a topic; what no level may have is written as % and two hexadecimal digits."""
+        """Return the symbol as a topic level; invalid characters are written as % and two hexadecimal digits."""
         level = bytearray()
         for byte in symbol.rstrip(b"\0"):
             character = chr(byte)
@@ -100,10 +101,10 @@ def read_references(path: Path, where: str) -> dict[str, Reference]:
     here = f"{where}: symbols.file {path.name}"
     try:
         if path.stat().st_size > REFERENCE_SIZE_MAX:
-            raise TableError(f"has more than {REFERENCE_SIZE_MAX} bytes", where=here)
+            raise TableError(f"the file exceeds the limit of {REFERENCE_SIZE_MAX} bytes", where=here)
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise TableError(f"cannot be read: {error.strerror}", where=here) from None
+        raise TableError(f"cannot read the file: {error.strerror}", where=here) from None
     except UnicodeDecodeError as error:
         raise TableError(f"is not UTF-8 text (byte {error.start})", where=here) from None
     rows = _toml_rows(text, here) if path.suffix == ".toml" else _csv_rows(text, here)
@@ -126,6 +127,6 @@ def _csv_rows(text: str, here: str) -> list[Reference]:
             for name in {"round_lot", "price_decimals", "quantity_decimals", "key"} & given.keys():
                 given[name] = int(given[name])
         except ValueError:
-            raise TableError(f"{name} is no whole number", where=f"{here}, line {number}") from None
+            raise TableError(f"{name} is not an integer", where=f"{here}, line {number}") from None
         rows.append(convert(given, Reference, where=f"{here}, line {number}"))
     return rows

@@ -1,4 +1,4 @@
-"""Where a value can go: a field of a model, or an argument of a verb. And the verbs there are."""
+"""Targets of values (fields of a model, arguments of a verb), and the list of verbs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.model import Field, shipped
 
 @dataclass(frozen=True)
 class Target:
-    """What a place accepts. A `size` is that of a text; the other kinds of target have bounds."""
+    """The values that a place accepts. `size` applies to texts; other kinds have bounds."""
 
     size: int = 0
     low: int = NUMBER_MIN
@@ -22,14 +22,14 @@ class Target:
     optional: bool = False
     is_float: bool = False
     is_packed: bool = False
-    """A text of at most 8 bytes that travels in a number."""
+    """A text of at most 8 bytes, stored in a number."""
     names: dict[str, int] | None = None
     is_quantity: bool = False
-    """Nothing is rounded: an integer is a quantity without decimals, more decimals than the target's are refused."""
+    """Never rounded: an integer is a quantity without decimals; more decimals than the target's are refused."""
 
 
 def field_target(model_field: Field) -> Target:
-    """What a field of a model accepts."""
+    """Return the target for a field of a model."""
     if model_field.type == "text":
         return Target(size=model_field.size, optional=True)
     if model_field.storage[0] == "f":
@@ -48,7 +48,7 @@ def field_target(model_field: Field) -> Target:
 
 
 def fit(site: Site, value: Value, target: Target) -> Value:
-    """The value as the target takes it, checked where it might not fit."""
+    """Convert the value for the target, with a check if it might not fit."""
     if target.is_packed:
         return _fit_size(site, packed(site, value), target.size)
     if target.size:
@@ -66,7 +66,7 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
     if value.names is not None and target.names is not None and value.names is not target.names:
         other = {name: number for name, number in value.names.items() if target.names.get(name) != number}
         if other:
-            raise site.refuse(f"its values are other ones: {', '.join(sorted(other))}", hint="a map() translates them")
+            raise site.refuse(f"its values differ: {', '.join(sorted(other))}", hint="a map() translates them")
     if value.kind == c.KIND_UNSIGNED and target.high >= 2**64 - 1:
         return value
     value = as_number(site, value)
@@ -76,16 +76,16 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
         value = rescale(site, value, target.decimals)
     elif value.decimals:
         raise site.refuse(
-            f"the value has {value.decimals} decimals, where it goes has none",
-            hint="round(0) rounds it, if that is meant; rescale(0) takes whole values only",
+            f"the value has {value.decimals} decimals, but the target has none",
+            hint="use round(0) to round, or rescale(0) to accept whole values only",
         )
     if value.optional and not target.optional:
         if not value.is_pure:
-            raise site.refuse("the value may be missing, where it goes cannot")
+            raise site.refuse("the value may be missing, but the target is required")
         site.code.check(value, c.CODE_CHECK_PRESENT)
     if value.low < target.low or value.high > target.high:
         if not value.is_pure:
-            raise site.refuse(f"the value may be beyond {target.low} to {target.high}")
+            raise site.refuse(f"the value may be outside {target.low} to {target.high}")
         site.code.check(value, c.CODE_CHECK_RANGE, x=max(target.low, NUMBER_MIN), y=min(target.high, NUMBER_MAX))
     return value
 
@@ -93,8 +93,8 @@ def _fit_number(site: Site, value: Value, target: Target) -> Value:
 def _fit_quantity(site: Site, value: Value, decimals: int) -> Value:
     if (value.decimals or 0) > decimals:
         raise site.refuse(
-            f"the quantity has {value.decimals} decimals, where it goes has {decimals}: fractions would be lost",
-            hint="quantity_decimals = 8 in the table, and models that end in _8, keep them",
+            f"the quantity has {value.decimals} decimals, but the target has {decimals}: fractions would be lost",
+            hint="keep fractions with quantity_decimals = 8 in the table and models that end in _8",
         )
     return rescale(site, replace(value, decimals=value.decimals or 0), decimals)
 
@@ -113,17 +113,17 @@ def _fit_size(site: Site, value: Value, size: int) -> Value:
 
 @dataclass(frozen=True)
 class Verb:
-    """A change of the conversion state. Arguments in their order; those of `optional` can be left out."""
+    """A change of the conversion state. Arguments are ordered; those in `optional` may be left out."""
 
     code: int
     what: str
     arguments: dict[str, Target] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     finds_instrument: bool = False
-    """The order tells the instrument, the message need not."""
+    """True if the order identifies the instrument, so that the message need not."""
     needs_instrument: bool = True
     gives: str = ""
-    """The first part of the names of values that can be used after it."""
+    """Prefix of the names of the values available after the verb."""
     has_event_time: bool = False
 
 
@@ -134,12 +134,12 @@ _SIDE = Target(low=0, high=1, names={"buy": 0, "sell": 1})
 _PRICE = Target(decimals=PRICE_DECIMALS)
 _PRICE_OPTIONAL = Target(decimals=PRICE_DECIMALS, optional=True)
 _QUANTITY = Target(low=0, is_quantity=True)
-"""Has as many decimals as the table's quantities."""
+"""Has the decimals of the table's quantities."""
 
 _CONDITIONS = field_target(_TRADE["conditions"])
 _BIT = Target(low=0, high=1)
 _DECIMALS = Target(low=0, high=18, optional=True)
-"""Of an instrument."""
+"""Decimals of an instrument."""
 
 _TRADE_ARGUMENTS = {"trade": _ORDER, "price": _PRICE, "quantity": _QUANTITY, "conditions": _CONDITIONS}
 
@@ -176,24 +176,24 @@ VERBS = {
     ),
     "order_cancel": Verb(
         c.CODE_ORDER_TAKE,
-        "part of an order is taken back",
+        "part of an order is cancelled",
         {"order": _ORDER, "quantity": _QUANTITY},
         finds_instrument=True,
         gives="order",
     ),
     "order_delete": Verb(
-        c.CODE_ORDER_DELETE, "an order is taken back", {"order": _ORDER}, finds_instrument=True, gives="order"
+        c.CODE_ORDER_DELETE, "an order is deleted", {"order": _ORDER}, finds_instrument=True, gives="order"
     ),
     "order_replace": Verb(
         c.CODE_ORDER_REPLACE,
-        "an order goes and another takes its place",
+        "an order is replaced by another",
         {"order": _ORDER, "new_order": _ORDER, "quantity": _QUANTITY, "price": _PRICE},
         finds_instrument=True,
         gives="order",
     ),
     "level_set": Verb(
         c.CODE_LEVEL_SET,
-        "a price level as it is from now on; a quantity of 0 takes it away",
+        "the new quantity of a price level; 0 removes the level",
         {
             "side": _SIDE,
             "price": _PRICE,
@@ -205,24 +205,22 @@ VERBS = {
     ),
     "side_set": Verb(
         c.CODE_SIDE_SET,
-        "the only level of a side, where a feed gives the best; a quantity of 0 takes it away",
+        "the only level of a side, for a feed of best prices; quantity 0 removes the level",
         {"side": _SIDE, "price": _PRICE_OPTIONAL, "quantity": replace(_QUANTITY, optional=True)},
     ),
-    "book_clear": Verb(c.CODE_BOOK_CLEAR, "all orders and levels of the instrument go"),
+    "book_clear": Verb(c.CODE_BOOK_CLEAR, "all orders and levels of the instrument are removed"),
     "trade": Verb(
         c.CODE_TRADE,
-        "a trade enters the day's statistics, as far as its conditions let it",
+        "a trade enters the day's statistics, subject to its conditions",
         {**_TRADE_ARGUMENTS, "by_hours": _BIT},
         frozenset({"conditions", "by_hours"}),
         gives="trade",
         has_event_time=True,
     ),
-    "trade_break": Verb(
-        c.CODE_TRADE_BREAK, "a trade is taken back", {"trade": _ORDER}, gives="trade", has_event_time=True
-    ),
+    "trade_break": Verb(c.CODE_TRADE_BREAK, "a trade is broken", {"trade": _ORDER}, gives="trade", has_event_time=True),
     "trade_correct": Verb(
         c.CODE_TRADE_CORRECT,
-        "a trade was another one; it keeps its hours",
+        "a trade is corrected; it keeps its trading hours",
         _TRADE_ARGUMENTS,
         frozenset({"conditions"}),
         gives="trade",
@@ -230,24 +228,24 @@ VERBS = {
     ),
     "status": Verb(
         c.CODE_STATUS,
-        "what can be done with the instrument",
+        "the trading state of the instrument",
         {"state": field_target(_STATUS["state"]), "reason": Target(size=8, is_packed=True)},
         frozenset({"reason"}),
     ),
     "restriction": Verb(
         c.CODE_RESTRICTION,
-        "a rule is in force, or no longer",
+        "a restriction begins or ends",
         {"rule": field_target(_STATUS["restrictions"]), "on": _BIT},
     ),
     "limits": Verb(
         c.CODE_LIMITS,
-        "the prices between which trades are allowed",
+        "the price limits for trades",
         {"upper": _PRICE_OPTIONAL, "lower": _PRICE_OPTIONAL},
         frozenset({"upper", "lower"}),
     ),
     "phase": Verb(
         c.CODE_PHASE,
-        "the feed's own code of where the day is",
+        "the feed's own code of the phase of the day",
         {
             "code": Target(low=0, high=2**63 - 1),
             "hours": Target(

@@ -1,6 +1,6 @@
-"""Looking ahead: what the next messages of a batch will need is fetched into the cache before they are converted.
+"""Look-ahead: prefetch the memory that the next messages of a batch need.
 
-Nothing follows from it but speed.
+Look-ahead affects only speed.
 """
 
 from penstock.convert.kernel._frame cimport Frame
@@ -9,7 +9,7 @@ from penstock.convert.kernel._source cimport SourceBatch
 
 
 cdef enum:
-    AHEAD = 16 # messages at once, a power of two
+    AHEAD = 16 # batch of prefetched messages, a power of two
 
-# Look at the next messages from `at` on.
+# Prefetch for the next messages from `at` on.
 cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil

@@ -1,1 +1,1 @@
-# Everything in it is for compiled callers; _ahead.pxd declares it.
+# All names are for compiled callers; see _ahead.pxd.

@@ -1,4 +1,4 @@
-"""Looking ahead in a batch; _ahead.pxd says why."""
+"""Look-ahead in a batch; see _ahead.pxd."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
@@ -25,8 +25,9 @@ cdef enum:
 
 
 cdef void look_ahead(Program program, const Frame *frame, SourceBatch batch, Py_ssize_t at) noexcept nogil:
-    """Each step needs what the step before has fetched, so the steps go over all messages one after another; the
-    slots of orders are fetched for the messages after next."""
+    """Each step needs the memory that the previous step prefetched, so each step runs over all messages; the slots of
+    orders are prefetched one batch earlier.
+    """
     if at == 0:
         fetch_slots(program, frame.state, batch, at)
     fetch_slots(program, frame.state, batch, at + AHEAD)
@@ -46,7 +47,7 @@ cdef inline void fetch_slots(Program program, const State *state, SourceBatch ba
 
 
 cdef inline void fetch_slot(const State *state, uint64_t reference) noexcept nogil:
-    """The slot where the order should be, and the one after it, which is looked at when an order goes."""
+    """Prefetch the order's slot, and the next one, which is read when an order is removed."""
     cdef const Shard *shard = &state.shards[shard_of(reference)]
     cdef const OrderRow *slot
     if shard.slots is not NULL:
@@ -81,7 +82,7 @@ cdef inline void fetch_instruments(Program program, const Frame *frame, SourceBa
 
 
 cdef inline int32_t instrument_of(const Route *route, const State *state, const uint8_t *data) noexcept nogil:
-    """What the message is about, or -1."""
+    """Return the message's instrument, or -1."""
     cdef const OrderRow *order
     if route.instrument.mask:
         return instrument_by_locate(state, read_key(&route.instrument, data))
@@ -92,7 +93,9 @@ cdef inline int32_t instrument_of(const Route *route, const State *state, const 
 
 
 cdef inline void fetch_levels(const Ladder *ladder) noexcept nogil:
-    """The best of them: three cache lines from the end of the ladder, also where it is shorter; that harms nobody."""
+    """Prefetch the best levels: the last three cache lines of the ladder. Prefetching beyond a shorter ladder is
+    harmless.
+    """
     cdef uintptr_t best = <uintptr_t>ladder.levels + (<uintptr_t>ladder.count - 1) * sizeof(LevelRow)
     prefetch(<const void *>best)
     prefetch(<const void *>(best - CACHE_LINE))
@@ -100,7 +103,7 @@ cdef inline void fetch_levels(const Ladder *ladder) noexcept nogil:
 
 
 cdef inline const Route *route_at(Program program, SourceBatch batch, Py_ssize_t at) noexcept nogil:
-    """The route of a message of the right size, or NULL."""
+    """Return the route of a message with a valid size, or NULL."""
     cdef const SourceRow *row = &batch.row[at]
     cdef int route
     if row.size <= <uint32_t>program.type_at:

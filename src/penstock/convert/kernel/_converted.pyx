@@ -1,4 +1,4 @@
-"""Application messages as they come out of a converter: rows over one piece of memory, ready to be packed."""
+"""Application messages from a converter: rows over one piece of memory, ready for packing."""
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -16,10 +16,10 @@ cdef enum:
 
 
 cdef class Converted:
-    """What PublishBatch takes: `topic_data`, `payloads` and `rows`.
+    """The input of PublishBatch: `topic_data`, `payloads` and `rows`.
 
-    Each row's ORIGIN extension lies in `payloads` just before its record. It is good until the converter is called
-    again: then the same memory is used for other messages.
+    Each row's ORIGIN extension precedes its record in `payloads`. Valid until the converter is called again, which
+    reuses the memory.
     """
 
     def __cinit__(self, Directory directory not None):
@@ -31,12 +31,12 @@ cdef class Converted:
 
     @property
     def topic_data(self):
-        """What topic_offset of a row counts from."""
+        """The memory that topic_offset of a row refers to."""
         return self._directory.data
 
     @property
     def payloads(self):
-        """What payload_offset and extensions_offset of a row count from."""
+        """The memory that payload_offset and extensions_offset of a row refer to."""
         return self._payloads[: self.payloads_size]
 
     @property
@@ -48,7 +48,7 @@ cdef class Converted:
         return self.count
 
     def __iter__(self):
-        """(topic, Origin, model id, record) of each message, to keep."""
+        """Yield copies of (topic, Origin, model id, record) of each message."""
         topics = bytes(self.topic_data)
         payloads = bytes(self.payloads)
         for row in self.rows.tolist():
@@ -58,7 +58,7 @@ cdef class Converted:
             yield topic, origin, model_id, payloads[payload_at : payload_at + payload_size]
 
     cdef int lend(self, Frame *frame) except -1:
-        """From now on the frame's outputs come here, in place of what was here."""
+        """Direct the frame's outputs to this object, replacing its content."""
         cdef uint8_t[::1] payloads = self._payloads
         cdef MessageView[::1] rows = self._rows
         frame.payloads = &payloads[0]
@@ -70,7 +70,7 @@ cdef class Converted:
         return 0
 
     cdef int grow(self, Frame *frame, uint64_t payloads_more, uint64_t rows_more) except -1:
-        """Whoever still reads the memory that there was keeps it."""
+        """Allocate larger memory; existing readers keep the old one."""
         cdef uint64_t used = frame.payloads_used
         cdef uint64_t count = frame.row_count
         payloads = numpy.empty(max(2 * self.payloads_room, used + payloads_more), numpy.uint8)

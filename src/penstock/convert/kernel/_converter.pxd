@@ -24,7 +24,7 @@ cdef class ConverterKernel:
     cdef readonly StateKernel kernel_state
     cdef readonly Directory directory
     cdef Converted converted
-    cdef bint is_own            # the frame's outputs go into `converted`
+    cdef bint is_own            # true if the frame's outputs go into `converted`
     cdef list kept
     cdef object _on_fault
     cdef public object on_each_fault
@@ -32,12 +32,12 @@ cdef class ConverterKernel:
     cdef uint64_t repeated
     cdef uint64_t taken[256]
     cdef uint64_t interval
-    cdef Mark *marks            # a ring
+    cdef Mark *marks            # a ring buffer
     cdef uint64_t marks_made
     cdef uint64_t marks_read
 
-    # What convert() does, for compiled callers: the outputs are frame.row_count rows at frame.rows, over frame.payloads
-    # and directory.data_at, until the next call.
+    # convert() for compiled callers: the outputs are frame.row_count rows at frame.rows, over frame.payloads and
+    # directory.data_at, valid until the next call.
     cdef int convert_rows(self, SourceBatch batch) except -1 nogil
 
     cdef int begin(self, Converted into, Py_ssize_t count) except -1

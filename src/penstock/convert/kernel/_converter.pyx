@@ -1,4 +1,4 @@
-"""The converter's kernel: one source message after another through the plan, numbered and checkpointed."""
+"""The converter's kernel: runs source messages through the plan, numbers the outputs and makes checkpoints."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -46,7 +46,7 @@ cdef class ConverterKernel:
 
     def __cinit__(self, plan, uint32_t stream_id, StateKernel state not None, uint64_t checkpoint_interval, on_fault):
         if checkpoint_interval == 0:
-            raise LocalProtocolError("a checkpoint interval of 0 source messages")
+            raise LocalProtocolError("the checkpoint interval must be positive")
         self.program = plan.program
         self.kernel_state = state
         self._on_fault = on_fault
@@ -81,12 +81,12 @@ cdef class ConverterKernel:
 
     @property
     def next_source_sequence(self) -> int:
-        """The source message that comes next; 0 before the first."""
+        """Number of the next source message; 0 before the first."""
         return self.next_source
 
     @property
     def next_message_sequence(self) -> int:
-        """The number of the next application message."""
+        """Number of the next application message."""
         return self.frame.message_sequence
 
     @next_message_sequence.setter
@@ -103,7 +103,7 @@ cdef class ConverterKernel:
 
     @property
     def flags(self) -> int:
-        """OriginFlag of every message from now on."""
+        """OriginFlag of all further messages."""
         return load_u16(self.frame.origin + ORIGIN_FLAGS_AT)
 
     @flags.setter
@@ -112,7 +112,7 @@ cdef class ConverterKernel:
 
     @property
     def is_over(self) -> bool:
-        """Whether the feed has said that nothing more comes in this session."""
+        """True if the feed has announced the end of the session."""
         return self.kernel_state.state.session.hours == HOURS_ENDED
 
     @property
@@ -120,7 +120,9 @@ cdef class ConverterKernel:
         return self.interval
 
     def make_only(self, model_ids) -> None:
-        """From now on make only messages of these models (None: all); the others are numbered and counted all the same."""
+        """Build only messages of these models from now on (None: all); other messages are still numbered and
+        counted.
+        """
         wanted = None if model_ids is None else frozenset(model_ids)
         cdef int number
         for number in range(self.program.output_count):
@@ -128,13 +130,13 @@ cdef class ConverterKernel:
             self.frame.is_unwanted[number] = wanted is not None and model_id not in wanted
 
     def skip_to(self, uint64_t sequence) -> None:
-        """Go on with this source message, whatever came before it; 0 goes on with any."""
+        """Continue with this source message, skipping any before it; 0 accepts any number."""
         self.next_source = sequence
 
     # Conversion
 
     def convert(self, SourceBatch batch not None) -> Converted:
-        """The application messages of these source messages; good until the next call."""
+        """Return the application messages of these source messages; valid until the next call."""
         with nogil:
             self.convert_rows(batch)
         return self.converted
@@ -158,8 +160,8 @@ cdef class ConverterKernel:
         if stop == STOP_JUMP:
             with gil:
                 raise LocalProtocolError(
-                    f"source message {batch.row[at].sequence} came where {self.next_source} was expected",
-                    hint="skip_to() says that the messages between are lost",
+                    f"received source message {batch.row[at].sequence} instead of {self.next_source}",
+                    hint="call skip_to() if the messages between are lost",
                 )
         return 0
 
@@ -172,7 +174,9 @@ cdef class ConverterKernel:
         return 0
 
     cdef int report(self, const SourceRow *row, int route, int fault) noexcept with gil:
-        """Malformed messages are told at their first, second, fourth, eighth … time; all to who asked for each."""
+        """Log a malformed message at its first, second, fourth, eighth … occurrence; report every one to
+        on_malformed.
+        """
         cdef uint64_t count = self.frame.faults[fault]
         reason = self.kept[len(self.kept) - 1] if fault == FAULT_FUNCTION and self.kept else None
         self.kept.clear()
@@ -189,7 +193,7 @@ cdef class ConverterKernel:
     # Checkpoints
 
     def take_checkpoints(self) -> list:
-        """Those made since the last call, oldest first; of very many, the newest."""
+        """Return the checkpoints since the last call, oldest first; at most the newest that the buffer holds."""
         cdef uint64_t index
         first = max(self.marks_read, self.marks_made - min(self.marks_made, <uint64_t>CHECKPOINTS))
         self.marks_read = self.marks_made
@@ -220,7 +224,7 @@ cdef class ConverterKernel:
         try:
             for instrument in range(self.frame.state.counts[LIMIT_INSTRUMENTS]):
                 if self.frame.state.instruments[instrument].reference.locate == LOCATE_NONE():
-                    continue # the session has not named it: there is nothing to say of it yet
+                    continue # the session has not defined this instrument yet
                 if self.frame.payloads_used + self.program.emitted_size_max > into.payloads_room or (
                     self.frame.row_count + self.program.emitted_max > into.rows_room
                 ):
@@ -255,7 +259,7 @@ cdef class ConverterKernel:
     # Counters
 
     def taken_of(self, int message) -> int:
-        """Source messages of one type of the plan."""
+        """Return the number of source messages of one type of the plan."""
         return self.taken[message]
 
     def emitted_of(self, int output) -> int:
@@ -277,7 +281,7 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
     cdef Frame *frame = &self.frame
     cdef uint64_t payloads_end = self.converted.payloads_room - self.program.emitted_size_max
     cdef uint64_t rows_end = self.converted.rows_room - self.program.emitted_max
-    cdef uint64_t mark_at = 0 # no message before this one needs a look whether it is to be marked
+    cdef uint64_t mark_at = 0 # no earlier message can need a checkpoint
     cdef bint looks_ahead = self.program.looks_ahead and batch.count > 1
     if self.converted.payloads_room < self.program.emitted_size_max or self.converted.rows_room < self.program.emitted_max:
         return STOP_ROOM
@@ -302,7 +306,7 @@ cdef Stop run_batch(ConverterKernel self, SourceBatch batch, Py_ssize_t *at) noe
 
 
 cdef uint64_t mark(ConverterKernel self) noexcept nogil:
-    """Make a checkpoint, if one is due; returns where the next one is."""
+    """Make a checkpoint if one is due; return the position of the next."""
     cdef uint64_t passed = self.next_source % self.interval
     cdef Mark *made
     if passed == 0:

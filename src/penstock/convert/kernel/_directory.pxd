@@ -4,12 +4,12 @@ from penstock.convert.kernel._frame cimport Frame, TopicPlace
 
 
 cdef class Directory:
-    cdef Frame *_frame      # its owner's, which outlives it
+    cdef Frame *_frame      # owned by the converter, which outlives this object
     cdef object _plan
     cdef TopicPlace *_places
     cdef uint64_t _places_room
-    cdef object _data       # numpy: the topics, one after another
-    cdef const uint8_t *data_at # where they lie
+    cdef object _data       # numpy: the concatenated topics
+    cdef const uint8_t *data_at # the address of `_data`
     cdef uint64_t used
     cdef uint64_t _installs
 

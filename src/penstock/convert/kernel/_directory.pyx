@@ -1,4 +1,4 @@
-"""Symbols and topics of the instruments that a converter knows: made once for each, then only looked up."""
+"""Symbols and topics of a converter's instruments: built once per instrument, then only looked up."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -10,7 +10,7 @@ from penstock.convert.books._units cimport LIMIT_INSTRUMENTS, SYMBOL_SIZE
 
 
 cdef class Directory:
-    """Owned by one converter; the kernels call describe() and learn() when an instrument is new."""
+    """Owned by one converter; the kernels call describe() and learn() for a new instrument."""
 
     def __cinit__(self, plan):
         self._plan = plan
@@ -21,18 +21,19 @@ cdef class Directory:
 
     @property
     def data(self):
-        """All topics, one after another."""
+        """All topics, concatenated."""
         return self._data
 
     def describe(self, bytes venue_symbol not None) -> tuple:
-        """(symbol in 16 bytes, venue in 4, round lot or 0, decimals of prices and of quantities or None) of a venue's
-        symbol; ValueError if it is none."""
+        """Return (symbol in 16 bytes, venue in 4, round lot or 0, decimals of prices and of quantities or None) for a
+        venue's symbol; ValueError if the symbol is invalid.
+        """
         symbol, reference = self._plan.symbology.describe(venue_symbol)
         venue = self._plan.venue.encode().ljust(4, b"\0")
         return symbol, venue, reference.round_lot, reference.price_decimals, reference.quantity_decimals
 
     def learn(self) -> None:
-        """Make topics for the instruments that have none yet."""
+        """Build topics for instruments without topics."""
         cdef uint64_t known = self._frame.instruments_known
         cdef uint64_t count = self._frame.state.counts[LIMIT_INSTRUMENTS]
         while known < count:
@@ -51,13 +52,13 @@ cdef class Directory:
         return 0
 
     cdef int refresh(self) except -1:
-        """Begin anew if the state has become another one."""
+        """Rebuild everything if the state was replaced."""
         if self._installs != self._frame.state.installs:
             self.attach(self._frame)
         return 0
 
     cdef int begin_forwarding(self, uint64_t size) except -1:
-        """Room for topics that messages bring themselves, after those of the instruments."""
+        """Make room for topics carried by messages, after those of the instruments."""
         self.make_room(size)
         cdef uint8_t[::1] view = self._data
         self._frame.forwarded_at = self.used
@@ -88,7 +89,7 @@ cdef class Directory:
         return 0
 
     def make_room(self, uint64_t size) -> None:
-        """Others may still read the memory that there was: it is left to them."""
+        """Allocate larger memory; existing readers keep the old one."""
         if self.used + size > <uint64_t>len(self._data):
             grown = numpy.empty(max(self.used + size, 2 * <uint64_t>len(self._data)), numpy.uint8)
             grown[: self.used] = self._data[: self.used]

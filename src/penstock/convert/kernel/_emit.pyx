@@ -1,4 +1,4 @@
-"""Outputs: an ORIGIN extension, a record and a row each, in memory that the converter has made room in."""
+"""Outputs: an ORIGIN extension, a record and a row each, in memory that the converter has reserved."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -46,7 +46,7 @@ cdef int begin_output(Frame *frame, uint32_t number) noexcept nogil:
 
 
 cdef uint8_t *pass_over_output(Frame *frame, uint32_t number) noexcept nogil:
-    """An output that nobody wants has its number all the same; returns where its record may be written, and be lost."""
+    """Number an unwanted output; return a scratch location for its record, which is discarded."""
     frame.index += 1
     frame.message_sequence += 1
     frame.emitted[number] += 1
@@ -54,7 +54,7 @@ cdef uint8_t *pass_over_output(Frame *frame, uint32_t number) noexcept nogil:
 
 
 cdef inline uint8_t *begin_row(Frame *frame, uint64_t topic_at, uint64_t topic_size, uint32_t size) noexcept nogil:
-    """Number the output and say where it is; returns where its record goes."""
+    """Number the output and set its offsets; return the location of its record."""
     cdef uint8_t *origin = frame.payloads + frame.payloads_used
     cdef MessageView *row = &frame.rows[frame.row_count]
     memcpy(origin, frame.origin, ORIGIN_SIZE)
@@ -77,7 +77,7 @@ cdef inline uint8_t *begin_row(Frame *frame, uint64_t topic_at, uint64_t topic_s
 
 
 cdef bint learn_topics(Frame *frame) noexcept with gil:
-    """A new instrument: the directory makes room for its topics and says where."""
+    """Let the directory build topics for a new instrument."""
     try:
         (<object>frame.directory).learn()
     except MemoryError:

@@ -1,4 +1,4 @@
-"""What a converter works with: registers for the message at hand, and the memory that outputs go into."""
+"""The frame of a converter: registers for the current message, and the memory for outputs."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -25,30 +25,30 @@ cdef struct Frame:
     # the source message
     const uint8_t *data
     uint32_t size
-    int32_t instrument      # -1: none
+    int32_t instrument      # -1: no instrument
     uint16_t index          # of the next output within the source message
     # the plan
     const Map *maps
     const Output *outputs
     void *functions         # the Program's tuple
-    void *kept              # a list that keeps what functions returned, for the length of a message
+    void *kept              # a list that keeps function results alive for the duration of a message
     void *directory         # penstock.convert.directory.Directory: symbols and topics of instruments
     # the state and the numbering
     State *state
     uint64_t source_sequence
     uint64_t message_sequence # of the next output
-    uint8_t origin[32]      # what every ORIGIN has in common
-    # where outputs go; before each source message there is room for all it can give
+    uint8_t origin[32]      # the common part of all ORIGIN extensions
+    # memory for outputs; before each source message there is room for its largest result
     uint8_t *payloads
     uint64_t payloads_used
-    uint8_t *record         # of the output begun last
+    uint8_t *record         # of the current output
     MessageView *rows
     uint64_t row_count
-    const TopicPlace *topics # of each instrument, topic_kinds of them; the first ones are those of no instrument
+    const TopicPlace *topics # topics of each instrument, topic_kinds of them; the first ones are for no instrument
     uint32_t topic_kinds
-    uint32_t instruments_known # of how many `topics` tells
-    Text forwarded_topics   # what is left of the room for topics that messages bring themselves
-    uint64_t forwarded_at   # its place within topic_data
+    uint32_t instruments_known # number of instruments in `topics`
+    Text forwarded_topics   # remaining room for topics carried by messages
+    uint64_t forwarded_at   # its offset within topic_data
     uint64_t faults[32]
     uint64_t emitted[256]
     uint8_t is_unwanted[256] # outputs that are only numbered

@@ -1,4 +1,4 @@
-"""Plans as the kernels read them; _program.pxd describes the memory."""
+"""Plans for the kernels; see _program.pxd for the layout."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -25,13 +25,13 @@ FAULT_CAUSES = {
     FAULT_EXCESS: Cause.EXCESS,
     FAULT_DECIMALS: Cause.DECIMALS,
 }
-"""Those up to Cause.STATE_LIMIT are faults of the message itself; the others come of what was never received."""
+"""Causes up to Cause.STATE_LIMIT are faults of the message itself; later ones follow from messages never received."""
 
 OPS_MAX = 65_536
 
 
 cdef class Program:
-    """Made by plan.py, never changed, used by any number of converters at once."""
+    """Created by plan.py, immutable, shared by any number of converters."""
 
     def __cinit__(
         self, *, list ops, list routes, list outputs, list maps, tuple functions, image, str layout, separator, type_place
@@ -39,7 +39,7 @@ cdef class Program:
         if len(ops) > OPS_MAX or len(routes) > TYPES or len(outputs) > TYPES - 1:
             raise LimitError(
                 f"the plan has {len(ops)} operations, {len(routes)} messages and {len(outputs)} outputs",
-                hint=f"at most {OPS_MAX}, {TYPES} and {TYPES - 1}",
+                hint=f"the limits are {OPS_MAX}, {TYPES} and {TYPES - 1}",
             )
         self.functions = functions
         self._kept = []
@@ -65,7 +65,7 @@ cdef class Program:
             free(self.maps)
 
     cdef int route_of(self, const uint8_t *data, uint32_t size) noexcept nogil:
-        """The message's type, or -1; for lines, `data` and `size` are the column that tells it."""
+        """Return the message's type, or -1; for lines, `data` and `size` are the column with the type."""
         cdef uint64_t key = 0
         cdef int index
         if self.type_at < 0:
@@ -143,7 +143,7 @@ cdef int put_maps(Program self, list maps) except -1:
 
 
 cdef int measure(Program self) except -1:
-    """How much one source message can give; what is forwarded is measured by the message itself."""
+    """Compute the maximum output of one source message; forwarded messages are measured individually."""
     cdef uint32_t at, size, count
     cdef int index
     for index in range(self.route_count):
@@ -170,7 +170,7 @@ cdef int measure(Program self) except -1:
 
 
 cdef int open_windows(Program self) except -1:
-    """Numbers of any size are read in the same way, out of 8 bytes, by messages that have so many."""
+    """Let messages that are long enough read numbers of any size out of 8 bytes."""
     cdef const Route *route
     cdef uint32_t at
     cdef int index
@@ -199,7 +199,7 @@ cdef int open_window(Op *op, uint32_t message_size) except -1:
 
 
 cdef int find_keys(Program self) except -1:
-    """Where in each message its order and its instrument are told."""
+    """Find the locations of the order and the instrument in each message."""
     cdef uint32_t at
     cdef uint8_t code
     cdef int index

@@ -10,16 +10,16 @@ cdef struct SourceRow:
 
 
 cdef class SourceBatch:
-    cdef const uint8_t *data    # what offsets count from; NULL before the first point_at()
+    cdef const uint8_t *data    # base of offsets; NULL before the first point_at()
     cdef uint64_t data_size
     cdef SourceRow *row
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t _capacity
     cdef const uint8_t[::1] _view
-    cdef object _owner          # keeps alive what point_at_memory() was given
+    cdef object _owner          # keeps the memory of point_at_memory() alive
 
-    # The rows that come next count their offsets from `data`, which `owner` keeps alive; there are no rows yet.
+    # Set the base of the offsets of further rows to `data`, which `owner` keeps alive, and remove all rows.
     cdef int point_at_memory(self, const uint8_t *data, uint64_t size, object owner) except -1
 
-    # Add a row; one that is not within the data is LocalProtocolError. Grows as needed, and keeps what it has grown to.
+    # Add a row; a row outside the data raises LocalProtocolError. Grows as needed, and keeps the larger memory.
     cdef int append_row(self, uint64_t sequence, int64_t receive_ns, uint64_t offset, uint64_t size) except -1 nogil

@@ -1,6 +1,6 @@
-"""Source messages where they lie: rows over memory that a socket, a file or a test filled.
+"""Source messages in place: rows over memory that a socket, a file or a test filled.
 
-Between what receives messages and what converts them nothing is copied and no Python object is made per message.
+Between receiver and converter, no data is copied and no Python object is created per message.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -16,8 +16,8 @@ cdef enum:
 cdef class SourceBatch:
     """Numbered messages of one source stream, in order.
 
-    Made by of() or from_messages(), or filled again and again: clear(), point_at() some memory, append() rows. The
-    memory is held, not copied.
+    Created by of() or from_messages(), or filled repeatedly: clear(), point_at() some memory, append() rows. The memory
+    is referenced, not copied.
     """
 
     def __dealloc__(self):
@@ -25,11 +25,13 @@ cdef class SourceBatch:
 
     @staticmethod
     def of(data not None, offsets not None, sizes not None, first_sequence: int, int64_t receive_ns = 0) -> SourceBatch:
-        """Messages at these places of `data`, numbered from `first_sequence`, all received at `receive_ns`."""
+        """Return a batch of messages at these offsets of `data`, numbered from `first_sequence`, all received at
+        `receive_ns`.
+        """
         cdef SourceBatch batch = SourceBatch()
         cdef uint64_t sequence = first_sequence
         if len(offsets) != len(sizes):
-            raise LocalProtocolError(f"there are {len(offsets)} offsets and {len(sizes)} sizes")
+            raise LocalProtocolError(f"{len(offsets)} offsets do not match {len(sizes)} sizes")
         batch.point_at(data)
         for offset, size in zip(offsets, sizes):
             batch.append_row(sequence, receive_ns, offset, size)
@@ -38,7 +40,9 @@ cdef class SourceBatch:
 
     @staticmethod
     def from_messages(messages not None, first_sequence: int, int64_t receive_ns = 0) -> SourceBatch:
-        """A copy of these messages, numbered from `first_sequence`, all received at `receive_ns`."""
+        """Return a batch with copies of these messages, numbered from `first_sequence`, all received at
+        `receive_ns`.
+        """
         cdef SourceBatch batch = SourceBatch()
         cdef uint64_t sequence = first_sequence
         cdef uint64_t offset = 0
@@ -50,11 +54,13 @@ cdef class SourceBatch:
         return batch
 
     def clear(self) -> None:
-        """Forget the rows; the memory stays, until another is pointed at."""
+        """Remove the rows; the memory stays referenced until the next point_at()."""
         self.count = 0
 
     def point_at(self, data not None) -> None:
-        """Rows added from now on count their offsets from the start of `data`, which is held; forgets the rows."""
+        """Remove the rows, and use the start of `data`, which is referenced, as the base of the offsets of further
+        rows.
+        """
         cdef const uint8_t[::1] view = memoryview(data).cast("B")
         self.point_at_memory(&view[0] if view.shape[0] else NULL, view.shape[0], None)
         self._view = view
@@ -67,13 +73,13 @@ cdef class SourceBatch:
         return self.count
 
     def __iter__(self):
-        """(sequence, a copy of the bytes) of each message."""
+        """Yield (sequence, copy of the bytes) of each message."""
         cdef Py_ssize_t index
         for index in range(self.count):
             yield self.row[index].sequence, self[index]
 
     def __getitem__(self, Py_ssize_t index) -> bytes:
-        """A copy of one message's bytes."""
+        """Return a copy of one message's bytes."""
         if index < 0:
             index += self.count
         if not 0 <= index < self.count:
@@ -82,14 +88,15 @@ cdef class SourceBatch:
         return PyBytes_FromStringAndSize(<const char *>self.data + row.offset, row.size) if row.size else b""
 
     def receive_ns(self, Py_ssize_t index) -> int:
-        """When one message was received."""
+        """Return the receive time of one message."""
         if not 0 <= index < self.count:
             raise IndexError(f"the batch has no message {index}")
         return self.row[index].receive_ns
 
     def find_received(self, int64_t receive_ns, uint64_t sequence) -> int:
-        """The index of the first message of this number or a higher one that was received at that time or later; -1 if
-        there is none."""
+        """Return the index of the first message with at least this number and this receive time; -1 if there is
+        none.
+        """
         cdef Py_ssize_t index
         for index in range(self.count):
             if self.row[index].receive_ns >= receive_ns and self.row[index].sequence >= sequence:
@@ -97,11 +104,11 @@ cdef class SourceBatch:
         return -1
 
     def part(self, Py_ssize_t start, Py_ssize_t stop) -> SourceBatch:
-        """The messages from index `start` to before `stop`, over the same memory."""
+        """Return the messages from index `start` to before `stop`, over the same memory."""
         cdef SourceBatch made = SourceBatch()
         cdef Py_ssize_t index
         if not 0 <= start <= stop <= self.count:
-            raise LocalProtocolError(f"a batch of {self.count} messages has no part from {start} to {stop}")
+            raise LocalProtocolError(f"a batch of {self.count} messages has no range {start} to {stop}")
         made.point_at_memory(self.data, self.data_size, self)
         for index in range(start, stop):
             made.append_row(
@@ -111,7 +118,7 @@ cdef class SourceBatch:
 
     cdef int point_at_memory(self, const uint8_t *data, uint64_t size, object owner) except -1:
         if size > UINT32_MAX:
-            raise LocalProtocolError(f"a batch has at most {UINT32_MAX} bytes, not {size}")
+            raise LocalProtocolError(f"a batch of {size} bytes exceeds the limit of {UINT32_MAX}")
         self._view = None
         self._owner = owner
         self.data = data
@@ -124,7 +131,7 @@ cdef class SourceBatch:
         if offset > self.data_size or size > self.data_size - offset:
             with gil:
                 raise LocalProtocolError(
-                    f"message {sequence} at {offset} with {size} bytes is not within the {self.data_size} bytes of data"
+                    f"message {sequence} at {offset} with {size} bytes is outside the {self.data_size} bytes of data"
                 )
         if self.count == self._capacity:
             grow(self)

@@ -1,7 +1,7 @@
-"""Steps: verbs change the conversion state, outputs come out of it.
+"""Steps: verbs change the conversion state, outputs are emitted from it.
 
-A step that fails ends its message; what the steps before it did stands. Values that could be wrong were checked
-before the first step (_values.pyx), so that is the case only for what contradicts the state, such as an unknown order.
+A step that fails ends its message; earlier steps remain effective. Values are checked before the first step
+(_values.pyx), so that steps fail only if a message contradicts the state, such as an unknown order.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -51,8 +51,8 @@ from penstock.convert.books._units cimport (
 from penstock.convert.kernel._values cimport run_values, scale_exactly
 
 cdef enum:
-    PRICE_DECIMALS = 8     # of the state's prices
-    FLAG_QUOTE_PENDING = 1 # of an instrument: the best changed within an event that is not complete yet
+    PRICE_DECIMALS = 8     # of prices in the state
+    FLAG_QUOTE_PENDING = 1 # of an instrument: the best changed within an incomplete event
     STATE_HALTED = 4 # the same numbers as in `state` and `restrictions` of the status model
     STATE_PAUSED = 5
     STATE_SUSPENDED = 10
@@ -60,7 +60,7 @@ cdef enum:
 
 
 cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) noexcept nogil:
-    """The operations that most messages have stand here; the chain of equalities becomes a jump table."""
+    """Run the most frequent operations inline; the chain of comparisons compiles to a jump table."""
     cdef const Op *op = ops + start
     cdef const Op *last = ops + end
     cdef const int64_t *registers = frame.registers
@@ -69,7 +69,7 @@ cdef int run_steps(Frame *frame, const Op *ops, uint32_t start, uint32_t end) no
     cdef int fault
     while op < last:
         if op.code == CODE_STORE_WORD:
-            while op.code == CODE_STORE_WORD: # no message's operations begin with one
+            while op.code == CODE_STORE_WORD: # no message's operations begin with a store
                 memcpy(record + op.offset, &registers[op.a], 8)
                 op += 1
             continue
@@ -131,7 +131,7 @@ cdef inline bint holds(uint8_t code, int64_t a, int64_t x) noexcept nogil:
 
 
 cdef inline int64_t argument(const Frame *frame, uint8_t register, int64_t otherwise) noexcept nogil:
-    """An argument that a verb can do without."""
+    """Return an optional argument of a verb, or the default."""
     if register == NONE or frame.registers[register] == MISSING():
         return otherwise
     return frame.registers[register]
@@ -198,7 +198,7 @@ cdef void set_phase(Frame *frame, uint64_t code, uint64_t hours) noexcept nogil:
 
 
 cdef int define_instrument(Frame *frame, uint64_t key, const Text *venue_symbol) noexcept with gil:
-    """An instrument met for the first time; the directory knows its venue-independent symbol."""
+    """Define a new instrument; the directory gives its venue-independent symbol."""
     cdef ReferenceRow row
     cdef bytes symbol
     try:
@@ -278,8 +278,9 @@ cdef int scale_as_instrument(Frame *frame, const Op *op) noexcept nogil:
 
 
 cdef void count_finer(Frame *frame, int64_t price, int64_t quantity, int64_t known) noexcept nogil:
-    """Count a price or a quantity with more decimals than its instrument. The table's quantities have known - 1 decimals;
-    known is 0 if the table never learns decimals of instruments."""
+    """Count a price or a quantity with more decimals than its instrument. The table's quantities have known - 1
+    decimals; known is 0 if the table never learns decimals of instruments.
+    """
     cdef const ReferenceRow *row
     if known == 0:
         return
@@ -358,7 +359,7 @@ cdef void mark_pending(Frame *frame, bint is_pending) noexcept nogil:
 
 
 cdef int set_side(Frame *frame, uint8_t side, int64_t price, int64_t quantity) noexcept nogil:
-    """For feeds that give the best only: the side has this one level, or none."""
+    """For feeds with only the best: set the only level of the side, or none."""
     cdef const LevelRow *best = book_level(frame.state, frame.instrument, side, 0)
     cdef uint32_t depth
     if quantity <= 0:
@@ -382,7 +383,9 @@ cdef int set_side(Frame *frame, uint8_t side, int64_t price, int64_t quantity) n
 
 
 cdef int run_trade(Frame *frame, const Op *op) noexcept nogil:
-    """a: trade id, b: price, c: quantity, d: conditions, e: event time, f: whether hours tell the condition."""
+    """Arguments: a trade id, b price, c quantity, d conditions, e event time, f whether trading hours set the
+    condition.
+    """
     cdef const int64_t *registers = frame.registers
     cdef uint64_t trade_id = <uint64_t>registers[op.a]
     cdef TradeRow was
@@ -424,8 +427,9 @@ cdef inline void give_trade(Frame *frame, const TradeRow *trade) noexcept nogil:
 
 
 cdef bint is_extended(const Frame *frame, uint32_t conditions, int64_t event_ns) noexcept nogil:
-    """Whether a trade is outside the regular session: as the feed says, else by the calendar. Opening and closing
-    crosses belong to the regular session, whenever they are printed."""
+    """True if a trade is outside the regular session: as announced by the feed, else by the calendar. Opening and
+    closing crosses belong to the regular session, whenever they are printed.
+    """
     cdef const SessionRow *session = &frame.state.session
     if conditions & (TRADE_OPENING | TRADE_CLOSING):
         return False
@@ -488,7 +492,7 @@ cdef void load_reference(Frame *frame) noexcept nogil:
     frame.registers[REGISTER_PRICE_DECIMALS] = row.price_decimals - 1 if row.price_decimals else MISSING()
     frame.registers[REGISTER_QUANTITY_DECIMALS] = row.quantity_decimals - 1 if row.quantity_decimals else MISSING()
     if row.restrictions & RESTRICTION_OPERATIONAL_HALT and row.status != STATE_HALTED and row.status != STATE_PAUSED:
-        # the venue's own halt and the regulatory state are kept apart: neither's end ends the other
+        # the venue's own halt and the regulatory state are independent: each ends separately
         frame.registers[REGISTER_STATE] = STATE_SUSPENDED
         frame.registers[REGISTER_REASON] = 0
     else:

@@ -1,7 +1,7 @@
-"""Operations on registers: from the bytes of a source message to the numbers and texts that steps use.
+"""Operations on registers: from the bytes of a source message to the numbers and texts for its steps.
 
-They read the message and the trading date and nothing else, so they cannot leave a change half done: they all run
-before the first step, and a message that fails here has no effect.
+These operations read only the message and the trading date. They run before the first step, so that a message that
+fails here has no effect.
 """
 
 from cpython.ref cimport PyObject
@@ -25,13 +25,13 @@ cdef extern from *:
 
 
 cdef int run_values(Frame *frame, const Op *op, const Op *end) noexcept nogil:
-    """What most messages have stands here; the chain of equalities becomes a jump table."""
+    """Run the most frequent operations inline; the chain of comparisons compiles to a jump table."""
     cdef int64_t *registers = frame.registers
     cdef const uint8_t *data = frame.data
     cdef int fault = FAULT_NONE
     while op < end:
         if op.code == CODE_LOAD_BIG_WINDOW:
-            while op.code == CODE_LOAD_BIG_WINDOW: # no message's steps begin with one
+            while op.code == CODE_LOAD_BIG_WINDOW: # no message's steps begin with a load
                 registers[op.to] = <int64_t>load_window(data + op.offset, op.size, <uint64_t>op.x, True)
                 op += 1
             continue
@@ -90,7 +90,7 @@ cdef int run_other_value(Frame *frame, const Op *op) noexcept nogil:
 
 
 cdef inline int run_load(Frame *frame, const Op *op, int64_t *to) noexcept nogil:
-    """Numbers in messages of fewer than 8 bytes, and those with a sign."""
+    """Load signed numbers, and numbers in messages of fewer than 8 bytes."""
     cdef bint is_big = op.code == CODE_LOAD_BIG or op.code == CODE_LOAD_BIG_SIGNED
     cdef const uint8_t *at = frame.data + op.offset
     cdef uint64_t value = load_big(at, op.size) if is_big else load_little(at, op.size)
@@ -175,7 +175,7 @@ cdef inline int64_t signed_of(uint64_t value, uint32_t size) noexcept nogil:
 
 
 cdef inline uint64_t load_packed(const uint8_t *at, uint32_t size) noexcept nogil:
-    """A text of at most 8 bytes as one number: the first character lowest, no padding."""
+    """Load a text of at most 8 bytes as a number: the first character in the lowest byte, without padding."""
     cdef uint64_t value = 0
     if size == 1:
         return at[0] if at[0] != 32 else 0
@@ -251,7 +251,9 @@ cdef inline int64_t key_of(const Text *text) noexcept nogil:
 
 
 cdef int parse_decimal(const Text *text, uint32_t decimals, int64_t *to) noexcept nogil:
-    """Digits with an optional sign and point; decimals beyond `decimals` must be zeros. An empty text is missing."""
+    """Parse digits with an optional sign and point; decimals beyond `decimals` must be zeros. An empty text is
+    missing.
+    """
     cdef uint64_t index = 0
     cdef int64_t value = 0
     cdef int64_t after = -1 # digits after the point so far, -1 before it
@@ -319,7 +321,9 @@ cdef inline double MISSING_FLOAT() noexcept nogil:
 
 
 cdef int call_function(Frame *frame, const Op *op) noexcept with gil:
-    """Registers in `a`, by `b`: what kind of value it is; by `c`: what the function gives (_program.pxd's Kind)."""
+    """Call a function on register `a`; `b` is the kind of the value, `c` the kind of the result (_program.pxd's
+    Kind).
+    """
     cdef Text *text
     cdef double number
     try:
@@ -348,7 +352,7 @@ cdef int keep_result(Frame *frame, const Op *op, result) except -1:
         encoded = bytes(result, "utf-8")
         kept = <list><PyObject *>frame.kept
         if len(kept) > 2 * TEXTS:
-            del kept[:TEXTS] # of messages before
+            del kept[:TEXTS] # results of earlier messages
         kept.append(encoded)
         frame.texts[op.to].at = <const uint8_t *>encoded
         frame.texts[op.to].size = len(encoded)
@@ -359,7 +363,7 @@ cdef int keep_result(Frame *frame, const Op *op, result) except -1:
     elif not INT64_MIN < index(result) <= INT64_MAX:
         return FAULT_RANGE
     else:
-        frame.registers[op.to] = index(result) # a float, or a Decimal, is refused instead of cut off
+        frame.registers[op.to] = index(result) # a float or a Decimal is refused instead of truncated
     return FAULT_NONE
 
 

@@ -1,1 +1,1 @@
-"""The state machines of the journal: group commit, recovery, the format of segments. They do no I/O."""
+"""State machines of the journal without I/O: group commit, recovery, segment format."""

@@ -1,7 +1,7 @@
-"""The journal's layout on disk, and the kernels that read and write it; docs/reference/protocol/journal.md draws it.
+"""The journal's layout on disk, and the kernels that read and write it; docs/reference/protocol/journal.md draws the layout.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.journal.core._log.
+Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
+penstock.journal.core._log.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -40,14 +40,14 @@ cpdef enum:
 
 
 cpdef enum:
-    """Why a scan stopped."""
+    """Reasons why a scan stopped."""
     STOP_ROWS = 0    # no room for a further row
-    STOP_SHORT = 1   # the bytes end before the next record does
-    STOP_INVALID = 2 # what follows is not the next record of this segment
+    STOP_SHORT = 1   # the bytes end within the next record
+    STOP_INVALID = 2 # the next bytes are not the next record of this segment
 
 
-# A record as found in a buffer, checked; the offset is its payload's, from the buffer's start. This is the row of
-# RECORD_DTYPE, so scans write straight into numpy arrays.
+# A checked record in a buffer; the offset of its payload counts from the buffer's start. This is the row type of
+# RECORD_DTYPE, so that scans write directly into numpy arrays.
 cdef struct RecordRow:
     uint64_t sequence
     int64_t timestamp_ns
@@ -57,14 +57,15 @@ cdef struct RecordRow:
 
 
 cdef inline uint64_t record_space(uint64_t payload_size) noexcept nogil:
-    """The bytes a record takes in a segment."""
+    """Return the size of a record in a segment, in bytes."""
     return (RECORD_HEADER_SIZE + payload_size + (RECORD_ALIGNMENT - 1)) & ~<uint64_t>(RECORD_ALIGNMENT - 1)
 
 
-# The checksum of the record of `space` bytes: of everything but itself, padding included, beginning with the nonce.
+# Return the checksum of a record of `space` bytes: over all bytes but the checksum, including padding, starting from
+# the nonce.
 cdef uint32_t record_checksum(const uint8_t *record, uint64_t space, uint32_t nonce) noexcept nogil
 
-# Check the record at data + at; STOP_ROWS means that it is good and that `row` is filled in.
+# Check the record at data + at; STOP_ROWS means that the record is valid and `row` is filled in.
 cdef int parse_record(
     const uint8_t *data, uint64_t data_size, uint64_t at, uint32_t nonce, RecordRow *row
 ) noexcept nogil

@@ -1,4 +1,4 @@
-"""The journal's kernels: records into bytes that a segment can hold, and a segment's bytes into checked records."""
+"""The journal's kernels: encode records for a segment, and scan a segment's bytes for valid records."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -16,7 +16,7 @@ from penstock.base.errors import LimitError, LocalProtocolError
 
 crc32c_initialise()
 
-# the row that the kernels share with numpy; a typed memoryview refuses an array whose fields differ
+# row type shared with numpy; a typed memoryview refuses an array whose fields differ
 RECORD_DTYPE = numpy.dtype(
     [("sequence", "u8"), ("timestamp_ns", "i8"), ("durable", "u8"), ("offset", "u4"), ("size", "u4")]
 )
@@ -43,7 +43,7 @@ cdef int parse_record(
     space = record_space(size - RECORD_HEADER_SIZE)
     if data_size - at < space:
         return STOP_SHORT
-    prefetch_span(record + space, min(space, data_size - at - space)) # the next record is about as long
+    prefetch_span(record + space, min(space, data_size - at - space)) # the next record probably has a similar size
     if record_checksum(record, space, nonce) != load_u32(record + RECORD_CHECKSUM_AT):
         return STOP_INVALID
     row.sequence = load_u64(record + RECORD_SEQUENCE_AT)
@@ -55,9 +55,9 @@ cdef int parse_record(
 
 
 def scan(const uint8_t[::1] data not None, nonce, next_sequence, RecordRow[::1] rows not None, start = 0) -> tuple:
-    """Check the records that follow each other in `data` from `start`, the first being number `next_sequence`.
+    """Check consecutive records in `data` from `start`; the first has number `next_sequence`.
 
-    Returns how many rows were filled, where the last good record ends, and why the scan stopped there (STOP_...).
+    Return the number of filled rows, the end of the last valid record, and why the scan stopped there (STOP_...).
     """
     cdef uint64_t size = data.shape[0]
     cdef uint64_t at
@@ -84,11 +84,12 @@ def scan(const uint8_t[::1] data not None, nonce, next_sequence, RecordRow[::1] 
 
 
 def find_record(const uint8_t[::1] data not None, nonce, sequence_min, start = 0) -> tuple | None:
-    """The first record at or after `start` that is whole, valid and not older than `sequence_min`, wherever it begins.
+    """Find the first complete, valid record at or after `start` with a number of at least `sequence_min`, at any
+    offset.
 
-    `data` is what follows the record before `sequence_min`: no place in it can have a number that would need more
-    records before it than fit. Returns offset, sequence number and durable number, or None. `start` is a multiple of 8,
-    as records' places are.
+    `data` begins after the record before `sequence_min`, which bounds the possible numbers at each offset by the number
+    of records that fit before it. Return offset, sequence number and durable number, or None. `start` is a multiple of
+    8, like all record offsets.
     """
     cdef uint64_t size = data.shape[0]
     cdef uint64_t at
@@ -101,7 +102,7 @@ def find_record(const uint8_t[::1] data not None, nonce, sequence_min, start = 0
     at = start
     with nogil:
         while size - at >= RECORD_HEADER_SIZE:
-            # the numbers first: they are cheap, and almost nothing passes
+            # check the numbers first: the check is cheap, and almost nothing passes
             sequence = load_u64(&data[at] + RECORD_SEQUENCE_AT)
             if (
                 oldest <= sequence <= oldest + at // RECORD_HEADER_SIZE
@@ -116,17 +117,17 @@ def find_record(const uint8_t[::1] data not None, nonce, sequence_min, start = 0
 
 cdef int check_range(uint64_t size, start) except -1:
     if size > UINT32_MAX:
-        raise LocalProtocolError(f"{size} bytes are too many to scan at once")
+        raise LocalProtocolError(f"{size} bytes exceed the size of one scan")
     if not 0 <= start <= size:
-        raise LocalProtocolError(f"{start} is not within the {size} bytes")
+        raise LocalProtocolError(f"start {start} is outside the {size} bytes")
     return 0
 
 
 cdef class RecordBuffer:
-    """Records gathered in memory, in the layout of a segment. They are numbered from `first_sequence`.
+    """Records in memory, in the layout of a segment, numbered from `first_sequence`.
 
-    seal() stamps them for a segment; then the buffer protocol gives the bytes to write. Sealing again, for another
-    segment, is as good as the first time.
+    seal() finishes them for a segment; then the buffer protocol gives the bytes to write. Sealing may be repeated for
+    another segment.
     """
 
     def __cinit__(self, first_sequence):
@@ -140,14 +141,14 @@ cdef class RecordBuffer:
         return self.next_sequence - self.first_sequence
 
     cpdef clear(self, uint64_t first_sequence):
-        """Forget the records; the next one will be number `first_sequence`."""
+        """Discard the records; the next one has number `first_sequence`."""
         self._check_unshared()
         self.size = 0
         self.first_sequence = first_sequence
         self.next_sequence = first_sequence
 
     def append(self, payload, int64_t timestamp_ns):
-        """Take one record; returns its sequence number."""
+        """Append one record and return its sequence number."""
         cdef Py_buffer view
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
@@ -164,7 +165,7 @@ cdef class RecordBuffer:
         const uint32_t[::1] sizes not None,
         const int64_t[::1] timestamps_ns not None,
     ):
-        """Take one record for each row, its payload at that place of `data`; all of them or none."""
+        """Append one record per row, with its payload at that offset of `data`; all of them or none."""
         cdef Py_ssize_t count = offsets.shape[0]
         cdef Py_ssize_t row
         cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
@@ -173,7 +174,7 @@ cdef class RecordBuffer:
             raise LocalProtocolError("offsets, sizes and timestamps_ns differ in length")
         for row in range(count):
             if <uint64_t>offsets[row] + sizes[row] > <uint64_t>data.shape[0]:
-                raise LocalProtocolError(f"row {row} is not within the data")
+                raise LocalProtocolError(f"row {row} is outside the data")
             check_payload(sizes[row])
             space += record_space(sizes[row])
         self._grow(space)
@@ -182,7 +183,7 @@ cdef class RecordBuffer:
                 self._put(start + offsets[row], sizes[row], timestamps_ns[row])
 
     cpdef seal(self, uint32_t nonce, uint64_t durable):
-        """Make the records ready for the segment with this nonce; `durable` is the highest number known to be on disk."""
+        """Finish the records for the segment with this nonce; `durable` is the highest number known to be on disk."""
         cdef uint64_t at = 0
         cdef uint64_t space
         cdef uint8_t *record
@@ -204,7 +205,7 @@ cdef class RecordBuffer:
 
     cdef int _check_unshared(self) except -1:
         if self._exports:
-            raise LocalProtocolError("the records are being written", hint="wait for WriteDone or WriteFailed")
+            raise LocalProtocolError("the records are being written", hint="wait for WriteDone or DiskFailed")
         return 0
 
     cdef int _reserve(self, Py_ssize_t payload_size) except -1:
@@ -212,7 +213,7 @@ cdef class RecordBuffer:
         return self._grow(record_space(payload_size))
 
     cdef int _grow(self, uint64_t space) except -1:
-        """Room for `space` more bytes."""
+        """Make room for `space` more bytes."""
         cdef size_t capacity
         cdef uint8_t *data
         self._check_unshared()
@@ -227,7 +228,7 @@ cdef class RecordBuffer:
         return 0
 
     cdef void _put(self, const uint8_t *payload, uint64_t payload_size, int64_t timestamp_ns) noexcept nogil:
-        """Write the record behind the others; there is room. Durable number and checksum come with seal()."""
+        """Append a record; the caller has made room. seal() adds durable number and checksum."""
         cdef uint8_t *record = self._data + self.size
         cdef uint64_t space = record_space(payload_size)
         cdef uint64_t used = RECORD_HEADER_SIZE + payload_size
@@ -246,5 +247,5 @@ cdef class RecordBuffer:
 
 cdef inline int check_payload(uint64_t size) except -1:
     if size > payload_size_max:
-        raise LimitError(f"a record has at most {payload_size_max} bytes, not {size}")
+        raise LimitError(f"a record of {size} bytes exceeds the limit of {payload_size_max}")
     return 0

@@ -1,14 +1,13 @@
-"""The grammar of the journal's core: what it is told (events) and what it answers (instructions).
+"""Events and instructions of the journal's core.
 
-Append, Commit, RemoveBefore, Tick, Close        from the application and the clock
-SegmentCreated, WriteDone, SyncDone, DiskFailed  from the disk, one for each instruction below that waits for it
-InlineDone                                       from the disk, after an inline commit
+Append, Commit, RemoveBefore, Tick, Close from the application and the clock SegmentCreated, WriteDone, SyncDone,
+DiskFailed from the disk, one for each instruction below that waits for it InlineDone from the disk, after an inline
+commit
 
-CreateSegment, Write, Sync       answered by an event; the core gives no further one of these before the answer
-RemoveSegment                    a segment is no longer kept; no answer
-Acknowledged                     everything up to this number is on the disk
-Troubled, Recovered, Failed      the disk is full; it has room again; this journal is at its end
-Closed                           everything appended is on the disk
+CreateSegment, Write, Sync answered by an event; the core issues no further one of these before the answer RemoveSegment
+a segment is no longer kept; no answer Acknowledged all records up to this number are on disk Troubled, Recovered,
+Failed the disk is full; the disk has space again; the journal failed permanently Closed all appended records are on
+disk
 """
 
 from collections.abc import Sequence
@@ -25,28 +24,28 @@ from penstock.journal.core._log import RecordBuffer
 
 
 class Append(msgspec.Struct, frozen=True):
-    """The application appends records, one for each payload."""
+    """The application appends one record per payload."""
 
     payloads: Sequence[Buffer]
     timestamp_ns: int
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The application waits for what it has appended."""
+    """The application waits for its appended records."""
 
 
 class RemoveBefore(msgspec.Struct, frozen=True):
-    """The application needs no records before this one: whole segments of them are removed, but never the newest."""
+    """The application needs no records before this one: whole segments before it are removed, but never the newest."""
 
     sequence: int
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The application appends nothing more."""
+    """The application appends no more records."""
 
 
 class SegmentCreated(msgspec.Struct, frozen=True):
-    """The segment's header and its name in the directory are on the disk."""
+    """The segment's header and its directory entry are on disk."""
 
 
 class WriteDone(msgspec.Struct, frozen=True):
@@ -54,46 +53,47 @@ class WriteDone(msgspec.Struct, frozen=True):
 
 
 class SyncDone(msgspec.Struct, frozen=True):
-    """Everything written to the segment is on the disk."""
+    """All data written to the segment is on disk."""
 
 
 class DiskFailed(msgspec.Struct, frozen=True):
-    """The instruction under way failed: nothing is known of what it wrote or synced."""
+    """The current instruction failed: what it wrote or synced is unknown."""
 
     errno: int
 
 
 class InlineDone(msgspec.Struct, frozen=True):
-    """To the place that the core has given (inline_place) records were brought one by one, as if each had been appended
-    and committed. If the disk failed at last, the record that it failed with is in the place's batch."""
+    """Records were written one by one to the place that the core has given (inline_place), as if each had been appended
+    and committed. If the disk failed, the place's batch contains the record that failed.
+    """
 
     count: int
     size: int
     errno: int = 0
     is_written: bool = False
-    """That one was written, and could not be synced."""
+    """True if the failed record was written but not synced."""
 
 
 class InlinePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where records may be brought to the disk one by one."""
+    """A place where records may be written and synced one by one."""
 
     first_sequence: int
-    """Of the segment."""
+    """First sequence number of the segment."""
     nonce: int
     offset: int
     end: int
-    """No record goes beyond."""
+    """Records must end before this offset."""
     next_sequence: int
     batch: RecordBuffer
-    """For the record that is on its way."""
+    """Contains the record being written."""
 
 
 # Instructions
 
 
 class CreateSegment(msgspec.Struct, frozen=True):
-    """Make the segment with this header and its first records durable under its name, in place of one that may have
-    the same name. A segment ends the one before it, so it must not appear without the records that count from then on.
+    """Make the segment with this header and its first records durable under its name, replacing a segment of the same
+    name. A segment ends the previous one, so it must not appear without the records that are valid from then on.
     """
 
     first_sequence: int
@@ -102,7 +102,7 @@ class CreateSegment(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Write all of `data`; what was there before is written over."""
+    """Write all of `data`, overwriting existing content."""
 
     first_sequence: int
     offset: int
@@ -110,7 +110,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Sync(msgspec.Struct, frozen=True):
-    """Bring everything written to the segment to the disk."""
+    """Sync all data written to the segment."""
 
     first_sequence: int
 
@@ -127,17 +127,17 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 
 class Troubled(msgspec.Struct, frozen=True):
-    """Appends are refused for now; what was appended is tried again."""
+    """Appends are refused for now; appended records are retried."""
 
     error: JournalError
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Appends are welcome again."""
+    """Appends are accepted again."""
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Nothing beyond what was acknowledged will ever be."""
+    """No further records will be acknowledged."""
 
     error: JournalError
 

@@ -1,10 +1,10 @@
-"""The journal's core: records into segments, group commit, and what to do when the disk does not do what it is told.
+"""The journal's core: group commit, segments, retention, and handling of disk failures.
 
-One batch is on its way to the disk at a time: written, synced, acknowledged. Meanwhile further records gather, and
-become the next batch: one write and one sync, however many there are. Nothing is acknowledged that is not on the disk.
+One batch at a time is written, synced and acknowledged. Meanwhile further records form the next batch, which needs one
+write and one sync, whatever its number of records. Only records on disk are acknowledged.
 
-After a failed sync nobody knows what is on the disk and what is not, and a later sync that succeeds says nothing about
-it. So the segment is not written again: its last batch goes to a new segment, and where that begins, the old one ends.
+After a failed sync, it is unknown which data is on disk, and a later successful sync proves nothing. The segment is
+therefore not written again: its last batch goes to a new segment, and the old segment ends where the new one begins.
 """
 
 import errno
@@ -50,19 +50,21 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Phase(Enum):
-    """What the batch waits for."""
+    """What the current batch waits for."""
 
     IDLE = auto()
     CREATING = auto()
     WRITING = auto()
     SYNCING = auto()
-    FULL = auto()  # room on the disk
+    FULL = auto()  # space on the disk
     FAILED = auto()
     CLOSED = auto()
 
 
 class Journal:
-    """Give it what recovery found; `wall_ns` is the time of day at `now_ns`, to which ages and headers refer."""
+    """The core of a writer, starting from the result of recovery. `wall_ns` is the time of day at `now_ns`; segment
+    ages and headers use the time of day.
+    """
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Journal:
     ) -> None:
         self.durable_sequence = recovery.next_sequence - 1
         self.error: JournalError | None = None
-        """Why appends are refused, if they are."""
+        """The reason why appends are refused; None if they are not."""
         self._config = config
         self._journal_id = recovery.journal_id
         self._randomness = randomness
@@ -94,7 +96,7 @@ class Journal:
 
     @property
     def next_sequence(self) -> int:
-        """Of the next record appended."""
+        """Number of the next appended record."""
         return self._gathering.next_sequence
 
     @property
@@ -103,13 +105,13 @@ class Journal:
 
     @property
     def is_gathering_full(self) -> bool:
-        """Whether appends have to wait for the disk."""
+        """True if appends must wait for the disk."""
         return self._gathering.size >= self._config.gather_bytes_max
 
     def append(self, payload: Buffer, timestamp_ns: int, now_ns: int) -> int:
-        """What handle(Append) does for each record, without an event for each; returns the sequence number.
+        """Append a record like handle(Append), without an event object; return its sequence number.
 
-        It gives no instructions: the record is written when a batch ends, on Commit, or when its deadline comes.
+        Returns no instructions: the record is written when a batch ends, on Commit, or at its deadline.
         """
         if self.error is not None or self._is_closing or self._gathering.size >= self._config.gather_bytes_max:
             self._check_welcome()
@@ -126,20 +128,20 @@ class Journal:
         timestamps_ns: NDArray[numpy.int64],
         now_ns: int,
     ) -> None:
-        """The same for records that lie packed in memory."""
+        """Append records that are packed in memory."""
         self._check_welcome()
         self._gathering.append_rows(data, offsets, sizes, timestamps_ns)
         self._set_flush(now_ns)
 
     def _check_welcome(self) -> None:
-        """Raise what stands in the way of an append."""
+        """Raise the error that prevents an append, if any."""
         if self.error is not None:
             raise self.error
         if self._is_closing:
             raise LocalProtocolError("the journal is closed")
         if self.is_gathering_full:
             raise LimitError(
-                f"{self._gathering.size} bytes wait for the disk, at most {self._config.gather_bytes_max} may",
+                f"{self._gathering.size} bytes wait for the disk, above the limit of {self._config.gather_bytes_max}",
                 hint="commit before appending more, or raise gather_bytes_max",
             )
 
@@ -184,7 +186,7 @@ class Journal:
         next_ns = self._retry_ns if self._phase is _Phase.FULL else self._flush_ns
         return min((each for each in (next_ns, self._expiry_ns()) if each is not None), default=None)
 
-    # A batch's way to the disk
+    # Writing a batch
 
     def _begin(self, now_ns: int) -> list[JournalInstruction]:
         if self._phase is not _Phase.IDLE or not len(self._gathering):
@@ -195,7 +197,7 @@ class Journal:
         return self._place(now_ns)
 
     def _place(self, now_ns: int) -> list[JournalInstruction]:
-        """Find the segment for the batch."""
+        """Choose the segment for the batch."""
         if self._is_trusted:
             segment = self._segments[-1]
             is_empty = segment.size == SEGMENT_HEADER_SIZE
@@ -208,7 +210,9 @@ class Journal:
         last = self._segments[-1] if self._segments else None
         previous_first = last.first_sequence if last else 0
         if last is not None and last.first_sequence == first:
-            previous_first = last.header.previous_first  # nothing in it was acknowledged: the new one replaces it
+            previous_first = (
+                last.header.previous_first
+            )  # none of its records was acknowledged: the new segment replaces it
             self._segments.pop()
         header = SegmentHeader(
             journal_id=self._journal_id,
@@ -250,11 +254,12 @@ class Journal:
         self._counters.add("syncs", syncs)
         self._failures = 0
 
-    # Records that come one at a time
+    # Inline commit
 
     def inline_place(self) -> InlinePlace | None:
-        """Where somebody may bring records to the disk one by one, before anything else is given to this core but
-        InlineDone; None: there is something else to do."""
+        """Return a place where records may be written one by one, until this core is given InlineDone; no other event
+        may come before. None if other work is pending.
+        """
         if self._phase is not _Phase.IDLE or not self._is_trusted or len(self._gathering):
             return None
         if self.error is not None or self._is_closing:
@@ -297,7 +302,7 @@ class Journal:
             instructions += self._begin(now_ns)
         return instructions
 
-    # Trouble
+    # Failures
 
     def _fail(self, number: int, now_ns: int) -> list[JournalInstruction]:
         is_full = number in NO_SPACE
@@ -313,20 +318,24 @@ class Journal:
         if self._failures <= self._config.failures_max:
             return self._place(now_ns)
         name = errno.errorcode.get(number, number)
-        return [Failed(self.abandon(f"the disk failed {self._failures} times in a row, at last with {name}", where))]
+        return [
+            Failed(self.abandon(f"the disk failed {self._failures} times in a row, most recently with {name}", where))
+        ]
 
     def abandon(self, what: str, where: str) -> JournalError:
-        """Write nothing more, for good: nobody knows where things stand."""
+        """Stop writing permanently, because the state of the disk is unknown."""
         self._phase = _Phase.FAILED
         self.error = JournalFailedError(
             what,
             where=where,
-            hint=f"records up to {self.durable_sequence} are safe; see to the disk and open the journal again",
+            hint=f"records up to {self.durable_sequence} are safe; check the disk and reopen the journal",
         )
         return self.error
 
     def _forget_new_segment(self) -> None:
-        """It could not be made; whether there is something of it on the disk, its name's next owner replaces it."""
+        """Forget a segment that could not be created; the next segment of the same name replaces any remains on
+        disk.
+        """
         self._segments.pop()
 
     def _wait_for_room(self, where: str, now_ns: int) -> list[JournalInstruction]:
@@ -335,23 +344,23 @@ class Journal:
         if self.error is not None:
             return []
         self.error = JournalFullError(
-            f"the disk is full; {len(self._batch) + len(self._gathering)} records wait for room",
+            f"the disk is full; {len(self._batch) + len(self._gathering)} records wait for space",
             where=where,
-            hint="free some space, or lower retention_bytes; the journal goes on by itself",
+            hint="free space, or lower retention_bytes; the journal then resumes",
         )
         return [Troubled(self.error)]
 
     # Retention
 
     def _remove_before(self, sequence: int) -> list[JournalInstruction]:
-        """Nobody needs records before this one: whole segments of them go, but never the newest."""
+        """Remove whole segments before this record, but never the newest."""
         removed: list[JournalInstruction] = []
         while self._has_spare_segment() and self._segments[1].first_sequence <= sequence:
             removed.append(self._remove_oldest())
         return removed
 
     def _expire(self, now_ns: int) -> list[JournalInstruction]:
-        """Whole segments that are too many or too old; never the one in use, nor the newest acknowledged records."""
+        """Remove whole segments by total size and age; never the current one, nor the newest acknowledged records."""
         removed: list[JournalInstruction] = []
         while self._has_spare_segment() and (self._is_too_large() or self._is_too_old(now_ns)):
             removed.append(self._remove_oldest())
@@ -373,7 +382,7 @@ class Journal:
         return expiry_ns is not None and now_ns >= expiry_ns
 
     def _expiry_ns(self) -> int | None:
-        """When the oldest segment will have ended too long ago; it ended when the next one began."""
+        """Return when the oldest segment exceeds its maximum age; a segment's end is the begin of the next one."""
         if not self._config.retention_seconds or not self._has_spare_segment():
             return None
         ended_ns = self._segments[1].header.created_ns - self._wall_offset_ns

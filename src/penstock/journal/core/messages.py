@@ -1,16 +1,16 @@
-"""What a follower and a journal's server say to each other, in control messages (docs/reference/protocol/journal.md).
+"""Control messages between a follower and a journal's server (docs/reference/protocol/journal.md).
 
-follower                       server
-  │ Login ───────────────────────► │      first, if the server asks for tokens
-  │ ◄────────────────────── Refused│      instead of an answer: the token is missing or not good enough
+follower server
+  │ Login ───────────────────────► │      first, if the server requires tokens
+  │ ◄────────────────────── Refused│      the token is missing or insufficient
   │                                │
   │ Follow ──────────────────────► │      from a sequence number, a time, or the oldest record
-  │ ◄────────────────────── Records│      again and again, each time those that follow
-  │ ◄───────────────────── CaughtUp│      once there is nothing more, and then whenever that comes true again
-  │ ◄────────── Gone or Unavailable│      instead, when it cannot go on
+  │ ◄────────────────────── Records│      repeatedly, the next records
+  │ ◄───────────────────── CaughtUp│      whenever all records have been sent
+  │ ◄────────── Gone or Unavailable│      the server cannot continue
   │                                │
-  │ Measure ─────────────────────► │      or, instead of following: how far does it go?
-  │ ◄────────────────────── Extent │      and again for every Measure
+  │ Measure ─────────────────────► │      instead of Follow: which records exist?
+  │ ◄────────────────────── Extent │      once for every Measure
 """
 
 from typing import Annotated, TypeAlias
@@ -28,7 +28,7 @@ from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol, Text, Token, Version
 
 BATCH_BYTES = 256 * 1024
-"""Bytes of records in one message; one record that is longer goes alone."""
+"""Maximum size of the records in one message; a larger record is sent alone."""
 
 BATCH_ROWS = 8_192
 
@@ -37,13 +37,13 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Login(msgspec.Struct, tag="login", frozen=True):
-    """Shows a token of the administration server. It is the first message, if there is one."""
+    """Presents a token of the administration server. If sent, it is the first message."""
 
     token: Token
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """The token does not allow reading this journal. The server ends the connection."""
+    """The token does not allow reading this journal. The server closes the connection."""
 
     code: Text
     what: Text
@@ -51,29 +51,29 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class Follow(msgspec.Struct, tag="follow", frozen=True):
-    """At most one of the places is given; neither means the oldest record."""
+    """Start of the records; at most one field is given, neither means the oldest record."""
 
     from_sequence: Sequence | None = None
     from_time_ns: Nanoseconds | None = None
 
 
 class Measure(msgspec.Struct, tag="measure", frozen=True):
-    """Asks which records there are."""
+    """Asks for the range of existing records."""
 
     from_time_ns: Nanoseconds | None = None
-    """Besides, which is the first that is not older."""
+    """Also ask for the first record that is not older than this time."""
 
 
 class Extent(msgspec.Struct, tag="extent", frozen=True):
-    """Which records there are: from the first of the first segment to before `next_sequence`."""
+    """Range of existing records: from the first of the first segment to before `next_sequence`."""
 
     next_sequence: Sequence
     firsts: list[Sequence]
-    """The first record of every segment."""
+    """First record of every segment."""
     sizes: list[Annotated[int, msgspec.Meta(ge=0)]]
-    """Bytes of each."""
+    """Size of every segment in bytes."""
     found_sequence: Sequence | None = None
-    """The first record that is not older than what was asked for; next_sequence when there is none."""
+    """First record that is not older than the requested time; next_sequence if there is none."""
 
     @property
     def first_sequence(self) -> int:
@@ -81,23 +81,23 @@ class Extent(msgspec.Struct, tag="extent", frozen=True):
 
 
 class Records(msgspec.Struct, tag="records", frozen=True):
-    """Records that follow each other."""
+    """Consecutive records."""
 
     first_sequence: Sequence
     sizes: bytes
-    """u32 of each."""
+    """Sizes, one u32 per record."""
     timestamps: bytes
-    """i64 of each, nanoseconds."""
+    """Times, one i64 in nanoseconds per record."""
     data: bytes
-    """All payloads, one after the other."""
+    """All payloads, concatenated."""
 
 
 class CaughtUp(msgspec.Struct, tag="caught-up", frozen=True):
-    """There is nothing more for now."""
+    """All records have been sent for now."""
 
 
 class Gone(msgspec.Struct, tag="gone", frozen=True):
-    """The record asked for is no longer kept."""
+    """The requested record is no longer kept."""
 
     first_sequence: Sequence
     what: Text
@@ -120,7 +120,7 @@ CONNECTION = ControlConfig(message_size_max=JOURNAL_PAYLOAD_SIZE_MAX + 65_536, i
 
 
 def encode_records(batch: RecordBatch, start: int, end: int) -> Records:
-    """The rows from `start` up to `end`."""
+    """Encode the rows from `start` up to `end`."""
     rows = batch.rows[start:end]
     offsets, sizes = rows["offset"].tolist(), rows["size"].tolist()
     data = b"".join(batch.data[offset : offset + size] for offset, size in zip(offsets, sizes, strict=True))
@@ -133,7 +133,7 @@ def encode_records(batch: RecordBatch, start: int, end: int) -> Records:
 
 
 def cut_batch(batch: RecordBatch) -> list[int]:
-    """Where to cut a batch into messages: the first row of each, and the end."""
+    """Return where to split a batch into messages: the first row of each, and the end."""
     cuts, size = [0], 0
     for row, each in enumerate(batch.rows["size"].tolist()):
         if row > cuts[-1] and (size + each > BATCH_BYTES or row - cuts[-1] >= BATCH_ROWS):
@@ -144,7 +144,7 @@ def cut_batch(batch: RecordBatch) -> list[int]:
 
 
 def decode_records(message: Records) -> RecordBatch:
-    """Check what a server sent, and lay rows over it."""
+    """Check a server's message, and build rows over its data."""
     count, rest = divmod(len(message.sizes), 4)
     if rest or not count or len(message.timestamps) != 8 * count:
         raise RemoteProtocolError("the sizes and times of records do not match")

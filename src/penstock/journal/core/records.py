@@ -1,4 +1,4 @@
-"""Records as readers give them out: one by one, or many in one buffer."""
+"""Records returned by readers: one by one, or many in one buffer."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,16 +1,16 @@
-"""What a writer finds on the disk when it opens a journal, and what it may do about it.
+"""Recovery: what a writer finds on disk when it opens a journal, and how it repairs the journal.
 
-The rules, of which docs/reference/protocol/journal.md gives the reasons:
+The rules, with reasons in docs/reference/protocol/journal.md:
 
-- Segments follow each other by their names and headers. A segment's records end where the next segment begins; what
-  it has beyond that was written before a failed sync, and counts for nothing.
-- The first segment is the first that the journal ever had, or begins with the oldest record that is retained, which a
-  file of its own names (journal.oldest). If it begins later, a segment is missing: JournalCorruptError.
+- Segments follow each other by their names and headers. A segment's records end where the next segment begins; later
+  data in the segment was written before a failed sync and is ignored.
+- The first segment is the journal's original first one, or begins with the oldest retained record, which the file
+  journal.oldest names. If it begins later, a segment is missing: JournalCorruptError.
 - The last segment is read to its first bad record. If that record, or a later one, is known to have been on the disk
   (the mark says so, or a later record does), acknowledged data is damaged: JournalCorruptError, nothing is changed.
-- Otherwise the rest is a torn tail, and is cut off after the last good record.
-- Good records beyond the mark, in the same run of the machine, are only known to be in the machine's memory. They are
-  appended again, to a new segment.
+- Otherwise the rest is a torn tail, and is truncated after the last good record.
+- Good records beyond the mark, written since the machine was booted, may be in the page cache only. They are appended
+  again, to a new segment.
 """
 
 import itertools
@@ -44,11 +44,11 @@ ROWS_PER_SCAN = 4_096
 
 
 class Segment(msgspec.Struct):
-    """A segment as its name and header describe it."""
+    """A segment as described by its name and header."""
 
     header: SegmentHeader
     size: int
-    """Bytes, up to the last record that counts."""
+    """Size in bytes, up to the last valid record."""
 
     @property
     def first_sequence(self) -> int:
@@ -60,75 +60,77 @@ class Segment(msgspec.Struct):
 
 
 class Recovery(msgspec.Struct, kw_only=True):
-    """Where a writer goes on."""
+    """The starting point of a writer."""
 
     journal_id: bytes
     segments: list[Segment]
     next_sequence: int
-    """Of the first record that is not on the disk."""
+    """Number of the first record that is not on disk."""
     truncate_at: int | None
-    """The last segment is to be cut to this size, and synced."""
+    """Size to which the last segment must be truncated and synced."""
     doubtful: RecordBuffer
-    """Good records of the last segment that may be in the machine's memory only, from `next_sequence` on."""
+    """Good records of the last segment that may be in the page cache only, from `next_sequence` on."""
 
 
 class SegmentEnd(msgspec.Struct, kw_only=True):
-    """How far the records of one segment are good."""
+    """The end of the valid records of one segment."""
 
     next_sequence: int
     offset: int
-    """Where the last good record ends."""
+    """End of the last valid record."""
     first_timestamp_ns: int | None = None
     last_timestamp_ns: int | None = None
     durable: int = 0
-    """The highest number that a record of this segment says to have been on the disk."""
+    """Highest number that a record of this segment reports as being on disk."""
 
 
 def check_link(before: SegmentHeader, after: SegmentHeader) -> None:
-    """Refuse segments that do not belong together, or do not follow each other."""
+    """Refuse segments of different journals, and segments that are not consecutive."""
     name, name_before = segment_name(after.first_sequence), segment_name(before.first_sequence)
     if after.journal_id != before.journal_id:
         raise JournalError(
-            f"belongs to another journal than {name_before}", where=name, hint="move foreign files elsewhere"
+            f"the segment belongs to another journal than {name_before}",
+            where=name,
+            hint="move foreign files elsewhere",
         )
     if after.previous_first != before.first_sequence:
         missing = segment_name(after.previous_first)
-        raise JournalCorruptError(f"a segment is missing: {name} follows it, not {name_before}", where=missing)
+        raise JournalCorruptError(f"the segment between {name_before} and {name} is missing", where=missing)
 
 
 def check_oldest(first: SegmentHeader, slots: Sequence[Oldest | None]) -> None:
     """Refuse a journal whose first segment does not begin with the oldest retained record."""
     if first.previous_first == 0:
-        return  # the journal began with it
+        return  # the journal began with this segment
     missing, name = segment_name(first.previous_first), segment_name(first.first_sequence)
     at = newest_slot(slots, first.journal_id)
     oldest = None if at is None else slots[at]
     if oldest is None:
         raise JournalCorruptError(
-            f"is missing or damaged: it says whether records before {first.first_sequence} were removed on purpose, "
-            f"and {name} follows {missing}, which is not there",
+            f"the file is missing or damaged; it tells whether records before {first.first_sequence} were removed; "
+            f"{name} follows {missing}, which does not exist",
             where=OLDEST_NAME,
-            hint="nothing was changed; restore the journal's files from a copy",
+            hint="nothing was changed; restore the journal's files from a backup",
         )
     if oldest.sequence < first.first_sequence:
         raise JournalCorruptError(
-            f"a segment is missing: {name} follows it, and records from {oldest.sequence} on are retained",
+            f"the segment before {name} is missing, but records from {oldest.sequence} on must be retained",
             where=missing,
-            hint="nothing was changed; restore the file from a copy",
+            hint="nothing was changed; restore the file from a backup",
         )
 
 
 def check_name(name: str, header: SegmentHeader) -> None:
     if header.first_sequence != parse_segment_name(name) or header.first_sequence < 1:
         raise JournalError(
-            f"begins with sequence {header.first_sequence}, which is not what its name says",
+            f"the segment begins with sequence {header.first_sequence}, unlike its name",
             where=name,
-            hint="a segment that was copied or renamed does not belong here",
+            hint="remove segments that were copied or renamed",
         )
 
 
 def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | None = None) -> SegmentEnd:
-    """Read good records up to `end_sequence` (the next segment's first), or up to the first bad one."""
+    """Scan valid records up to `end_sequence` (the next segment's first), or up to the first invalid one."""
     rows = numpy.empty(ROWS_PER_SCAN, RECORD_DTYPE)
     end = SegmentEnd(next_sequence=header.first_sequence, offset=SEGMENT_HEADER_SIZE)
     while end_sequence is None or end.next_sequence < end_sequence:
@@ -146,33 +148,33 @@ def scan_segment(content: Buffer, header: SegmentHeader, *, end_sequence: int | 
 
 
 def require_torn(rest: Buffer, header: SegmentHeader, next_sequence: int, durable: int, *, at: int) -> None:
-    """Refuse to take the `rest` of a segment, from byte `at`, for a torn tail if some of it was surely on disk.
+    """Refuse to treat the `rest` of a segment, from byte `at`, as a torn tail if part of it was certainly on disk.
 
-    A torn tail may have good records behind bad ones, because disks write in any order; they were not acknowledged.
+    A torn tail may have good records after bad ones, because disks write in any order; they were not acknowledged.
     """
     where = f"{segment_name(header.first_sequence)} at byte {at}"
     if durable >= next_sequence:
-        raise _damaged(where, next_sequence, f"the mark says that records up to {durable} were on the disk")
+        raise _damaged(where, next_sequence, f"the mark shows that records up to {durable} were on disk")
     offset = 0
     while found := find_record(rest, header.nonce, next_sequence, offset):
         offset, sequence, known = found
         if known >= next_sequence:
             raise _damaged(
-                where, next_sequence, f"record {sequence} at byte {at + offset} says that {known} was on the disk"
+                where, next_sequence, f"record {sequence} at byte {at + offset} shows that {known} was on disk"
             )
         offset += RECORD_ALIGNMENT
 
 
 def is_blank(rest: Buffer) -> bool:
-    """Whether nothing was written here: room that was allocated ahead."""
+    """True if the content is preallocated space without data."""
     return bytes(rest).count(0) == memoryview(rest).nbytes
 
 
 def _damaged(where: str, sequence: int, evidence: str) -> JournalCorruptError:
     return JournalCorruptError(
-        f"record {sequence} is damaged or missing, and it was acknowledged: {evidence}",
+        f"record {sequence} is damaged or missing, but was acknowledged: {evidence}",
         where=where,
-        hint="nothing was changed; restore the file from a copy, or look with penstock journal verify",
+        hint="nothing was changed; restore the file from a backup, or inspect it with penstock journal verify",
     )
 
 
@@ -186,12 +188,13 @@ def recover(
     new_journal_id: bytes,
     first_sequence: int = 1,
 ) -> Recovery:
-    """Decide how to go on after `segments`, the last of which holds `last_content`; without any, records begin with
-    `first_sequence`. `oldest` has the slots of the file of that name."""
+    """Decide how to continue after `segments`, the last of which has `last_content`; without segments, records begin
+    with `first_sequence`. `oldest` has the slots of the file journal.oldest.
+    """
     durable = mark.durable if mark else 0
     if not segments:
         if durable:
-            raise JournalCorruptError(f"there are no segments, but records up to {durable} were on the disk")
+            raise JournalCorruptError(f"no segments exist, but records up to {durable} were on disk")
         return Recovery(
             journal_id=mark.journal_id if mark else new_journal_id,
             segments=[],
@@ -204,14 +207,16 @@ def recover(
         check_link(before.header, after.header)
     last = segments[-1]
     if mark is not None and mark.journal_id != last.header.journal_id:
-        mark, durable = None, 0  # another journal's mark says nothing about this one
+        mark, durable = None, 0  # another journal's mark is irrelevant
     end = scan_segment(last_content, last.header)
     rest = memoryview(last_content)[end.offset :]
     require_torn(rest, last.header, end.next_sequence, durable, at=end.offset)
     trusted = end.next_sequence - 1
     if mark is not None and mark.boot_id == boot_id:
         trusted = min(trusted, max(last.first_sequence - 1, end.durable, durable))
-    is_torn = not is_blank(rest) and trusted == end.next_sequence - 1  # doubtful records take what follows with them
+    is_torn = (
+        not is_blank(rest) and trusted == end.next_sequence - 1
+    )  # doubtful records and everything after them are appended again
     return Recovery(
         journal_id=last.header.journal_id,
         segments=[*segments[:-1], Segment(last.header, end.offset)],
@@ -222,7 +227,7 @@ def recover(
 
 
 def _copy(content: Buffer, header: SegmentHeader, first: int, end: int) -> RecordBuffer:
-    """The records from `first` up to `end` of a segment whose records up to there are good."""
+    """Copy the records from `first` up to `end`, which are known to be valid."""
     records = RecordBuffer(first)
     rows = numpy.empty(ROWS_PER_SCAN, RECORD_DTYPE)
     offset, sequence = SEGMENT_HEADER_SIZE, header.first_sequence

@@ -1,7 +1,7 @@
-"""The journal side of inline commit: records that come one at a time, each synced before the next one is known.
+"""Inline commit in the journal: write and sync single records in the calling thread.
 
-The ordinary path (the lock of the writer's threads, the core, the write, the sync) takes as long as a fast disk. Here
-is the same work for one record in one call; the core is informed once for all of them.
+The normal path (writer lock, core, write, sync) adds as much latency as a fast disk. This path does the same work for
+one record in one call; the core is informed once for all records.
 """
 
 from libc.errno cimport EINTR, ENOSPC, errno
@@ -15,8 +15,9 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef class InlineWriter:
-    """Writes to the segment in use (JournalWriter.inline_commit). `batch` has the record that is being written, so that
-    the JournalWriter can continue with it if the disk fails."""
+    """Writes to the current segment (JournalWriter.inline_commit). `batch` has the record being written, so that the
+    JournalWriter can continue with it if the disk fails.
+    """
 
     def __init__(
         self, int fd, uint32_t nonce, uint64_t at, uint64_t end, RecordBuffer batch not None, uint64_t next_sequence
@@ -29,11 +30,11 @@ cdef class InlineWriter:
         self.next_sequence = next_sequence
 
     def close(self) -> None:
-        """Nothing more is taken."""
+        """Accept no further records."""
         self.end = 0
 
     def append(self, const uint8_t[::1] payload not None, int64_t timestamp_ns) -> bool:
-        """Whether the record is on the disk. If not: there is no room for it, or the disk has failed."""
+        """Write and sync a record; true if it is on disk. False: there is no room, or the disk has failed."""
         cdef const uint8_t *start = &payload[0] if payload.shape[0] else NULL
         return self.has_room(payload.shape[0]) and self.store(start, payload.shape[0], timestamp_ns)
 
@@ -61,7 +62,7 @@ cdef class InlineWriter:
 
 
 cdef int write_all(int fd, const uint8_t *data, uint64_t size, uint64_t at) noexcept nogil:
-    """0, or an errno."""
+    """Write all bytes; return 0 or an errno."""
     cdef ssize_t written
     while size:
         written = pwrite(fd, data, size, <int64_t>at)

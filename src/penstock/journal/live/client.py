@@ -3,8 +3,8 @@
     async for sequence, timestamp_ns, payload in follow_remote("10.0.0.7", 7410, from_sequence=1_000, ...):
         ...
 
-A connection that is lost is made again, and the records go on where they stopped: none twice, none left out. Whoever
-leaves the loop early closes the generator (contextlib.aclosing), and with it the connection.
+A lost connection is re-established, and the records continue without duplicates or gaps. A caller that leaves the loop
+early must close the generator (contextlib.aclosing), which closes the connection.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from penstock.net.live.dialling import Redialling
 from penstock.net.secret import Secret
 
 LogIn: TypeAlias = Callable[[str], str]
-"""Gets a token for the journal of that name from the administration server. It may block: a thread calls it."""
+"""Returns a token of the administration server for the journal with this name. May block: called in a thread."""
 
 _REFUSALS: dict[str, type[PenstockError]] = {
     kind.code: kind for kind in (NotEntitledError, RevokedError, TokenError, TokenExpiredError)
@@ -74,7 +74,7 @@ async def follow_remote(
     log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> AsyncGenerator[Record, None]:
-    """The records from a place, one by one; see follow_remote_batches()."""
+    """Yield single records from a position on; see follow_remote_batches()."""
     batches = follow_remote_batches(
         host,
         port,
@@ -108,7 +108,7 @@ async def follow_remote_batches(
     log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> AsyncGenerator[RecordBatch, None]:
-    """The records from a place, as they come; without `is_live` it ends with the newest one.
+    """Yield batches of records from a position on; without `is_live`, end with the newest record.
 
     After the first connection, the client retries a lost connection for `patience_seconds`. `log_in` returns a token
     for each connection, for a server that requires tokens; after a token expires, the client reconnects with a new
@@ -160,7 +160,7 @@ async def measure_remote(
     log_in: LogIn | None = None,
     config: ControlConfig = CONNECTION,
 ) -> Extent:
-    """Which records a journal on another machine has."""
+    """Return the range of records of a remote journal."""
     counters = Counters("journal.client")
     connection = await connect_control(
         PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
@@ -177,9 +177,7 @@ async def measure_remote(
         case Refused():
             raise _refusal(answer)
         case _:
-            raise RemoteProtocolError(
-                f"a server does not answer {type(answer).__name__} when it is asked for its extent"
-            )
+            raise RemoteProtocolError(f"unexpected answer {type(answer).__name__} instead of the extent")
 
 
 async def _show_token(connection: ControlConnection[JournalMessage], log_in: LogIn | None) -> None:
@@ -193,11 +191,11 @@ def _refusal(refused: Refused) -> PenstockError:
 
 
 def _taken(message: object, expected: int | None) -> RecordBatch:
-    """The records of a message, none if the server has no more for now."""
+    """Return the records of a message; none if the server has sent all for now."""
     match message:
         case Records():
             if expected is not None and message.first_sequence != expected:
-                raise RemoteProtocolError(f"record {message.first_sequence} came instead of {expected}")
+                raise RemoteProtocolError(f"received record {message.first_sequence} instead of {expected}")
             return decode_records(message)
         case CaughtUp():
             return NOTHING
@@ -208,4 +206,4 @@ def _taken(message: object, expected: int | None) -> RecordBatch:
         case Refused():
             raise _refusal(message)
         case _:
-            raise RemoteProtocolError(f"a server does not say {type(message).__name__}")
+            raise RemoteProtocolError(f"unexpected message {type(message).__name__} from a server")

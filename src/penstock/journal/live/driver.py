@@ -2,10 +2,10 @@
 
     with JournalWriter.open("trades.d") as journal:
         sequence = journal.append(b"...")
-        journal.commit()                    # returns when everything appended is on the disk
+        journal.commit()                    # returns when all appended records are on disk
 
-Any number of threads may append and commit. Whoever waits in commit() does the disk's work while nobody else does, so
-a lone append costs no change of threads; a thread of the writer's own does it for records that nobody waits for.
+Any number of threads may append and commit. A thread that waits in commit() does the disk work unless another thread
+does, so a single append needs no thread switch; the writer's own thread writes records without a waiting commit().
 """
 
 import errno
@@ -52,19 +52,20 @@ from penstock.journal.live.files import WritableDirectory, boot_id
 log = logger("journal")
 
 IDLE_ROUNDS = 64
-"""Looks without a new record after which the writer's thread sleeps until it is called."""
+"""Idle polls after which the writer's thread sleeps until it is notified."""
 
 LOOK_SECONDS_MIN = 0.001
 
-BROKEN_OFF = "the journal was closed before the record was on the disk"
+BROKEN_OFF = "the journal was closed before the record was on disk"
 
 
 _Outcome = tuple["Future[int]", int | JournalError]
 
 
 class Promises:
-    """The futures of callers that wait for a record without a thread, by sequence number. Used with the writer's lock
-    held."""
+    """Futures of callers that wait for a record without a thread, by sequence number. Used with the writer's lock
+    held.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Future[int]]] = []
@@ -72,7 +73,7 @@ class Promises:
         self._due: list[_Outcome] = []
 
     def __len__(self) -> int:
-        """The number of futures that are due."""
+        """Return the number of futures that are due."""
         return len(self._due)
 
     def make(self, sequence: int) -> "Future[int]":
@@ -106,7 +107,7 @@ def resolve(due: list[_Outcome]) -> None:
 def open_for_writing(
     path: Path, config: JournalConfig, counters: Counters, first: int
 ) -> tuple[WritableDirectory, Journal]:
-    """Recover the journal: its directory, locked against other writers, and its core."""
+    """Recover the journal: return its directory, locked against other writers, and its core."""
     directory = WritableDirectory(path, config.preallocate_bytes)
     try:
         recovery = directory.recover(boot_id(), first)
@@ -121,31 +122,33 @@ def open_for_writing(
 
 
 class JournalWriter:
-    """The one writer of a journal; made by open(), ended by close() or the end of its `with` block."""
+    """The only writer of a journal; opened by open(), closed by close() or the end of its `with` block."""
 
     def __init__(self, directory: WritableDirectory, core: Journal, linger_seconds: float) -> None:
         self._directory = directory
         self._core = core
         self._look_seconds = max(linger_seconds, LOOK_SECONDS_MIN)
         self._lock = threading.Lock()
-        self._progress = threading.Condition(self._lock)  # for those who wait in commit() and append()
-        self._call = threading.Condition(self._lock)  # for the writer's own thread
+        self._progress = threading.Condition(self._lock)  # wakes threads waiting in commit() and append()
+        self._call = threading.Condition(self._lock)  # wakes the writer's own thread
         self._is_asleep = self._is_working = False
         self._todo: DiskInstruction | None = None
-        self._inline_count = 0  # records that nobody had to be called for
+        self._inline_count = 0  # records written by inline commit
         self._removals: list[RemoveSegment] = []
         self._promises = Promises()
         self._is_closing = False  # close() has begun
-        self._is_closed = False  # everything appended is on the disk
-        self._is_stopped = False  # nobody begins to work any more
+        self._is_closed = False  # all appended records are on disk
+        self._is_stopped = False  # no thread may start work any more
         self._thread = threading.Thread(target=self._run, name="penstock-journal", daemon=True)
 
     @classmethod
     def open(
         cls, path: Path | str, config: JournalConfig | None = None, *, counters: Counters | None = None, first: int = 1
     ) -> Self:
-        """Open the journal in `path`, a directory that is made if there is none, and put right what a crash left; one
-        without records begins with number `first`. JournalLockedError: it has a writer; JournalCorruptError."""
+        """Open the journal in directory `path`, create the directory if missing, and repair the journal after a crash.
+        A journal without records begins with number `first`. Raises JournalLockedError if it has a writer, or
+        JournalCorruptError.
+        """
         config = config or JournalConfig()
         directory, core = open_for_writing(Path(path), config, counters or Counters("journal"), first)
         writer = cls(directory, core, config.linger_us * NS_PER_US / NS_PER_SECOND)
@@ -173,16 +176,16 @@ class JournalWriter:
 
     @property
     def next_sequence(self) -> int:
-        """Of the next record appended."""
+        """Number of the next appended record."""
         return self._core.next_sequence
 
     @property
     def durable_sequence(self) -> int:
-        """Of the newest record that is on the disk."""
+        """Number of the newest record on disk."""
         return self._core.durable_sequence
 
     def append(self, payload: Buffer, timestamp_ns: int | None = None) -> int:
-        """Append one record; returns its sequence number. It is on the disk when commit() has returned."""
+        """Append one record and return its sequence number. The record is on disk when commit() has returned."""
         while True:
             with self._lock:
                 if not self._is_crowded():
@@ -194,7 +197,7 @@ class JournalWriter:
             self._work_while(self._is_crowded)
 
     def append_batch(self, payloads: Iterable[Buffer], timestamp_ns: int | None = None) -> list[int]:
-        """Append one record for each payload; returns their sequence numbers."""
+        """Append one record per payload and return their sequence numbers."""
         return [self.append(payload, timestamp_ns) for payload in payloads]
 
     def append_packed(
@@ -204,7 +207,7 @@ class JournalWriter:
         sizes: NDArray[numpy.uint32],
         timestamps_ns: NDArray[numpy.int64],
     ) -> range:
-        """Append one record for each row, its payload at that place of `data`; returns their sequence numbers."""
+        """Append one record per row, with its payload at that offset of `data`; return their sequence numbers."""
         while True:
             with self._lock:
                 if not self._is_crowded():
@@ -216,10 +219,10 @@ class JournalWriter:
             self._work_while(self._is_crowded)
 
     def commit(self, through: int | None = None) -> int:
-        """Wait until the records up to `through`, or all that were appended, are on the disk; returns how far it is.
+        """Wait until the records up to `through`, or all appended ones, are on disk; return the newest number on disk.
 
-        JournalFullError while the disk is full: the records are kept in memory and tried again. JournalFailedError
-        when they will never be written.
+        Raises JournalFullError while the disk is full: the records stay in memory and are retried. Raises
+        JournalFailedError when they will never be written.
         """
         with self._lock:
             target = self._core.next_sequence - 1 if through is None else through
@@ -228,9 +231,10 @@ class JournalWriter:
         return self._core.durable_sequence
 
     def inline_commit(self, work: Callable[[InlineWriter], None]) -> int | None:
-        """Have `work` bring records to the disk one by one, if nothing else is under way; returns how far the disk is
-        then. None: nothing was done. All others wait meanwhile, and readers see the records afterwards. If the disk
-        fails, the last record is as one that was appended and is not committed yet."""
+        """Let `work` write and sync single records, if no other work is pending; return the newest number on disk.
+        None: no record was written. Other threads wait meanwhile, and readers see the records afterwards. If the disk
+        fails, the last record counts as appended but not committed.
+        """
         with self._lock:
             place = self._core.inline_place()
             if place is None or self._todo is not None or self._is_working or self._is_stopped:
@@ -243,16 +247,16 @@ class JournalWriter:
                 try:
                     self._inline_count += writer.count
                     self._tell(self._directory.inline_done(writer))
-                except BaseException:  # the core would give numbers and places again that are taken
+                except BaseException:  # otherwise the core would reuse numbers and offsets
                     self._give_up()
                     raise
                 self._leave_rest()
             return self._core.durable_sequence
 
     def when_durable(self, sequence: int) -> "Future[int]":
-        """A future that is done when the record is on the disk; with asyncio: await asyncio.wrap_future(...).
+        """Return a future that completes when the record is on disk; with asyncio: await asyncio.wrap_future(...).
 
-        It has the error instead, if the disk is full or has failed. Its callbacks run in the writer's own thread.
+        The future fails if the disk is full or has failed. Its callbacks run in the writer's own thread.
         """
         with self._lock:
             self._check_appended(sequence)
@@ -262,14 +266,14 @@ class JournalWriter:
         return future
 
     def remove_before(self, sequence: int) -> None:
-        """Nobody needs records before this one: whole segments of them are removed, soon."""
+        """Remove whole segments before this record, soon."""
         with self._lock:
             self._tell(RemoveBefore(sequence))
 
     def close(self) -> None:
-        """Bring what was appended to the disk, and let go of the journal. Closing again does nothing.
+        """Sync the appended records and release the journal. Closing again has no effect.
 
-        Appends are refused from now on; commits that wait end as ever.
+        Further appends are refused; waiting commits end normally.
         """
         with self._lock:
             if self._is_closing:
@@ -286,9 +290,9 @@ class JournalWriter:
         if self._is_stopped:
             raise LocalProtocolError("the journal is closed", where=str(self.path))
         if sequence >= self._core.next_sequence:
-            raise LocalProtocolError(f"record {sequence} was not appended", hint="give what append() returned")
+            raise LocalProtocolError(f"record {sequence} was not appended", hint="pass a number that append() returned")
 
-    # What is worth waiting for; with the lock held
+    # Conditions for waiting; the lock is held
 
     def _is_crowded(self) -> bool:
         return self._core.is_gathering_full and self._core.error is None and not self._is_closing
@@ -307,10 +311,10 @@ class JournalWriter:
             raise self._core.error
         return not self._is_closed
 
-    # The disk's work
+    # Disk work
 
     def _work_while(self, is_worth_it: Callable[[], bool]) -> None:
-        """Take part in the disk's work; without the lock."""
+        """Take part in the disk work; called without the lock."""
         try:
             while True:
                 with self._lock:
@@ -326,17 +330,18 @@ class JournalWriter:
                 self._leave_rest()
 
     def _leave_rest(self) -> None:
-        """What is left to do, now or later, is the writer's thread's; with the lock held."""
+        """Leave the remaining work to the writer's thread; the lock is held."""
         if self._todo is not None or (self._is_asleep and self._core.next_deadline_ns() is not None):
             self._wake()
 
     def _work(self) -> None:
-        """Carry out the instruction that waits, if there is one; without the lock.
+        """Execute the pending instruction, if any; called without the lock.
 
-        The first thread may be interrupted (Ctrl-C) anywhere. Whatever was begun is reported to the core all the same.
+        The main thread may be interrupted (Ctrl-C) anywhere. The outcome of started work is always reported to the
+        core.
         """
         instruction: DiskInstruction | None = None
-        event: JournalEvent = DiskFailed(errno.EINTR)  # should an interrupt end it: nobody knows what was done
+        event: JournalEvent = DiskFailed(errno.EINTR)  # the outcome if an interrupt ends the work: unknown
         try:
             with self._lock:
                 if self._todo is not None and not self._is_stopped:
@@ -348,7 +353,7 @@ class JournalWriter:
                 self._report(event)
 
     def _report(self, event: JournalEvent) -> None:
-        """End the work that this thread has begun; an interrupt meanwhile is raised afterwards."""
+        """End the work that this thread has started; an interrupt meanwhile is raised afterwards."""
         interrupt: KeyboardInterrupt | None = None
         is_reported = False
         while not is_reported:
@@ -363,7 +368,7 @@ class JournalWriter:
             raise interrupt
 
     def _tell(self, event: JournalEvent) -> None:
-        """With the lock held, as all that follows from it."""
+        """Pass an event to the core and handle its instructions; the lock is held."""
         try:
             for instruction in self._core.handle(event, time.monotonic_ns()):
                 self._follow(instruction)
@@ -423,7 +428,7 @@ class JournalWriter:
             self._do_chores()
 
     def _sleep(self, deadline_ns: int | None, now_ns: int, *, is_quiet: bool) -> None:
-        """While records come, look again soon instead of being called by every one of them."""
+        """Sleep; while records arrive, poll soon instead of being woken by each of them."""
         seconds = None if deadline_ns is None else (deadline_ns - now_ns) / NS_PER_SECOND
         if not is_quiet:
             seconds = self._look_seconds if seconds is None else min(seconds, self._look_seconds)
@@ -432,7 +437,7 @@ class JournalWriter:
         self._is_asleep = False
 
     def _do_chores(self) -> None:
-        """What waits for the disk no longer; without the lock."""
+        """Resolve futures and remove files, which do not wait for the disk; called without the lock."""
         with self._lock:
             removals, self._removals = self._removals, []
             due = self._promises.take_due()
@@ -441,7 +446,7 @@ class JournalWriter:
         resolve(due)
 
     def _stop(self) -> None:
-        """Let nobody begin to work, wait for those who do, then let go of the files; without the lock."""
+        """Stop new work, wait for running work, then release the files; called without the lock."""
         with self._lock:
             self._is_closing = self._is_stopped = True
             self._progress.notify_all()

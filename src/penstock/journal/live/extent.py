@@ -1,4 +1,4 @@
-"""Which records a journal has, without reading them all."""
+"""The range of a journal's records, found without reading all of them."""
 
 from pathlib import Path
 
@@ -9,13 +9,15 @@ from penstock.journal.live.reader import JournalReader
 
 
 def measure(path: Path | str, from_time_ns: int | None = None) -> Extent:
-    """The segments of the journal in a directory, and its newest record that may be shown.
+    """Return the segments of the journal in a directory, and its newest readable record.
 
-    With a time, also the first record that is not older; times are taken to grow with the sequence numbers.
+    With a time, also return the first record that is not older, assuming that times grow with the sequence numbers.
     """
     directory = Directory(Path(path))
     if not directory.first_sequences() and directory.read_mark() is None:
-        raise JournalError("holds no journal", where=str(path), hint="a journal's directory has *.journal files")
+        raise JournalError(
+            "the directory holds no journal", where=str(path), hint="a journal's directory has *.journal files"
+        )
     with JournalReader.open(path) as reader:
         found = None if from_time_ns is None else _first_since(reader, from_time_ns)
         next_sequence = reader.find_end()

@@ -1,4 +1,4 @@
-"""A journal's directory on a real disk: its segments, its mark, its lock."""
+"""A journal's directory on a real disk: segments, mark, lock."""
 
 import errno
 import fcntl
@@ -52,11 +52,13 @@ log = logger("journal.files")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MARK_READS_MAX = 100
-"""A mark that was read in the middle of its renewal is read again, this often."""
+"""Number of times that a mark is read again if it was read during its renewal."""
 
 
 def boot_id() -> bytes:
-    """Names this run of the machine; zeros where the system does not say, which is taken for one endless run."""
+    """Return an id of the machine's current boot; zeros if the system gives none, which counts as a single endless
+    boot.
+    """
     try:
         return bytes.fromhex(BOOT_ID.read_text().strip().replace("-", ""))
     except (OSError, ValueError):
@@ -92,24 +94,26 @@ class SegmentFile:
 
 
 class Directory:
-    """What readers do with a journal's files."""
+    """Operations of readers on a journal's files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def first_sequences(self) -> list[int]:
-        """The first sequence number of each segment, in order; a file that only pretends to be one is refused."""
+        """Return the first sequence number of each segment, in order; refuse files that only look like segments."""
         firsts = []
         for name in self._names():
             first = parse_segment_name(name)
             if first is not None:
                 firsts.append(first)
             elif name.endswith(".journal"):
-                raise JournalError("has a name that no segment has", where=name, hint="move foreign files elsewhere")
+                raise JournalError(
+                    "the file name is not a valid segment name", where=name, hint="move foreign files elsewhere"
+                )
         return sorted(firsts)
 
     def open_segment(self, first_sequence: int) -> SegmentFile | None:
-        """None when the segment is gone."""
+        """Open a segment; None when it was removed."""
         path = self.path / segment_name(first_sequence)
         try:
             return SegmentFile(path)
@@ -119,7 +123,7 @@ class Directory:
             raise unreadable(path, error) from None
 
     def segments(self) -> list[Segment]:
-        """All segments by their names, headers and sizes."""
+        """Return all segments with headers and sizes."""
         found = []
         for first in self.first_sequences():
             if (file := self.open_segment(first)) is not None:
@@ -142,7 +146,7 @@ class Directory:
         return None
 
     def read_oldest(self) -> list[Oldest | None]:
-        """The slots of the file that names the oldest record retained."""
+        """Read the slots of the file that names the oldest retained record."""
         path = self.path / OLDEST_NAME
         try:
             with path.open("rb") as file:
@@ -157,14 +161,14 @@ class Directory:
         try:
             return os.listdir(self.path)
         except OSError as error:
-            raise JournalError(f"cannot be listed: {error.strerror}", where=str(self.path)) from None
+            raise JournalError(f"cannot list the directory: {error.strerror}", where=str(self.path)) from None
 
 
 class WritableDirectory(Directory):
-    """What the one writer does with them; what fails raises OSError, unless it is only of use."""
+    """Operations of the only writer. Failures raise OSError, except in optional operations."""
 
     def __init__(self, path: Path, preallocate_bytes: int = 0) -> None:
-        """Make the directory if there is none, and lock it against other writers."""
+        """Create the directory if it is missing, and lock it against other writers."""
         super().__init__(path)
         self._preallocate_bytes = preallocate_bytes
         self._active: _ActiveFile | None = None
@@ -172,7 +176,7 @@ class WritableDirectory(Directory):
         self._oldest_at: int | None = None
         """The current slot of the file that names the oldest record."""
         self._obsolete: list[int] = []
-        """Segments to be removed, oldest first."""
+        """Segments to remove, oldest first."""
         self._directory_fd = self._mark_fd = -1
         try:
             _make_directory(path)
@@ -185,7 +189,7 @@ class WritableDirectory(Directory):
                 raise JournalLockedError(
                     "another writer has the journal open", where=str(path), hint="a journal has one writer at a time"
                 ) from None
-            raise JournalError(f"cannot be opened for writing: {error.strerror}", where=str(path)) from None
+            raise JournalError(f"cannot open the journal for writing: {error.strerror}", where=str(path)) from None
 
     def close(self) -> None:
         if self._active is not None:
@@ -197,7 +201,7 @@ class WritableDirectory(Directory):
         self._mark_fd = self._directory_fd = -1
 
     def carry_out(self, instruction: DiskInstruction) -> JournalEvent:
-        """Do what the core says; returns the answer."""
+        """Execute the core's instruction and return the answer."""
         try:
             match instruction:
                 case Write(first_sequence, offset, data):
@@ -214,7 +218,7 @@ class WritableDirectory(Directory):
             return DiskFailed(error.errno or errno.EIO)
 
     def recover(self, run_id: bytes, first_sequence: int = 1) -> Recovery:
-        """What is there, made good; see recovery.py."""
+        """Read and repair the existing journal; see recovery.py."""
         self._remove_unfinished()
         segments = self.segments()
         content = (self.path / segments[-1].name).read_bytes() if segments else b""
@@ -234,13 +238,14 @@ class WritableDirectory(Directory):
             self.sync(segments[-1].first_sequence)
         first = segments[0].first_sequence if segments else recovery.next_sequence
         self._prepare_oldest(recovery.journal_id, first, is_begun=bool(segments))
-        self._sync_names()  # a process that was killed may have given a segment its name, and no more
+        self._sync_names()  # a killed process may have named a segment without syncing the name
         self.write_mark(Mark(journal_id=recovery.journal_id, boot_id=run_id, durable=recovery.next_sequence - 1))
         return recovery
 
     def _prepare_oldest(self, journal_id: bytes, first: int, *, is_begun: bool) -> None:
         """Store this journal's oldest record in the file, and allocate both slots, so that a segment can be removed on
-        a full disk."""
+        a full disk.
+        """
         slots, oldest = self.read_oldest(), Oldest(journal_id=journal_id, sequence=first)
         self._oldest_at = newest_slot(slots, journal_id)
         if self._oldest_at is not None and (is_begun or slots[self._oldest_at] == oldest):
@@ -254,7 +259,7 @@ class WritableDirectory(Directory):
         self._oldest_at = 0
 
     def _remove_unfinished(self) -> None:
-        """Segments that a crash left half made."""
+        """Remove segments that a crash left half created."""
         for name in self._names():
             if name.endswith(NEW_SUFFIX) and parse_segment_name(name.removesuffix(NEW_SUFFIX)) is not None:
                 (self.path / name).unlink(missing_ok=True)
@@ -266,7 +271,9 @@ class WritableDirectory(Directory):
         file.allocated = file.end = size
 
     def create(self, first_sequence: int, header: bytes, data: Buffer) -> None:
-        """The content first, then the name, then the directory: no crash leaves a segment without its records."""
+        """Write the content first, then the name, then sync the directory, so that no crash leaves a segment without
+        its records.
+        """
         path = self.path / segment_name(first_sequence)
         new = path.with_name(path.name + NEW_SUFFIX)
         fd = create_or_open(new, os.O_RDWR | os.O_TRUNC)
@@ -291,7 +298,9 @@ class WritableDirectory(Directory):
         write_all(file.fd, data, offset)
 
     def inline_writer(self, place: InlinePlace) -> InlineWriter | None:
-        """For records in the segment, if that is open, up to its end and, if so, to what is allocated."""
+        """Return a writer for records in the open segment, up to its end and the preallocated size; None if it is not
+        open.
+        """
         file = self._active
         if file is None or file.first_sequence != place.first_sequence:
             return None
@@ -299,7 +308,7 @@ class WritableDirectory(Directory):
         return InlineWriter(file.fd, place.nonce, place.offset, end, place.batch, place.next_sequence)
 
     def inline_done(self, written: InlineWriter) -> InlineDone:
-        """What it has done, for the core; it does no more."""
+        """Close the inline writer and return its outcome for the core."""
         written.close()
         assert self._active is not None
         self._active.end += written.size
@@ -309,20 +318,21 @@ class WritableDirectory(Directory):
         os.fdatasync(self._open(first_sequence).fd)
 
     def trim(self) -> None:
-        """Give back what was allocated beyond the last record of the segment in use, which is done with."""
+        """Release the space preallocated beyond the last record of a finished segment."""
         file = self._active
         if file is None or file.allocated <= file.end:
             return
         try:
             os.ftruncate(file.fd, file.end)
         except OSError as error:
-            log.warning("not_trimmed", path=str(self.path), error=error.strerror)  # zeros at its end do no harm
+            log.warning("not_trimmed", path=str(self.path), error=error.strerror)  # zeros at its end are harmless
         file.allocated = file.end
 
     def remove_oldest(self, first_sequences: Sequence[int], oldest: int) -> None:
-        """Remove the first segments, so that the journal begins with the record `oldest`; the number is synced before
-        any segment is removed. Segments are removed in order: a segment that cannot be removed now is retried before
-        later ones."""
+        """Remove the first segments, so that the journal begins with record `oldest`; the number is synced before any
+        segment is removed. Segments are removed in order: a segment that cannot be removed now is retried before later
+        ones.
+        """
         assert self._mark is not None
         self._obsolete += first_sequences
         try:
@@ -346,16 +356,16 @@ class WritableDirectory(Directory):
         self._oldest_at = at
 
     def remove(self, first_sequence: int) -> None:
-        """The directory is synced after each removal, so that segments disappear in order."""
+        """Remove a segment and sync the directory, so that segments disappear in order."""
         (self.path / segment_name(first_sequence)).unlink(missing_ok=True)
         self._sync_names()
 
     def truncate(self, first_sequence: int, size: int) -> None:
-        """Let a segment end there, for good."""
+        """Truncate a segment permanently."""
         self._truncate(first_sequence, size)
 
     def drop_mark(self) -> None:
-        """Nothing is known to be on the disk."""
+        """Remove the mark: no record counts as being on disk."""
         os.ftruncate(self._mark_fd, 0)
         self.sync_mark()
 
@@ -364,7 +374,7 @@ class WritableDirectory(Directory):
         write_all(self._mark_fd, encode_mark(mark), 0)
 
     def renew_mark(self, durable: int) -> None:
-        """If it cannot be renewed, readers fall behind and recovery takes more care: nothing is wrong."""
+        """Renew the mark. A failure is harmless: readers see records later, and recovery scans more."""
         assert self._mark is not None
         try:
             self.write_mark(msgspec.structs.replace(self._mark, durable=durable))
@@ -379,7 +389,7 @@ class WritableDirectory(Directory):
 
     def _open(self, first_sequence: int) -> "_ActiveFile":
         if self._directory_fd < 0:
-            raise OSError(errno.EBADF, "the journal is closed")  # and may be another writer's by now
+            raise OSError(errno.EBADF, "the journal is closed")  # the descriptor may belong to another writer by now
         if self._active is None or self._active.first_sequence != first_sequence:
             fd = os.open(self.path / segment_name(first_sequence), os.O_RDWR | os.O_CLOEXEC)
             self._use(first_sequence, fd, os.fstat(fd).st_size)
@@ -392,9 +402,9 @@ class WritableDirectory(Directory):
         self._active = _ActiveFile(first_sequence, fd, size, size)
 
     def _preallocate(self, file: "_ActiveFile", end: int) -> None:
-        """Make the file longer than it needs to be, so that not every sync has to write its length as well.
+        """Extend the file beyond its data, so that not every sync has to write its length as well.
 
-        What is gained is time only: if there is no room to spare, the write itself will say whether it fits.
+        This only saves time: if there is no space for it, the write itself will report whether it fits.
         """
         try:
             os.posix_fallocate(file.fd, file.allocated, end + self._preallocate_bytes - file.allocated)
@@ -406,7 +416,7 @@ class WritableDirectory(Directory):
 
 
 class _ActiveFile(msgspec.Struct):
-    """The segment in use: `end` of what was written, and how much is `allocated`."""
+    """The current segment: `end` of the written data, and `allocated` size."""
 
     first_sequence: int
     fd: int
@@ -425,13 +435,13 @@ def write_all(fd: int, data: Buffer, offset: int) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> JournalError:
-    return JournalError(f"cannot be read: {error.strerror}", where=str(path))
+    return JournalError(f"cannot read the file: {error.strerror}", where=str(path))
 
 
 def _make_directory(path: Path) -> None:
-    """Its name, and those of the directories that are made for it, are on the disk afterwards.
+    """Create a directory and its parents, and sync their names.
 
-    If it is there already, it may be the work of a process that was killed before it could sync the name.
+    The name of an existing directory is synced as well, because a killed process may have created it without syncing.
     """
     made = [each for each in (path, *path.parents) if not each.exists()]
     make_directory(path)

@@ -1,8 +1,8 @@
-"""Reading a journal, by sequence number or by time, and following its writer from another process.
+"""Read a journal by sequence number or time, and follow its writer from another process.
 
     with JournalReader.open("trades.d") as journal:
         for sequence, timestamp_ns, payload in journal.read(from_sequence=1_000): ...
-        for record in journal.follow(): ...          # goes on, and waits for what is written next
+        for record in journal.follow(): ...          # continues, and waits for new records
 
 A reader sees only records that are on the disk, so none that it has shown can vanish in a crash. How far that is says
 the mark, which the writer renews after every sync (protocol/journal.md). Without a writer since the machine was
@@ -26,7 +26,7 @@ from penstock.journal.core.recovery import require_torn
 from penstock.journal.live.files import Directory, boot_id, pause
 
 ROWS_MAX = 65_536
-"""Records in one batch at most."""
+"""Maximum number of records in one batch."""
 
 
 class OpenSegment(Protocol):
@@ -38,7 +38,7 @@ class OpenSegment(Protocol):
 
 
 class Source(Protocol):
-    """Where a reader finds a journal: a directory, or the simulator's."""
+    """The location of a journal: a directory, or the simulator's."""
 
     def first_sequences(self) -> list[int]: ...
     def open_segment(self, first_sequence: int) -> OpenSegment | None: ...
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 class _Place(NamedTuple):
-    """Where a record begins in a segment, and the newest time before it."""
+    """Position of a record in a segment, and the newest time before it."""
 
     sequence: int
     offset: int
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 class JournalReader:
-    """Reads forwards from a place; made by open()."""
+    """Reads forwards from a position; opened by open()."""
 
     def __init__(self, source: Source, run_id: bytes, config: FollowConfig, where: str) -> None:
         self._source = source
@@ -62,25 +62,27 @@ class JournalReader:
         self._config = config
         self._where = where
         self._wanted = 0
-        """The record to show next; 0 for the oldest there is."""
+        """The next record to return; 0 for the oldest."""
         self._wanted_ns: int | None = None
-        """Records older than this are not shown, up to the first that is not."""
+        """Older records are skipped, up to the first that is not older."""
         self._firsts: list[int] = []
-        """Of the segments, as they were listed; where one of them ends stays so as soon as another one follows it."""
+        """First numbers of the segments when they were listed; the end of a segment is final once another one
+        follows.
+        """
         self._segment: OpenSegment | None = None
-        self._end_sequence = SEQUENCE_MAX  # of the open segment: where the next one begins
+        self._end_sequence = SEQUENCE_MAX  # of the open segment: the begin of the next one
         self._place = _Place(0, 0, 0)
         self._places: dict[tuple[int, int], list[_Place]] = defaultdict(list)
-        """Of each segment, some places that were met while reading: the index. It is remembered, never stored."""
+        """An index in memory: some positions per segment, recorded while reading."""
         self._rows = numpy.empty(ROWS_MAX, RECORD_DTYPE)
         self._torn = (0, 0)
         self._journal_id: bytes | None = None
 
     @classmethod
     def open(cls, path: Path | str, config: FollowConfig | None = None) -> Self:
-        """Open the journal in the directory `path`; it need not have a writer."""
+        """Open the journal in directory `path`, with or without a writer."""
         source = Directory(Path(path))
-        source.first_sequences()  # a directory that cannot be read is better refused now
+        source.first_sequences()  # refuse an unreadable directory early
         return cls(source, boot_id(), config or FollowConfig(), str(path))
 
     def close(self) -> None:
@@ -98,23 +100,23 @@ class JournalReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Where to read
+    # Positions
 
     @property
     def first_sequence(self) -> int:
-        """Of the oldest record that is kept; 1 while there is none."""
+        """Number of the oldest retained record; 1 if there is none."""
         firsts = self._source.first_sequences()
         return firsts[0] if firsts else 1
 
     @property
     def next_sequence(self) -> int:
-        """Of the record that is shown next, if it is known; 0 for the oldest there is."""
+        """Number of the next record to return, if known; 0 for the oldest."""
         return self._wanted
 
     def seek(self, sequence: int) -> None:
-        """Go on with record `sequence`, which may be yet to come; JournalGoneError when it is no longer kept."""
+        """Continue with record `sequence`, which may be in the future; JournalGoneError if it is no longer kept."""
         if not 1 <= sequence <= SEQUENCE_MAX:
-            raise LocalProtocolError(f"records are numbered from 1 to {SEQUENCE_MAX}, there is no {sequence}")
+            raise LocalProtocolError(f"sequence {sequence} is outside 1 to {SEQUENCE_MAX}")
         firsts = self._source.first_sequences()
         if firsts and sequence < firsts[0]:
             raise self._gone(sequence, firsts[0])
@@ -122,11 +124,13 @@ class JournalReader:
         self._wanted, self._wanted_ns = sequence, None
 
     def next_segment(self, sequence: int, default: int) -> int:
-        """The first record of the first file that begins after this one: for whoever gives up a damaged one."""
+        """Return the first record of the first segment that begins after this record, for skipping a damaged
+        segment.
+        """
         return next((first for first in self._source.first_sequences() if first > sequence), default)
 
     def find_end(self) -> int:
-        """The number of the record after the newest that may be shown; the reader is there afterwards."""
+        """Return the number after the newest readable record, and move the reader there."""
         self.close()
         firsts = self._source.first_sequences()
         self._wanted, self._wanted_ns = firsts[-1] if firsts else 1, None
@@ -139,7 +143,7 @@ class JournalReader:
         return self._wanted
 
     def seek_time(self, timestamp_ns: int) -> None:
-        """Go on with the first record that is not older; times are taken to grow with the sequence numbers."""
+        """Continue with the first record that is not older, assuming that times grow with the sequence numbers."""
         self.close()
         firsts = self._source.first_sequences()
         older = bisect.bisect_left(firsts, True, key=lambda first: self._begins_at(first, timestamp_ns))
@@ -147,10 +151,10 @@ class JournalReader:
         self._wanted_ns = timestamp_ns
 
     def _begins_at(self, first_sequence: int, timestamp_ns: int) -> bool:
-        """Whether the segment's first record is not older than this; one without a record has nothing older."""
+        """True if the segment's first record is not older than the time, or if the segment has no records."""
         segment = self._source.open_segment(first_sequence)
         if segment is None:
-            return False  # gone meanwhile: it was old
+            return False  # the segment was removed meanwhile, so it was old
         try:
             _, count = self._scan(segment, SEGMENT_HEADER_SIZE, first_sequence, 1)
             return not count or bool(self._rows[0]["timestamp_ns"] >= timestamp_ns)
@@ -160,7 +164,7 @@ class JournalReader:
     # Reading
 
     def read(self, *, from_sequence: int | None = None, from_time_ns: int | None = None) -> Iterator[Record]:
-        """The records from a place, or from where the reader is, up to the newest; then it ends."""
+        """Yield the records from a position, or from the current one, up to the newest."""
         self._seek(from_sequence, from_time_ns)
         while batch := self.read_batch():
             yield from batch
@@ -172,7 +176,7 @@ class JournalReader:
         from_time_ns: int | None = None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> Iterator[Record]:
-        """The same, without an end: it waits for records to come. `is_over` is asked while it waits."""
+        """Yield records without an end, waiting for new ones. `is_over` is called while waiting."""
         self._seek(from_sequence, from_time_ns)
         wait_us = self._config.poll_min_us
         while True:
@@ -186,7 +190,7 @@ class JournalReader:
                 wait_us = min(2 * wait_us, self._config.poll_max_us)
 
     def read_batch(self, rows_max: int = ROWS_MAX) -> RecordBatch:
-        """The next records that are there, in one buffer; an empty batch when there is none yet."""
+        """Return the next available records in one buffer; an empty batch if there are none yet."""
         is_reloaded = False
         while True:
             mark = self._read_mark()
@@ -194,13 +198,13 @@ class JournalReader:
             limit = self._limit(mark)
             if max(self._wanted, 1) > limit or not self._open_next(durable):
                 return NOTHING
-            passed = max(0, self._wanted - self._place.sequence)  # all at once, and not a chunk for each
+            passed = max(0, self._wanted - self._place.sequence)  # skip all at once, not chunk by chunk
             batch = self._take(limit, max(1, min(passed + rows_max, ROWS_MAX)))
             if batch is not None:
                 if len(batch := self._wanted_of(batch)):
                     return batch
             elif self._place.sequence < self._end_sequence <= SEQUENCE_MAX - 1 or self._place.sequence <= durable:
-                if is_reloaded:  # it ought to be here, and it is not in the file that has its name now either
+                if is_reloaded:  # the record is not in the file that has this name now either
                     raise self._missing(durable)
                 self.close()
                 is_reloaded = True
@@ -210,33 +214,34 @@ class JournalReader:
 
     def _seek(self, sequence: int | None, time_ns: int | None) -> None:
         if sequence is not None and time_ns is not None:
-            raise LocalProtocolError("from_sequence and from_time_ns are two different places")
+            raise LocalProtocolError("from_sequence and from_time_ns exclude each other")
         if sequence is not None:
             self.seek(sequence)
         elif time_ns is not None:
             self.seek_time(time_ns)
 
     def _read_mark(self) -> Mark | None:
-        """The mark, if it is this journal's: another one's says nothing about these records."""
+        """Read the mark; None if it belongs to another journal."""
         mark = self._source.read_mark()
         if mark is None or mark.journal_id == self._journal_id:
             return mark
         self.close()
-        has_segment = self._open_next(mark.durable)  # its header says which journal this is
-        self.close()  # as long as nothing in it may be shown, another segment may take its place
+        has_segment = self._open_next(mark.durable)  # its header identifies this journal
+        self.close()  # until one of its records is readable, another segment may replace it
         return mark if not has_segment or mark.journal_id == self._journal_id else None
 
     def _limit(self, mark: Mark | None) -> int:
-        """The newest record that may be shown. Of a run of the machine that is over, all good ones: they were read
-        from the disk."""
+        """Return the newest readable record. If the machine was rebooted since, all valid records are readable, because
+        they come from the disk.
+        """
         is_known = mark is not None and mark.boot_id == self._run_id and mark.journal_id == self._journal_id
         return mark.durable if mark is not None and is_known else SEQUENCE_MAX
 
     def _open_next(self, durable: int) -> bool:
-        """Have the segment open that has the next record; False when there is none yet.
+        """Open the segment of the next record; False if there is none yet.
 
-        Of the newest segment the end is not known. So they are listed anew each time, after the mark was read: a
-        segment that took the place of another's end was there before anything in it was acknowledged.
+        The end of the newest segment is unknown, so segments are listed again each time, after the mark was read: a
+        segment that replaced the end of another one existed before any of its records was acknowledged.
         """
         if self._segment is not None and self._place.sequence < self._end_sequence < SEQUENCE_MAX:
             return True
@@ -246,13 +251,13 @@ class JournalReader:
         if not firsts:
             if durable:
                 raise JournalCorruptError(
-                    f"no segments, but records up to {durable} were on the disk", where=self._where
+                    f"no segments exist, but records up to {durable} were on disk", where=self._where
                 )
             return False
         if self._segment is not None:
             first = self._segment.header.first_sequence
             self._end_sequence = _next_first(firsts, first)
-            # retention may have removed the open segment and the next one: then nothing says where it ends
+            # retention may have removed the open segment and the next one, so the end of the open one is unknown
             if first in firsts and self._place.sequence < self._end_sequence:
                 return True
             self._leave()
@@ -263,11 +268,11 @@ class JournalReader:
         self._segment = self._source.open_segment(first)
         if self._segment is None:
             self._firsts = []
-            return self._open_next(durable)  # retention was quicker
+            return self._open_next(durable)  # retention removed the segment meanwhile
         self._check_journal(self._segment.header)
         self._end_sequence = _next_first(firsts, first)
         self._place = self._nearest_place(self._segment.header)
-        if self._place.sequence >= self._end_sequence:  # what is wanted is not even in its last record
+        if self._place.sequence >= self._end_sequence:  # the next record is beyond the last one of the segment
             self._wanted = self._place.sequence
             return self._open_next(durable)
         return True
@@ -286,12 +291,12 @@ class JournalReader:
         return places[index] if index >= 0 else _Place(header.first_sequence, SEGMENT_HEADER_SIZE, 0)
 
     def _take(self, limit: int, rows_max: int) -> RecordBatch | None:
-        """The records at the reader's place, up to `limit`; None when there is no good one."""
+        """Return the records at the current position, up to `limit`; None if there is no valid one."""
         assert self._segment is not None
         sequence, offset, _ = self._place
         room = min(rows_max, self._end_sequence - sequence, limit - sequence + 1)
         data, count = self._scan(self._segment, offset, sequence, room)
-        if limit == SEQUENCE_MAX:  # a writer may have come meanwhile, and what it has written may not be on the disk
+        if limit == SEQUENCE_MAX:  # a writer may have started meanwhile, whose records may not be on disk
             limit = self._limit(self._source.read_mark())
             count = max(0, min(count, limit - sequence + 1))
         if count == 0:
@@ -301,17 +306,17 @@ class JournalReader:
         return RecordBatch(data, rows)
 
     def _scan(self, segment: OpenSegment, offset: int, sequence: int, room: int) -> tuple[bytes, int]:
-        """Read from a place, and fill rows with the good records there; returns what was read, and their number."""
+        """Read from a position and fill rows with the valid records; return the bytes read and the number of rows."""
         size = self._config.chunk_bytes
         while True:
             data = segment.read(offset, size)
             count, _, stop = scan(data, segment.header.nonce, sequence, self._rows[: max(0, room)])
             if count or stop != STOP_SHORT or len(data) < size or size >= RECORD_SPACE_MAX:
                 return data, count
-            size = RECORD_SPACE_MAX  # one record that is longer than a chunk
+            size = RECORD_SPACE_MAX  # a record that is larger than a chunk
 
     def _go_to(self, last: numpy.void, chunk_offset: int) -> None:
-        """The place behind the record `last`; remembered, for the next one who looks for something near."""
+        """Move behind record `last`, and remember the position for later seeks."""
         assert self._segment is not None
         end = int(last["offset"]) + int(last["size"])
         end += -end % RECORD_ALIGNMENT
@@ -322,7 +327,7 @@ class JournalReader:
             places.append(self._place)
 
     def _wanted_of(self, batch: RecordBatch) -> RecordBatch:
-        """Without the records before the one that was asked for."""
+        """Drop the records before the requested one."""
         rows = batch.rows[max(0, self._wanted - int(batch.rows[0]["sequence"])) :]
         if self._wanted_ns is not None and len(rows):
             is_young = rows["timestamp_ns"] >= self._wanted_ns
@@ -332,7 +337,7 @@ class JournalReader:
         self._wanted = max(self._wanted, self._place.sequence)
         return RecordBatch(batch.data, rows)
 
-    # What can be wrong
+    # Error checks
 
     def _check_journal(self, header: SegmentHeader) -> None:
         if self._journal_id is None:
@@ -340,10 +345,14 @@ class JournalReader:
         if header.journal_id != self._journal_id:
             name = segment_name(header.first_sequence)
             self.close()
-            raise JournalError("belongs to another journal than the segment before", where=f"{self._where}/{name}")
+            raise JournalError(
+                "the segment belongs to another journal than the previous one", where=f"{self._where}/{name}"
+            )
 
     def _check_torn(self, durable: int) -> None:
-        """Nothing good follows. Beyond the newest record that is well; if there was more, say so."""
+        """No valid record follows. This is normal after the newest record; raise an error if more records must
+        exist.
+        """
         assert self._segment is not None
         size = self._segment.size()
         if size > self._place.offset and self._torn != (self._place.offset, size):
@@ -355,14 +364,14 @@ class JournalReader:
         header = self._segment.header.first_sequence if self._segment else 0
         last = min(self._end_sequence - 1, durable) if durable >= self._place.sequence else self._end_sequence - 1
         return JournalCorruptError(
-            f"record {self._place.sequence} is damaged or missing, though there must be records up to {last}",
+            f"record {self._place.sequence} is damaged or missing, but records up to {last} must exist",
             where=f"{self._where}/{segment_name(header)} at byte {self._place.offset}",
-            hint="penstock journal verify says more",
+            hint="run penstock journal verify for details",
         )
 
     def _gone(self, wanted: int, first: int) -> JournalGoneError:
         return JournalGoneError(
-            f"record {wanted} is no longer kept, the oldest is {first}",
+            f"record {wanted} is no longer kept; the oldest record is {first}",
             first_sequence=first,
             where=self._where,
             hint=f"read from {first} on",

@@ -1,9 +1,9 @@
-"""Serves a journal to followers on TCP. It only reads: the writer may be any process on this host, or none.
+"""Serve a journal to followers over TCP. The server only reads; the writer may be any process on this host, or none.
 
     async with JournalServer("trades.d", port=7410):
         await stop.wait()
 
-A follower that does not keep up is sent to as fast as it takes; what it has not taken lies on the disk, not in memory.
+A slow follower receives records at its own pace; its pending records stay on disk, not in memory.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ from penstock.net.secret import Secret
 
 TEXT_MAX = 256
 TOKEN_CHECK_SECONDS = 1.0
-"""Period of the checks of a token while its follower is served: the longest time that a known revocation takes."""
+"""Interval of token checks while a follower is served: the maximum delay of a revocation."""
 
 CheckToken: TypeAlias = Callable[[str], None]
-"""Raises a PenstockError that says why the bearer of a token may not read the journal (now)."""
+"""Raises a PenstockError if the bearer of a token may not read the journal (now)."""
 
 log = logger("journal.server")
 
@@ -55,8 +55,8 @@ log = logger("journal.server")
 class JournalServer:
     """From start() to close(). Off the loopback address it needs `tls` and `secret`, and refuses to start without.
 
-    With `check_token` every follower has to log in with a token, also on the loopback address. The token is checked at
-    the login and every TOKEN_CHECK_SECONDS after that; a token that is no longer good ends the connection.
+    With `check_token`, every follower must log in with a token, also on loopback. The token is checked at the login and
+    then every TOKEN_CHECK_SECONDS; an invalid token ends the connection.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class JournalServer:
         if wish is None:
             return
         if not isinstance(wish, Follow) or (wish.from_sequence is not None and wish.from_time_ns is not None):
-            raise RemoteProtocolError(f"a follower says where to begin, not {type(wish).__name__}")
+            raise RemoteProtocolError(f"unexpected message {type(wish).__name__} instead of Follow or Measure")
         log.info("follower", peer=connection.peer.node, address=connection.address, wish=wish)
         reading = asyncio.get_running_loop().create_task(_refuse_more(connection))
         try:
@@ -234,12 +234,14 @@ async def _watch_token(connection: ControlConnection[JournalMessage], check: Che
 
 
 async def _refuse_more(connection: ControlConnection[JournalMessage]) -> None:
-    """A follower has said where to begin, and that is all. Why its connection ends, whoever sends to it learns too."""
+    """Refuse further messages of a follower after Follow. The sender of records learns why the connection ended,
+    too.
+    """
     with contextlib.suppress(PenstockError):
         message = await connection.receive()
         if message is not None:
             log.warning("follower_refused", address=connection.address, said=type(message).__name__)
-            await connection.close("a follower says where to begin, once")
+            await connection.close("a follower sends Follow only once")
 
 
 def _seek(reader: JournalReader, wish: Follow) -> None:

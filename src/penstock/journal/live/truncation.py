@@ -1,4 +1,4 @@
-"""Taking away the newest records of a journal that has no writer, for whoever learns that they should not be there."""
+"""Truncate a journal without a writer, to remove records that should not exist."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from penstock.journal.live.files import WritableDirectory
 
 
 def cut(path: Path | str, after: int) -> None:
-    """The records after this sequence number are gone; all of them, when older ones are no longer kept either.
+    """Remove the records after this sequence number; all records if older ones are no longer kept.
 
-    JournalLockedError when the journal has a writer. After a crash in the middle some may be left: cut again.
+    Raises JournalLockedError if the journal has a writer. After a crash some of the records may remain: cut again.
     """
     directory = WritableDirectory(Path(path))
     try:
         _cut(directory, after)
     except OSError as error:
-        raise JournalError(f"cannot be cut: {error.strerror}", where=str(path)) from None
+        raise JournalError(f"cannot truncate the journal: {error.strerror}", where=str(path)) from None
     finally:
         directory.close()
 
@@ -26,7 +26,7 @@ def cut(path: Path | str, after: int) -> None:
 def _cut(directory: WritableDirectory, after: int) -> None:
     segments = directory.segments()
     mark = directory.read_mark()
-    # the mark first: what it says to be on the disk must be there at any time
+    # the mark first: its records must exist at any time
     if not segments or after < segments[0].first_sequence:
         directory.drop_mark()
     elif mark is not None:
@@ -40,5 +40,5 @@ def _cut(directory: WritableDirectory, after: int) -> None:
     content = (directory.path / last.name).read_bytes()
     end = scan_segment(content, last.header, end_sequence=after + 1)
     if end.next_sequence > after + 1:
-        raise JournalCorruptError(f"records after {after} cannot be told from those before", where=last.name)
+        raise JournalCorruptError(f"cannot find the end of record {after}", where=last.name)
     directory.truncate(last.first_sequence, end.offset)

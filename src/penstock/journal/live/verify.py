@@ -1,4 +1,4 @@
-"""Everything there is to say about a journal's files: what they hold, and what is wrong with them."""
+"""Report the content and defects of a journal's files."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,21 +16,22 @@ class SegmentReport(msgspec.Struct, kw_only=True):
     name: str
     first_sequence: int
     next_sequence: int
-    """One more than the last record that counts."""
+    """One more than the last valid record."""
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     size: int = 0
     state: str = "sealed"
-    """sealed: another one follows; open: the last one; torn: the last one, with something unfinished at its end, which
-    the next writer cuts off; damaged: `problem` says more."""
+    """sealed: another segment follows; open: the last one; torn: the last one, with an incomplete record at its end,
+    which the next writer truncates; damaged: see `problem`.
+    """
     problem: str = ""
 
 
 def inspect(directory: Directory, progress: Callable[[int], None] = lambda size: None) -> Iterator[SegmentReport]:
-    """Read all records of all segments, and report on each; `progress` is told the bytes that were read."""
-    mark = directory.read_mark()  # before the segments are listed: what it vouches for is in one of them
+    """Read all records of all segments and report on each; `progress` is called with the bytes read."""
+    mark = directory.read_mark()  # before listing the segments, so that one of them has the records it covers
     firsts = directory.first_sequences()
-    oldest = directory.read_oldest()  # after they are listed: it is renewed before segments are removed
+    oldest = directory.read_oldest()  # after listing them, because it is renewed before segments are removed
     before: OpenSegment | None = None
     for first, following in itertools.zip_longest(firsts, firsts[1:]):
         report = SegmentReport(name=segment_name(first), first_sequence=first, next_sequence=first)
@@ -38,7 +39,7 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
             segment = directory.open_segment(first)
             if segment is None:
                 before = None
-                continue  # removed meanwhile, as those before it were
+                continue  # removed meanwhile, like the segments before it
             try:
                 before, last = segment, before
                 _inspect_segment(segment, report, following, mark)
@@ -57,17 +58,17 @@ def inspect(directory: Directory, progress: Callable[[int], None] = lambda size:
 
 
 def _following(directory: Directory, first: int) -> int | None:
-    """The segment that comes after this one by now."""
+    """Return the segment that now follows this one."""
     return next((each for each in directory.first_sequences() if each > first), None)
 
 
 def missing_segments(directory: Directory) -> JournalCorruptError | None:
-    """The complaint that there are no segments, though there were."""
+    """Return the error if segments are missing altogether."""
     mark = directory.read_mark()
     if directory.first_sequences() or mark is None or not mark.durable:
         return None
     return JournalCorruptError(
-        f"there are no segments, but records up to {mark.durable} were on the disk", where=str(directory.path)
+        f"no segments exist, but records up to {mark.durable} were on disk", where=str(directory.path)
     )
 
 
@@ -91,6 +92,6 @@ def _inspect_segment(segment: OpenSegment, report: SegmentReport, following: int
 def _check_sealed(report: SegmentReport, end: SegmentEnd, following: int) -> None:
     if end.next_sequence < following:
         raise JournalCorruptError(
-            f"record {end.next_sequence} is damaged or missing, though there were records up to {following - 1}",
+            f"record {end.next_sequence} is damaged or missing, but records up to {following - 1} existed",
             where=f"{report.name} at byte {end.offset}",
         )

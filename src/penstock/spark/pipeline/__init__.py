@@ -1,6 +1,7 @@
-"""The pipeline: capture, normalise, derive, archive, audit; each step from DataFrames to DataFrames, and one runner.
+"""The pipeline: capture, normalise, derive, archive, audit. Each step maps DataFrames to DataFrames; one runner
+combines them.
 
-runner.py has the whole way in one place. In its order:
+runner.py shows the whole sequence. The modules in that order:
 
     sources/         what there is to read, from where the last commit left off, cut into slices (capture.py), and the
                      rows of a slice (normalise.py)
@@ -9,5 +10,6 @@ runner.py has the whole way in one place. In its order:
     deriving.py      derive/: tables that follow from others, step by step or all at once
     audit/           what the tables prove
 
-Besides, from an archive or a journal: replay.py to live subscribers, plan.py to a map of topics to groups.
+An archive or a journal can also be replayed to live subscribers (replay.py) and used to plan multicast groups
+(plan.py).
 """

@@ -1,10 +1,10 @@
-"""Derived tables brought up to date: every derivation takes the rows of the commits that it has not taken yet.
+"""Bring derived tables up to date: every derivation processes the rows of the commits since its last step.
 
     derive(spark, archive, DERIVATIONS)
 
-One commit has the rows that all of them made, what each carries to its next step, and which sessions it closed. A run
-that is killed before the commit leaves everything as it was; the next run takes the same rows, and some more, which
-makes the same tables. A session is closed when its source says that it has ended (sessions.py), or when `is_closing`.
+One commit holds the rows of all derivations, the state that each carries to its next step, and the sessions that it
+closed. A run that is killed before the commit changes nothing; the next run processes the same and later rows, with the
+same result. A session is closed when its source reports its end (sessions.py), or with `is_closing`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 OUTPUT_ROW = pa.schema([("file", pa.string()), ("failure", pa.string())])
-"""What a task of an output gives: the files it made, or why there are none."""
+"""Result row of a task: the files it wrote, or its failure."""
 
 
 def needs_derivation(
@@ -68,10 +68,11 @@ def derive(
     closing: Collection[str] = (),
     on_each: Callable[[str], None] = lambda name: None,
 ) -> Commit | None:
-    """None when there is nothing new. `on_each` is told the name of each derivation before it begins.
+    """Run all derivations; None if there are no new rows. `on_each` is called with the name of each derivation before
+    it runs.
 
-    `is_closing`: every session ends here, whatever its source says. What comes of it later is another session.
-    `closing`: the same for the sessions of some streams.
+    `is_closing`: close every session, whatever its source reports. Later messages begin another session. `closing`: the
+    same for the sessions of these streams.
     """
     derivations = present(derivations, archive.catalogue.schemas)
     if not needs_derivation(archive, derivations, is_closing=is_closing, closing=closing):
@@ -100,7 +101,7 @@ def derive(
 
 
 class _ArchiveStep:
-    """One step of all derivations; what one makes the next ones may read."""
+    """One step of all derivations; a derivation may read the output of earlier ones."""
 
     def __init__(self, spark: SparkSession, archive: Archive, staging: Staging, sessions: list[StreamSession]) -> None:
         self._spark = spark
@@ -134,7 +135,7 @@ class _ArchiveStep:
         self.write(derivation, step)
 
     def write(self, derivation: Derivation, step: Step) -> None:
-        """The rows that a derivation makes of a step."""
+        """Write the rows that a derivation makes in a step."""
         self.carried[derivation.name] = []
         for output in derivation.step(step):
             if CARRIED in output.tables:
@@ -151,8 +152,8 @@ class _ArchiveStep:
     def _new(self, derivation: Derivation, table: str, since: int) -> DataFrame:
         if table not in self._known:
             raise ConfigurationError(
-                f"{derivation.name!r} needs the table {table!r}, which nobody makes",
-                hint=f"there are: {', '.join(sorted(self._known))}",
+                f"{derivation.name!r} needs the unknown table {table!r}",
+                hint=f"known tables: {', '.join(sorted(self._known))}",
             )
         staged = [file for file in self.files if file.table == table]
         committed = [file for file in self._committed(table) if file.commit_first > since]
@@ -160,7 +161,7 @@ class _ArchiveStep:
         return frame.unionByName(self._frame(staged, table, is_staged=True)) if staged else frame
 
     def _before(self, table: str, since: int, sessions: list[StreamSession]) -> DataFrame:
-        """Rows of earlier steps: files that may have some of these sessions."""
+        """Return rows of earlier steps, from the files that may have some of these sessions."""
         begun: dict[int, int] = {}
         for each in sessions:
             begun[each.session.stream] = min(begun.get(each.session.stream, since), each.entry.begun)
@@ -172,7 +173,7 @@ class _ArchiveStep:
         return self._frame(files, table)
 
     def _files(self, derivation: Derivation, since: int) -> dict[str, list[str]]:
-        """Paths of the new rows, when all of them are committed."""
+        """Return the paths of the new rows, if all of them are committed."""
         if any(file.table in derivation.needs for file in self.files):
             return {}
         return {
@@ -198,7 +199,7 @@ class _ArchiveStep:
 
 
 class _DatesStep(_ArchiveStep):
-    """All derivations once, from the rows of some dates, as if there had been no step before."""
+    """A run of all derivations over the rows of some dates, without earlier steps."""
 
     def __init__(
         self,
@@ -240,11 +241,11 @@ def derive_dates(
     removed: Collection[str],
     on_each: Callable[[str], None] = lambda name: None,
 ) -> tuple[list[FileEntry], list[FileEntry], dict[str, str]]:
-    """Rebuild the derived rows of these dates and streams: returns the removed files, the added files, and the columns
+    """Rebuild the derived rows of these dates and streams. Return the removed files, the added files, and the columns
     of their tables. Sessions of these streams have ended; derivations over all streams rebuild the rows of all streams.
 
-    `staged` are files of the commit at hand, `removed` paths that it takes away. Rows of the day before and of the day
-    after are read as well: a session may end under the next date.
+    `staged` are files of the current commit, `removed` are paths that the commit removes. Rows of the previous and the
+    next day are read as well, because a session may end under the next date.
     """
     staged = list(staged)
     derivations = present(derivations, {*archive.catalogue.schemas, *(file.table for file in staged)})
@@ -272,7 +273,7 @@ def derive_dates(
 
 
 def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]:
-    """The rows of an output, made and written by the workers."""
+    """Let the workers compute and write the rows of an output."""
     work = output.work or OnlyTable(next(iter(output.tables)))
     frame = output.frame.mapInArrow(OutputWork(staging, name, work), "file STRING, failure STRING")
     rows = frame.collect()
@@ -283,7 +284,7 @@ def write_output(staging: Staging, name: str, output: Output) -> list[FileEntry]
 
 
 class OnlyTable:
-    """The work of an output whose frame has its rows already."""
+    """The work of an output whose frame already has its rows."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -293,7 +294,7 @@ class OnlyTable:
 
 
 class OutputWork:
-    """Sent to the workers: the rows of a partition into files."""
+    """Runs on the workers: writes the rows of a partition into files."""
 
     def __init__(self, staging: Staging, name: str, work: TableWork) -> None:
         self._staging = msgspec.json.encode(staging)

@@ -1,10 +1,10 @@
-"""What fails in a task of Spark, told to the user as an error of ours: what happened, where, and what to do.
+"""Failures of Spark tasks, reported to the user as Penstock errors: cause, place and next step.
 
-    made = attempt(staging, lambda: ...)       # in a worker: what it makes, or the Failure to send back as a row
-    with spark_failures(archive.path): ...     # in the driver: what Spark raises becomes a TaskError
+    made = attempt(staging, lambda: ...)       # in a worker: the result, or a Failure to return as a row
+    with spark_failures(archive.path): ...     # in the driver: Spark's exceptions become a TaskError
 
-A Failure is raised again by the driver as the error that it was. It is not tried again: a disk that is full stays full.
-A task that dies is tried again as Spark's tasks are, if Spark is told to.
+The driver raises a Failure again as the original error and does not retry, because a full disk remains full. Spark
+retries a task that dies, if configured to.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logger("spark.pipeline")
 Made = TypeVar("Made")
 
 REASON_SIZE_MAX = 300
-"""Characters of what Spark says that are passed on."""
+"""Maximum number of characters of a Spark message to pass on."""
 
-AGAIN = "nothing of it was committed; run it again: it goes on where it was"
+AGAIN = "nothing was committed; run the command again, which resumes at the last commit"
 
 _LOST = re.compile(r"Lost task .*?\(TID \d+\) \([^)]*\): (?:[\w.$]+(?:Exception|Error): )?(.+)")
 _RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?:: .+)?)$", re.MULTILINE)
@@ -45,7 +45,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
     def error(self) -> PenstockError:
-        """As it was; one with more to it than text becomes its nearest kin without."""
+        """Rebuild the original error; an error class with further arguments becomes its nearest base class without
+        them.
+        """
         kind = next((each for each in _errors(PenstockError) if each.code == self.code), PenstockError)
         plain = next(each for each in kind.__mro__ if each.__init__ is PenstockError.__init__)  # type: ignore[misc]
         assert issubclass(plain, PenstockError)
@@ -55,7 +57,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempt(staging: Staging, work: Callable[[], Made]) -> Made | Failure:
-    """What the work gives, or why it gives nothing; mistakes of ours are raised as they are."""
+    """Return the result of the work, or its failure; programming errors are raised unchanged."""
     try:
         return work()
     except PenstockError as error:
@@ -69,7 +71,7 @@ def attempt(staging: Staging, work: Callable[[], Made]) -> Made | Failure:
 
 @contextlib.contextmanager
 def spark_failures(path: Path) -> Iterator[None]:
-    """What Spark raises in here was about the archive at `path`."""
+    """Convert Spark's exceptions in this context to errors about the archive at `path`."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -86,22 +88,22 @@ def _told(text: str, path: Path) -> PenstockError:
             return ArchiveFullError(
                 f"Spark cannot write: {os.strerror(number)}",
                 where=str(path),
-                hint=f"the disk of its scratch files (spark.local.dir) may be the full one; {AGAIN}",
+                hint=f"the disk of Spark's scratch files (spark.local.dir) may be full; {AGAIN}",
             )
-    return TaskError(f"a task of Spark failed: {_reason(text)}", where=str(path), hint=AGAIN)
+    return TaskError(f"a Spark task failed: {_reason(text)}", where=str(path), hint=AGAIN)
 
 
 def _reason(text: str) -> str:
-    """The one line that says why: what Python raised, else why a task was lost, else the first."""
+    """Extract the line with the cause: the Python exception, else the cause of a lost task, else the first line."""
     raised = _RAISED.findall(text)
     lost = _LOST.search(text)
     first = text.strip().partition("\n")[0]
     found = raised[-1] if raised else lost[1].partition(". ")[0] if lost else first
-    return found[:REASON_SIZE_MAX].strip() or "it does not say why"
+    return found[:REASON_SIZE_MAX].strip() or "no reason is given"
 
 
 def _errno(error: OSError) -> int:
-    """pyarrow says the number in its text only, at times."""
+    """Return the error number, which pyarrow sometimes gives only in its text."""
     if error.errno is not None:
         return error.errno
     return next((number for number in NO_ROOM if os.strerror(number) in str(error)), 0)

@@ -1,9 +1,9 @@
-"""Which host wants which topics: from a file that says so, or from what an administration server has written down.
+"""The topics that hosts receive: from a file, or from the audit log of an administration server.
 
     [hosts]                                             a TOML document; or the same as JSON
     trader-1 = ["md.us.eq.AAPL.>", "md.us.eq.MSFT.>"]
 
-or the output of `penstock admin audit --json`, or the database of an administration server that is not running.
+or the output of `penstock admin audit --json`, or the database of a stopped administration server.
 """
 
 import sqlite3
@@ -30,7 +30,7 @@ class HostsDocument(Config, frozen=True):
 
 
 def read_hosts(path: Path) -> Hosts:
-    """Interests by host, checked."""
+    """Read and check the interests by host."""
     if path.suffix == ".toml":
         found = dict(load_toml(path, HostsDocument, size_max=FILE_SIZE_MAX).hosts)
     elif is_audit_log(path):
@@ -39,7 +39,7 @@ def read_hosts(path: Path) -> Hosts:
         try:
             data = msgspec.json.decode(_read(path))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"is neither TOML nor JSON: {error}", where=str(path)) from None
+            raise ConfigurationError(f"the hosts file is neither TOML nor JSON: {error}", where=str(path)) from None
         found = dict(convert(data, HostsDocument, where=str(path)).hosts)
     for host, interests in found.items():
         for text in interests:
@@ -51,17 +51,17 @@ def read_hosts(path: Path) -> Hosts:
 
 
 def is_audit_log(path: Path) -> bool:
-    """Whether this is what an administration server wrote: its database, or lines of its log as JSON."""
+    """True if the file is an administration server's database, or its log as lines of JSON."""
     try:
         with path.open("rb") as file:
             head = file.read(4_096)
     except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise ConfigurationError(f"cannot read the hosts file: {error.strerror}", where=str(path)) from None
     return head.startswith(SQLITE_MAGIC) or (head.startswith(b"{") and b'"time_ns"' in head.partition(b"\n")[0])
 
 
 def read_audit_log(path: Path) -> Iterator[AuditEntry]:
-    """The lines of an administration server's audit log."""
+    """Yield the entries of an administration server's audit log."""
     if _is_database(path):
         yield from _entries_of_database(path)
         return
@@ -72,13 +72,15 @@ def read_audit_log(path: Path) -> Iterator[AuditEntry]:
                 try:
                     yield decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise ConfigurationError(f"is no line of an audit log: {error}", where=f"{path}:{number}") from None
+                    raise ConfigurationError(
+                        f"the line is not an audit log entry: {error}", where=f"{path}:{number}"
+                    ) from None
 
 
 def hosts_of_log(entries: Iterator[AuditEntry]) -> Hosts:
-    """What each host was granted to receive, by the last word on every subscription that the log tells of.
+    """Return the interests granted to each host, from the last log entry on every subscription.
 
-    A host is the address that subscribed; the clients of this machine itself count each for one.
+    A host is the address that subscribed; every client on the server's own machine counts as a host.
     """
     granted: dict[str, tuple[str, list[str]]] = {}
     for entry in entries:
@@ -93,7 +95,7 @@ def hosts_of_log(entries: Iterator[AuditEntry]) -> Hosts:
 
 
 def receive_patterns(rights: str) -> list[str]:
-    """Of "receive md.> 0, send x.y 0": md.>"""
+    """Return the receive patterns of a rights text: "receive md.> 0, send x.y 0" gives md.>"""
     words = [right.split() for right in rights.split(", ")]
     return [each[1] for each in words if len(each) == 3 and each[0] == "receive"]
 
@@ -119,16 +121,16 @@ def _entries_of_database(path: Path) -> Iterator[AuditEntry]:
             database.close()
     except sqlite3.Error as error:
         raise ConfigurationError(
-            f"cannot be read: {error}",
+            f"cannot read the database: {error}",
             where=str(path),
-            hint="a running server keeps it for itself: use the output of `penstock admin audit --json`",
+            hint="a running server locks its database: use the output of `penstock admin audit --json`",
         ) from None
 
 
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > FILE_SIZE_MAX:
-            raise ConfigurationError(f"has more than {FILE_SIZE_MAX} bytes", where=str(path))
+            raise ConfigurationError(f"the file exceeds the limit of {FILE_SIZE_MAX} bytes", where=str(path))
         return path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise ConfigurationError(f"cannot read the hosts file: {error.strerror}", where=str(path)) from None

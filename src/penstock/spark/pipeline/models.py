@@ -1,10 +1,10 @@
-"""The message models of an archive besides the shipped ones: given by its user, or found in band in a capture.
+"""Custom message models of an archive: given by the user, or received in band in a capture.
 
     register_models(archive, [MessageModel.load("tick.toml")])
     own_models(archive.catalogue)              # by id
-    read_again(archive)                        # rows of `raw` whose model has become known move to its table
+    read_again(archive)                        # move rows of `raw` with a known model to the model's table
 
-Messages of an unknown model, or of a newer version than the known one, are kept in full in the table `raw`, and are
+The table `raw` keeps messages of an unknown model, or of a version newer than the known one, in full; they are
 converted when the model or the version becomes known. The archive stores the documents of its models for later runs. A
 newer version of a model replaces an older one if it only adds fields; an older version never replaces a newer one.
 """
@@ -46,7 +46,7 @@ from penstock.spark.pipeline.recordings import messages_of_raw
 from penstock.spark.pipeline.sources.facts import FACT_SCHEMAS
 
 MODELS_MAX = 1_024
-"""Models that an archive takes from captures, which anybody may have sent."""
+"""Maximum number of models accepted from captures, whose content is untrusted."""
 
 _TABLE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -54,18 +54,18 @@ log = logger("spark.pipeline")
 
 
 def own_models(catalogue: Catalogue) -> dict[int, MessageModel]:
-    """By id, the models whose documents the archive keeps."""
+    """Return the models whose documents the archive stores, by id."""
     return {model.id: model for model in map(MessageModel.parse, catalogue.models.values())}
 
 
 def register_models(archive: Archive, models: Sequence[MessageModel]) -> None:
-    """Keep the documents of models that a user gives; a commit of its own if one of them is new."""
+    """Store the documents of the user's models, in a separate commit if one of them is new."""
     known = own_models(archive.catalogue)
     new: dict[str, str] = {}
     for model in models:
         refused = why_not(model, known)
         if refused:
-            raise ConfigurationError(f"cannot take the model {model.name!r}: {refused}", where="--model")
+            raise ConfigurationError(f"cannot add the model {model.name!r}: {refused}", where="--model")
         if model.id not in known or known[model.id].version < model.version:
             known[model.id] = model
             new[str(model.id)] = model.text
@@ -74,7 +74,9 @@ def register_models(archive: Archive, models: Sequence[MessageModel]) -> None:
 
 
 def models_in_band(catalogue: Catalogue, documents: Iterable[str]) -> dict[str, str]:
-    """By id, the documents of a capture that the archive takes; others are logged, and their messages stay in `raw`."""
+    """Return the documents that the archive accepts from a capture, by id; others are logged, and their messages stay
+    in `raw`.
+    """
     known = own_models(catalogue)
     new: dict[str, str] = {}
     for text in documents:
@@ -85,7 +87,9 @@ def models_in_band(catalogue: Catalogue, documents: Iterable[str]) -> dict[str, 
             continue
         refused = why_not(model, known)
         if refused or len(known) >= MODELS_MAX:
-            log.warning("model_in_band_refused", model=model.name, why=refused or f"there are {MODELS_MAX} already")
+            log.warning(
+                "model_in_band_refused", model=model.name, why=refused or f"the limit of {MODELS_MAX} models is reached"
+            )
         elif model.id not in shipped_models() and (model.id not in known or known[model.id].version < model.version):
             known[model.id] = model
             new[str(model.id)] = text
@@ -93,16 +97,20 @@ def models_in_band(catalogue: Catalogue, documents: Iterable[str]) -> dict[str, 
 
 
 def why_not(model: MessageModel, known: Mapping[int, MessageModel]) -> str:
-    """Why a model cannot have a table here; empty if it can."""
+    """Return why a model cannot have a table in the archive; empty if it can."""
     shipped = shipped_models().get(model.id)
     if shipped is not None:
-        return "" if not shipped.incompatibilities(model) else f"its id {model.id} is that of {shipped.name!r}"
+        return (
+            ""
+            if not shipped.incompatibilities(model)
+            else f"its id {model.id} belongs to the shipped model {shipped.name!r}"
+        )
     if not _TABLE_NAME.fullmatch(model.name):
-        return f"{model.name!r} cannot be the name of a table"
+        return f"{model.name!r} is not a valid table name"
     if model.name in reserved_tables() or any(
         other.name == model.name for other in known.values() if other.id != model.id
     ):
-        return f"another table has the name {model.name!r}"
+        return f"the table name {model.name!r} is already used"
     other = known.get(model.id)
     if other is None:
         return ""
@@ -116,9 +124,9 @@ def reserved_tables() -> set[str]:
 
 
 def read_again(archive: Archive) -> Commit | None:
-    """Move rows of `raw` to the tables of their models, as far as these are known now; None if there are none.
+    """Move rows of `raw` to the tables of the models that are known now; None if there are none.
 
-    A file is read once for the same models: rows that these cannot read stay in `raw` and are not tried again.
+    A file is tried once per set of models: rows that these models cannot read stay in `raw`.
     """
     catalogue = archive.catalogue
     waiting = {int(number) for number, count in catalogue.account.unknown_models.items() if count > 0}
@@ -153,7 +161,7 @@ def read_again(archive: Archive) -> Commit | None:
 
 
 def _note_tried(archive: Archive, again: _Again, versions: frozenset[tuple[int, int]]) -> None:
-    """Note the files that need not be read again; forget those that the archive no longer has."""
+    """Record the files that need not be read again, and drop entries of removed files."""
     tried = archive.tried | dict.fromkeys(again.tried, versions)
     archive.tried = {path: tried[path] for path in archive.catalogue.files.get(RAW, {}) if path in tried}
 
@@ -165,15 +173,15 @@ class _Again:
         self.files: list[FileEntry] = []
         self.removed: list[str] = []
         self.tried: list[str] = []
-        """Paths of files whose other rows these models cannot read."""
+        """Paths of files whose remaining rows these models cannot read."""
         self.account = Account()
         self._staging = staging
         self._models = models
         self._tables = PartitionedFiles(staging)
-        """Of the file at hand."""
+        """Tables of the current file."""
         self._bound = PartitionBound()
         self._is_bounded = False
-        """Rows of the file at hand stay only because of the bound: they can be read next time."""
+        """True if rows of the current file stay only because of the partition bound and can be read next time."""
 
     def take(self, archive: Archive, file: FileEntry) -> None:
         source = kept(archive.path, file.path)
@@ -201,7 +209,7 @@ class _Again:
             self.tried.append(rest.path)
 
     def _read(self, batch: pa.RecordBatch, stream: int) -> NDArray[np.bool_]:
-        """Which rows have been written into the table of their model."""
+        """Write readable rows to the tables of their models; return a mask of the written rows."""
         is_read = np.zeros(len(batch), np.bool_)
         ids = batch.column("model_id").to_numpy(zero_copy_only=False)
         versions = batch.column("version").to_numpy(zero_copy_only=False)

@@ -1,11 +1,11 @@
-"""Which topics share a multicast group, such that hosts get as little as possible that they do not want.
+"""Assign topics to multicast groups so that hosts receive as few unwanted messages as possible.
 
-Topics that the same hosts want are one class and cost nothing together. While there are more classes than groups, the
-two whose union wastes least are made one; at the end single classes move to where they waste less, until none can. The
-result depends on nothing but its arguments.
+Topics wanted by the same hosts form a class, which has no cost. While there are more classes than groups, the two
+classes whose union wastes least are merged; then single classes move to groups where they waste less, until no move
+helps. The result is a pure function of the arguments.
 
-A group costs |hosts of the group| x its messages; what its hosts want of that costs nothing, but that part is the same
-for every partition.
+The cost of a group is |hosts of the group| x its messages. The messages that the hosts want are included, because this
+part is the same for every partition.
 """
 
 from typing import Any
@@ -18,16 +18,16 @@ Weights = NDArray[np.int64]
 Numbers = NDArray[np.intp]
 
 CLASSES_MAX = 2_048
-"""Classes that are compared with each other, the heaviest; the lighter ones join where they cost least."""
+"""Number of the heaviest classes that are compared pairwise; lighter classes join the group where they cost least."""
 
 PASSES_MAX = 8
 INFINITE = np.iinfo(np.int64).max
 
 
 def partition(hosts: Bits, weights: Weights, groups_max: int) -> Numbers:
-    """The number of each topic's group, below `groups_max`.
+    """Return the group number of each topic, below `groups_max`.
 
-    Row n of `hosts` has a bit for every host that wants topic n; weights[n] is its number of messages, or bytes.
+    Row n of `hosts` has a bit for every host that wants topic n; weights[n] is the topic's number of messages or bytes.
     """
     classes, class_of = np.unique(hosts, axis=0, return_inverse=True)
     class_of = class_of.reshape(-1)
@@ -41,7 +41,7 @@ def partition(hosts: Bits, weights: Weights, groups_max: int) -> Numbers:
 
 
 def cost_of(hosts: Bits, weights: Weights, group_of: Numbers) -> int:
-    """Messages delivered to hosts that do not want them, when every host joins the groups of what it wants."""
+    """Return the number of unwanted messages delivered, if every host joins the groups of its topics."""
     total = 0
     for group in np.unique(group_of):
         chosen = group_of == group
@@ -52,12 +52,12 @@ def cost_of(hosts: Bits, weights: Weights, group_of: Numbers) -> int:
 
 
 def counts(bits: Bits) -> Weights:
-    """How many hosts each row has."""
+    """Return the number of hosts in each row."""
     return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
 
 
 def _merged(classes: Bits, load: Weights, groups_max: int) -> Numbers:
-    """The group of each class, by merging the cheapest pair again and again."""
+    """Return the group of each class, by repeatedly merging the cheapest pair."""
     order = np.lexsort((np.arange(len(classes)), -load))
     heavy, light = order[:CLASSES_MAX], order[CLASSES_MAX:]
     group_of = np.arange(len(classes))
@@ -71,7 +71,7 @@ def _merged(classes: Bits, load: Weights, groups_max: int) -> Numbers:
 
 
 class _Pairs:
-    """Groups that are still apart, and the cheapest partner of each."""
+    """The groups that are not merged yet, and the cheapest partner of each."""
 
     def __init__(self, hosts: Bits, load: Weights) -> None:
         self._hosts = hosts.copy()
@@ -84,13 +84,13 @@ class _Pairs:
         self.count = len(hosts)
 
     def join(self, hosts: Bits, load: int) -> int:
-        """Add a class to the group where it costs least, which is told."""
+        """Add a class to the group where it costs least, and return that group."""
         chosen = int(np.argmin(self._costs(hosts, load)))
         self._grow(chosen, hosts, load)
         return chosen
 
     def merge(self) -> tuple[int, int]:
-        """Make the cheapest pair one; which of the two stays, and which does not."""
+        """Merge the cheapest pair; return the remaining and the removed group."""
         if not self._is_priced:
             for number in range(len(self._hosts)):
                 self._look_for_partner(number)
@@ -114,7 +114,7 @@ class _Pairs:
         return kept, gone
 
     def _costs(self, hosts: Bits, load: int) -> Weights:
-        """What it costs more to have each group and this one together than apart."""
+        """Return the additional cost of merging this group with each other group."""
         union = counts(self._hosts | hosts)
         apart = self._size * self._load + int(counts(hosts[None])[0]) * load
         return np.where(self._is_there, union * (self._load + load) - apart, INFINITE)
@@ -132,7 +132,7 @@ class _Pairs:
 
 
 class _Groups:
-    """Groups whose classes still move. Of each host it is counted how many classes of a group it wants."""
+    """Groups whose classes may still move, with the number of classes per host and group."""
 
     def __init__(self, classes: Bits, load: Weights, group_of: Numbers) -> None:
         self._classes = classes
@@ -147,7 +147,7 @@ class _Groups:
             self._move(number, int(self._group_of[number]), 1)
 
     def settled(self) -> Numbers:
-        """The groups, once no class costs less elsewhere."""
+        """Return the groups once no class costs less elsewhere."""
         for _ in range(PASSES_MAX):
             if not sum([self._improve(number) for number in range(len(self._classes))]):
                 break

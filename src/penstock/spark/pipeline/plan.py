@@ -1,11 +1,11 @@
-"""Planning: from what was recorded and what hosts want, the map of topics to multicast groups that wastes least.
+"""Planning: compute the map of topics to multicast groups with the least waste, from recorded traffic and interests.
 
     traffic = recorded_traffic(spark, archive)
     planned = plan(traffic, hosts, groups_max=64)
-    planned.groups.save(Path("groups.toml"))            # what publishers and subscribers load
+    planned.groups.save(Path("groups.toml"))            # the map that publishers and subscribers load
 
-What is wasted is what hosts receive and do not want. It is counted with the map itself, by what a subscriber with these
-interests would join, for one group, for a hash, and for the plan.
+Waste is the number of unwanted messages that hosts receive. It is counted with the map itself, from the groups that a
+subscriber with these interests joins, for a single group, for a hash, and for the plan.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 TOPICS_MAX = 1_000_000
 DISPLAY_RATE = 4
-"""Updates per second that a person's screen shows of one topic."""
+"""Updates per second and topic that a screen displays."""
 
 MESSAGE_COLUMNS = {"topic", "seq", "publisher", "packet"}
-"""Tables that have these hold messages; others hold facts, or what was derived."""
+"""Tables with these columns hold messages; other tables hold facts or derived rows."""
 
 NS_PER_SECOND = 10**9
 
@@ -41,21 +41,21 @@ By = Literal["messages", "bytes"]
 
 
 class TopicTraffic(NamedTuple):
-    """What flowed on one topic."""
+    """Recorded traffic of one topic."""
 
     topic: str
     messages: int
     bytes: int
     seconds: int
-    """In which something came."""
+    """Number of seconds with at least one message."""
     peak: int
-    """Most messages in one of them."""
+    """Maximum number of messages in one second."""
     beyond: int
-    """Messages that a display which shows so many per second would not need."""
+    """Messages above the display rate, which a display does not need."""
 
 
 class Waste(msgspec.Struct, frozen=True):
-    """What all hosts together get by a map."""
+    """Messages that all hosts together receive under a map."""
 
     name: str
     groups: int
@@ -68,18 +68,18 @@ class Waste(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of what is delivered."""
+        """Unwanted share of the delivered messages."""
         return self.wasted / self.delivered if self.delivered else 0.0
 
 
 class Plan(msgspec.Struct, frozen=True):
     groups: GroupMap
     waste: list[Waste]
-    """With one group, with a hash over as many groups as the plan may use, and with the plan."""
+    """The waste of a single group, of a hash over the same number of groups, and of the plan."""
     metering: list[TopicTraffic]
-    """The topics of which a display needs least, by messages that could be left out."""
+    """The topics with the most messages above the display rate."""
     unwanted: int
-    """Topics that nobody wants."""
+    """Number of topics that no host wants."""
 
 
 def plan(
@@ -91,11 +91,13 @@ def plan(
     port: int = 7401,
     by: By = "messages",
 ) -> Plan:
-    """The map for this traffic. Its first group is for topics that were not recorded; one of `groups_max` is that."""
+    """Compute the map for this traffic. The first of the `groups_max` groups is for topics without recorded
+    messages.
+    """
     if not 1 <= groups_max <= GROUPS_MAX:
-        raise ConfigurationError(f"{groups_max} groups cannot be planned", hint=f"choose 1 to {GROUPS_MAX}")
+        raise ConfigurationError(f"invalid number of groups {groups_max}", hint=f"use 1 to {GROUPS_MAX}")
     if not traffic:
-        raise NotFoundError("no messages were recorded", hint="penstock pipeline tables lists what is there")
+        raise NotFoundError("no messages were recorded", hint="list the tables with penstock pipeline tables")
     ordered = sorted(traffic)
     weights = np.array([each.bytes if by == "bytes" else each.messages for each in ordered], np.int64)
     topics = [each.topic for each in ordered]
@@ -124,7 +126,7 @@ def plan(
 def recorded_traffic(
     spark: SparkSession, archive: Archive, *, dates: Collection[str] | None = None, display_rate: int = DISPLAY_RATE
 ) -> list[TopicTraffic]:
-    """What flowed on each topic, from all tables of messages."""
+    """Return the traffic of each topic, from all tables of messages."""
     from pyspark.sql import functions as f
 
     seconds: DataFrame | None = None
@@ -146,7 +148,9 @@ def recorded_traffic(
     )
     rows = topics.limit(TOPICS_MAX + 1).toArrow()
     if len(rows) > TOPICS_MAX:
-        raise ConfigurationError(f"there are more than {TOPICS_MAX:,} topics", hint="plan for fewer dates")
+        raise ConfigurationError(
+            f"the recorded traffic exceeds the limit of {TOPICS_MAX:,} topics", hint="plan for fewer dates"
+        )
     return [TopicTraffic(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
@@ -170,7 +174,7 @@ def _record_size(table: str) -> int:
 
 
 def _wanted_by(topics: Sequence[str], hosts: Mapping[str, Sequence[str]]) -> NDArray[np.uint64]:
-    """A row of bits for every topic: which hosts want it."""
+    """Return a row of bits for every topic: the hosts that want it."""
     table = InterestTable()
     for number, interests in enumerate(hosts.values()):
         for interest in interests:

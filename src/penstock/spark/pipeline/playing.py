@@ -1,7 +1,7 @@
-"""What a replay plays, in pieces, and when: messages with the times at which they were captured or happened.
+"""Messages to replay, in batches, and their schedule by capture time or event time.
 
-A Play is over memory of its own; it can be packed as it is (middleware.batch.Packable). `Pace` does no I/O: time is
-passed in.
+A Play owns its memory and can be packed directly (middleware.batch.Packable). `Pace` does no I/O; its caller passes the
+time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ SEALED = int(MessageFlag.SEALED)
 
 
 class Play:
-    """Messages of one stream, or of several in the order they are played."""
+    """Messages of one stream, or of several streams in the order of the replay."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Play:
         times_ns: NDArray[np.int64],
         numbers: NDArray[np.uint64] | None = None,
     ) -> None:
-        """`numbers` say in which order the messages of one stream follow each other; unless given, times do."""
+        """`numbers` order the messages of one stream; without them, times do."""
         self.topic_data = topic_data
         self.payloads = payloads
         self.rows = rows
@@ -53,19 +53,19 @@ class Play:
         return Play(self.topic_data, self.payloads, self.rows[which], self.times_ns[which], self.numbers[which])
 
     def in_order(self) -> "Play":
-        """By number."""
+        """Return the messages ordered by number."""
         if (self.numbers[1:] >= self.numbers[:-1]).all():
             return self
         return self.select(np.argsort(self.numbers, kind="stable"))
 
 
 class Chosen:
-    """Which of what was recorded is played: a stretch of time, and topics."""
+    """Selects the recorded messages to replay, by time and topic."""
 
     def __init__(
         self, from_ns: int = BEGINNING_NS, to_ns: int = END_NS, topics: Sequence[str] = (), streams: Sequence[int] = ()
     ) -> None:
-        """From `from_ns` on and before `to_ns`; without topics or streams, all of them."""
+        """Select times from `from_ns` to before `to_ns`; no topics or no streams means all."""
         self.from_ns = from_ns
         self.to_ns = to_ns
         self.streams = frozenset(streams)
@@ -75,7 +75,9 @@ class Chosen:
             self._table.add(interest, 0)
 
     def of(self, play: Play) -> Play:
-        """Sealed messages are left out: what opens them belongs to the publisher that sealed them."""
+        """Return the selected messages; sealed messages are left out, because only their publisher can distribute the
+        key.
+        """
         wanted = (play.times_ns >= self.from_ns) & (play.times_ns < self.to_ns) & (play.rows["flags"] & SEALED == 0)
         if self._table is not None:
             rows = play.rows
@@ -85,7 +87,7 @@ class Chosen:
 
 
 class Pace:
-    """Tells what is due. A speed of 10 plays ten times as fast as it was; 0 plays all at once."""
+    """Computes the messages that are due. A speed of 10 plays ten times faster than recorded; 0 plays all at once."""
 
     def __init__(self, speed: float, now_ns: int, first_time_ns: int) -> None:
         self._speed = speed
@@ -93,20 +95,20 @@ class Pace:
         self._first_time_ns = first_time_ns
 
     def due(self, times_ns: NDArray[np.int64], now_ns: int) -> int:
-        """How many of these are due; they are in order. Whoever is late catches up, nothing is left out."""
+        """Return how many of these ordered messages are due. A late replay catches up and drops nothing."""
         if not self._speed:
             return len(times_ns)
         reached_ns = self._first_time_ns + int((now_ns - self._start_ns) * self._speed)
         return int(np.searchsorted(times_ns, reached_ns, side="right"))
 
     def wait_ns(self, time_ns: int, now_ns: int) -> int:
-        """How long a message of this time is not due yet."""
+        """Return the time until a message of this time is due."""
         if not self._speed:
             return 0
         return max(self._due_ns(time_ns) - now_ns, 0)
 
     def late_ns(self, time_ns: int, now_ns: int) -> int:
-        """How long a message of this time has been due."""
+        """Return how long a message of this time has been due."""
         return max(now_ns - self._due_ns(time_ns), 0) if self._speed else 0
 
     def _due_ns(self, time_ns: int) -> int:
@@ -117,9 +119,9 @@ Keys: TypeAlias = Callable[[Play], NDArray[Any]]
 
 
 def interleaved(sources: Sequence[Iterator[Play]], keys: Keys) -> Iterator[Play]:
-    """Pieces of several sources in the order of their keys, in memory for a piece of each.
+    """Merge batches of several sources in the order of their keys; memory holds one batch per source.
 
-    Each source is in order, and what is equal comes in the order of the sources.
+    Each source must be ordered; equal keys are taken in the order of the sources.
     """
     waiting: list[tuple[Play, NDArray[Any], Iterator[Play]]] = []
     for source in sources:
@@ -171,13 +173,15 @@ def _joined(parts: Sequence[tuple[Play, NDArray[Any]]]) -> Play:
 
 
 def in_one_line(tracks: Sequence[Sequence[Iterator[Play]]]) -> Iterator[Play]:
-    """What is played, in order: tracks[n] are the pieces of stream n, by number; streams follow each other by time."""
+    """Yield the messages to play, in order: tracks[n] are the batches of stream n by number; streams are merged by
+    time.
+    """
     by_stream = [_forward(interleaved(sources, lambda play: play.numbers)) for sources in tracks]
     return interleaved(by_stream, lambda play: play.times_ns)
 
 
 def _forward(plays: Iterator[Play]) -> Iterator[Play]:
-    """Time does not go back within a stream: its numbers say what came first."""
+    """Make times non-decreasing within a stream, because the numbers define its order."""
     reached_ns = BEGINNING_NS
     for play in plays:
         times_ns = np.maximum(np.maximum.accumulate(play.times_ns), reached_ns)
@@ -186,7 +190,7 @@ def _forward(plays: Iterator[Play]) -> Iterator[Play]:
 
 
 def origin_extensions(count: int) -> NDArray[Any]:
-    """Blank ORIGIN extensions."""
+    """Return zeroed ORIGIN extensions."""
     made = np.zeros(count, ORIGIN_DTYPE)
     made["type"] = int(Extension.ORIGIN)
     made["size"] = ORIGIN_BODY_SIZE

@@ -1,4 +1,4 @@
-"""Archives and journals as what a replay plays: every message as it was published, with its ORIGIN."""
+"""Archives and journals as input of a replay: every message as published, with its ORIGIN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from penstock.wire.term import LINEAGE_SHIFT, Term
 
 PIECE_ROWS = 16_384
 SEQ_BITS = 42
-"""Of a number that orders by lineage and seq."""
+"""Bits of the sequence number in the ordering key, below the lineage."""
 
 FIRST_TERM = int(Term(1, 0, 0, 0))
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
@@ -48,7 +48,7 @@ ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", 
 
 
 def plays_of_archive(archive: Archive, chosen: Chosen, models: Sequence[MessageModel] = ()) -> Iterator[Play]:
-    """What the archive has of this, in order. Tables whose model is not known are no messages."""
+    """Yield the selected messages of an archive, in order. Tables of unknown models are skipped."""
     own = [MessageModel.parse(text) for text in archive.catalogue.models.values()]
     known = {model.name: model for model in (*own, *models)} | {name: shipped(name) for name in shipped_names()}
     tables = [info.name for info in archive.tables() if info.name in known or info.name == RAW]
@@ -66,8 +66,10 @@ def plays_of_archive(archive: Archive, chosen: Chosen, models: Sequence[MessageM
 
 
 def plays_of_journal(place: JournalPlace, chosen: Chosen) -> Iterator[Play]:
-    """What a journal has, as it was captured; of copies that several publishers sent, the first."""
-    since_ns = chosen.from_ns - LOOK_BACK_NS if chosen.from_ns > 0 else None  # copies of what came just before
+    """Yield the messages of a journal as captured; of duplicates from several publishers, only the first."""
+    since_ns = (
+        chosen.from_ns - LOOK_BACK_NS if chosen.from_ns > 0 else None
+    )  # duplicates of messages just before the start
     extent = place.measure(since_ns)
     first = extent.first_sequence if extent.found_sequence is None else extent.found_sequence
     for rows in JournalSliceReader(JournalSlice(place, first, extent.next_sequence - 1, [])):
@@ -97,10 +99,10 @@ def _plays_of_file(root: Path, file: FileEntry, model: MessageModel | None, chos
         raise ArchiveCorruptError(
             "a committed file is missing",
             where=str(path),
-            hint="begin again: files that a commit replaces stay for a grace period only",
+            hint="restart the replay: replaced files remain for a grace period only",
         ) from None
     except (pa.ArrowInvalid, OSError, ModelError) as error:
-        raise ArchiveCorruptError(f"cannot be read: {error}", where=str(path)) from None
+        raise ArchiveCorruptError(f"cannot read the archive file: {error}", where=str(path)) from None
 
 
 def _play_of_batch(batch: pa.RecordBatch, model: MessageModel | None, stream: int, version: int) -> Play:
@@ -131,13 +133,15 @@ def _play_of_batch(batch: pa.RecordBatch, model: MessageModel | None, stream: in
 
 
 def messages_of_raw(batch: pa.RecordBatch, stream: int) -> MessageRows:
-    """Rows of the table `raw` as the messages that they were."""
+    """Return rows of the table `raw` as the original messages."""
     play = _play_of_batch(batch, None, stream, 0)
     return MessageRows(play.topic_data, play.payloads, play.rows)
 
 
 def _origins(numbers: dict[str, NDArray[np.int64]], stream: int) -> NDArray[Any]:
-    """As they were. What was made from a file has no term: it is played as the first."""
+    """Return the original ORIGIN extensions. Messages made from a file have no term and are played with the first
+    term.
+    """
     made = origin_extensions(len(numbers["seq"]))
     made["stream"] = stream
     made["part"] = numbers["part"]
@@ -149,7 +153,7 @@ def _origins(numbers: dict[str, NDArray[np.int64]], stream: int) -> NDArray[Any]
 
 
 def _times(batch: pa.RecordBatch, numbers: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """When each was captured, or else happened."""
+    """Return the capture time of each message, or else its event time."""
     captured = numbers.get("captured", np.zeros(len(batch), np.int64))
     if "event_time" not in batch.schema.names:
         return captured
@@ -183,7 +187,7 @@ def _place_records(
 
 
 def _texts(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of a column of texts or contents, and where each begins."""
+    """Return the bytes of a text or binary column, and the start of each value."""
     _, places, data = column.buffers()
     offsets = np.frombuffer(places, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     held = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
@@ -196,7 +200,7 @@ def _integers(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _date_of(time_ns: int, days: int) -> str:
-    """The date of a time, and some days more, since a partition's date is the event's and not the capture's."""
+    """Return the date of a time plus some days, because partitions use event dates, not capture dates."""
     if time_ns in (BEGINNING_NS, END_NS):
         return "" if time_ns == BEGINNING_NS else "9999-12-31"
     return (datetime.fromtimestamp(time_ns // SECOND_NS, UTC) + timedelta(days=days)).date().isoformat()

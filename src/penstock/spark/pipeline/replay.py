@@ -1,11 +1,11 @@
-"""Replay: what was recorded goes to live subscribers again, on its topics, with its numbers, at its pace or faster.
+"""Replay recorded messages to live subscribers, with their topics and numbers, at the original pace or faster.
 
     chosen = Chosen(from_ns, to_ns, topics=["md.us.eq.AAPL.>"])
     with MulticastPublisher(channel, config=REPLAYING) as publisher:
         played = replay(plays_of_archive(archive, chosen), publisher, speed=10.0)
 
-Every packet has the mark REPLAY, under a publisher id and epoch of the replay's own; receivers refuse it unless they
-were told to accept it, and it is never merged with what is live.
+Every packet has the flag REPLAY, and a publisher id and epoch of the replay's own. Receivers refuse such packets unless
+configured to accept them, and never merge them with live streams.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from penstock.spark.pipeline.playing import Pace, Play
 REPLAYING = PublisherConfig(
     is_replay=True, retransmission_packets_max=262_144, retransmission_bytes_max=512 * 1024 * 1024
 )
-"""Much is kept for repairs, since what is played at full speed overtakes subscribers."""
+"""A large retransmission buffer, because a replay at full speed outruns subscribers."""
 
 PACK_MAX = 2_048
-"""Messages handed to the publisher at once."""
+"""Maximum number of messages passed to the publisher at once."""
 
 SIZE_MAX = 1_024
-"""Bytes of a message that is packed with others; longer ones may have to be cut."""
+"""Size limit for packing a message together with others; longer messages may have to be fragmented."""
 
 WAIT_SECONDS_MAX = 0.05
 
 
 class Played(msgspec.Struct):
-    """How far a replay came."""
+    """Progress of a replay."""
 
     messages: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
     late_ns_max: int = 0
-    """How far behind its pace it was at most."""
+    """Maximum delay behind the schedule."""
 
 
 def replay(
@@ -52,7 +52,9 @@ def replay(
     is_wanted: Callable[[], bool] = lambda: True,
     on_progress: Callable[[Played], None] = lambda played: None,
 ) -> Played:
-    """Publish it all; a speed of 1 as it was, of 0 as fast as it can be sent. It ends early when it is not wanted."""
+    """Publish all messages; speed 1 is the original pace, 0 is as fast as possible. Ends early when `is_wanted` returns
+    False.
+    """
     played = Played()
     pace: Pace | None = None
     for play in plays:
@@ -79,7 +81,7 @@ def replay(
 
 
 def _publish(publisher: MulticastPublisher, play: Play) -> None:
-    """Packed; a long message goes alone, in its place."""
+    """Publish messages in packs; a long message is sent alone, in its position."""
     sizes = play.rows["payload_size"].astype(np.int64) + play.rows["extensions_size"] + play.rows["topic_size"]
     start = 0
     for place in np.flatnonzero(sizes > SIZE_MAX).tolist():

@@ -1,11 +1,11 @@
-"""The whole way: slices of the sources into the archive's tables, commit by commit, then what is derived from them.
+"""The complete pipeline: slices of the sources into the archive's tables, commit by commit, then the derivations.
 
     with Archive.writing("archive.d") as archive:
         report = run(spark, archive, sources, derivations)            # batch: to the end of every source
-        follow(spark, archive, sources, derivations, is_wanted)       # streaming: the same steps, without an end
+        follow(spark, archive, sources, derivations, is_wanted)       # streaming: the same steps, endlessly
 
-Batch is a few large steps, streaming many small ones, of the same functions. Where the sources stand is in the commits
-and nowhere else: a run that is killed at any time goes on after its last commit, and no row comes twice.
+Batch is a few large steps and streaming many small steps of the same functions. Only the commits hold the positions of
+the sources, so a killed run resumes after its last commit, and no row is added twice.
 """
 
 from __future__ import annotations
@@ -45,47 +45,47 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK_SLICES_PER_CORE = 2
-"""Slices of one commit: enough that no core waits long for another."""
+"""Slices per commit and core; several, so that cores do not wait for each other."""
 
 POLL_SECONDS = 0.2
-"""How often a follower with nothing to do looks for more."""
+"""Polling interval of a follower without new input."""
 
 
 class Progress(Protocol):
-    """Whom a run tells where it is."""
+    """Receives the progress of a run."""
 
     def begin(self, slices: int) -> None:
-        """So many slices are to be read."""
+        """Called with the number of slices to read."""
 
     def advance(self, slices: int, account: Account) -> None:
-        """So many of them are committed; `account` is that of the run so far."""
+        """Called with the number of slices committed; `account` is the account of the run so far."""
 
     def derive(self, name: str) -> None:
-        """Rows of this derivation are being made."""
+        """Called before the rows of this derivation are computed."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """What a file has replaced."""
+    """The sources and rows that a file replaced."""
 
     day: str
     sources: list[str]
     """The files and journals whose rows of the day were removed."""
     rows: dict[str, tuple[int, int]]
-    """By table: rows before and after."""
+    """By table: number of rows before and after."""
 
 
 class RunReport(msgspec.Struct):
-    """What a run has done."""
+    """The result of a run."""
 
     account: Account = msgspec.field(default_factory=Account)
     commits: int = 0
     is_complete: bool = False
-    """Nothing was left to do; else somebody ended it."""
+    """True if nothing was left to do; False if the run was stopped early."""
     read_again: dict[str, int] = {}
     """By table: messages of `raw` whose model has become known."""
     replaced: list[Replaced] = []
     delays_s: list[float] = []
-    """Of a follower: how old the newest message of each step was when it was committed."""
+    """For a follower: the age of the newest message of each step at its commit."""
 
 
 def run(
@@ -99,12 +99,15 @@ def run(
     is_ended: Callable[[], bool] = lambda: False,
     is_closing: bool = False,
 ) -> RunReport:
-    """Every source as far as it goes, and the derivations too; ended early, what is committed stays, and nothing else.
+    """Process every source to its end, then the derivations. If stopped early, committed work remains and other work is
+    discarded.
 
-    What is open at the end of a journal is carried to the next run; `is_closing` says that every session ends here.
+    Sessions that are open at the end of a journal are carried to the next run, unless `is_closing` closes them.
     """
     report = RunReport()
-    for source in sources:  # one after the other: where a journal's streams stand decides what of the next is a copy
+    for source in (
+        sources
+    ):  # one after the other: the stream positions of a journal decide which messages of the next are duplicates
         if isinstance(source, FeedSource) and source.is_replacing:
             replace(spark, archive, source, derivations, progress, report, cores=cores, is_ended=is_ended)
             continue
@@ -163,7 +166,7 @@ def follow(
 
 
 def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: RunReport) -> Commit:
-    """One commit of the rows of these slices."""
+    """Commit the rows of these slices."""
     staging = archive.begin()
     try:
         with spark_failures(archive.path):
@@ -205,16 +208,17 @@ def replace(
     cores: int,
     is_ended: Callable[[], bool],
 ) -> None:
-    """One commit: add the rows of a file, remove the rows of other sources of its day, and rebuild the derived tables.
+    """Replace a day in one commit: add the rows of a file, remove the rows of other sources of its day, and rebuild the
+    derived tables.
 
-    Ended early, it changes nothing.
+    If stopped early, nothing changes.
     """
     catalogue, day = archive.catalogue, _day_of(source)
     if catalogue.derived and not derivations:
         raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
     found, pieces = source.others(catalogue), source.pieces(catalogue)
     position = pieces[-1].position if pieces else catalogue.sources[source.key]
-    if source.key in catalogue.sources and pieces:  # a part of it, from a run that did not end
+    if source.key in catalogue.sources and pieces:  # a part of the file was archived by an interrupted run
         found.feeds[source.key] = catalogue.sources[source.key]
     covers = {} if source.stream else {"covers": list(day)}
     if not pieces and not found and position.get("covers") == covers.get("covers"):
@@ -289,12 +293,12 @@ def _refuse_open_sessions(archive: Archive, found: OtherSources, day: TradingDay
 
 
 def _session_count(results: list[SliceResult]) -> int:
-    """Different session tags of the messages of a file."""
+    """Return the number of distinct session tags of a file's messages."""
     return len({run.tag for result in results for runs in result.sessions.values() for run in runs})
 
 
 def _less(account: Account, removed: dict[str, int], known: Account) -> Account:
-    """The account of added rows minus removed rows; both sums still hold."""
+    """Return the account of added rows minus removed rows; both sums still hold."""
     less = Account()
     less.add(account)
     for table, rows in removed.items():
@@ -325,18 +329,18 @@ def _known(archive: Archive) -> Known:
 
 
 def _refuse_streams_of_feeds(archive: Archive, streams: Iterable[str]) -> None:
-    """A journal's messages have the stream numbers of their adapters; a file may have got the same number before."""
+    """Refuse a journal whose stream numbers, assigned by its adapters, are already used by archived files."""
     feeds = feed_streams(archive.catalogue)
     for stream in sorted(feeds.keys() & set(map(int, streams))):
         raise ArchiveError(
-            f"the journal has messages of stream {stream}, which is the stream of {feeds[stream]} in this archive",
+            f"the journal has messages of stream {stream}, which this archive uses for {feeds[stream]}",
             where=str(archive.path),
-            hint="archive the journal in an archive of its own, or begin with it: files then get other numbers",
+            hint="use a separate archive for the journal, or archive the journal first: files then get other numbers",
         )
 
 
 def take_again(archive: Archive, report: RunReport) -> None:
-    """Read messages of the table `raw` whose model has become known."""
+    """Read the messages of the table `raw` whose model has become known."""
     commit = read_again(archive)
     if commit is not None:
         report.commits += 1
@@ -350,16 +354,16 @@ def _account(results: list[SliceResult], pieces: list[Piece]) -> Account:
     for result, piece in zip(results, pieces, strict=True):
         if not result.account.is_balanced:
             raise LocalProtocolError(
-                f"messages in and out do not add up: {result.account}",
+                f"internal error: messages in and out do not add up: {result.account}",
                 where=piece.slice.name,
-                hint="this is a bug; nothing of it was committed",
+                hint="please report this bug; nothing was committed",
             )
         whole.add(result.account)
     return whole
 
 
 def _schemas(results: list[SliceResult]) -> dict[str, str]:
-    """The columns of all slices: one may have rows of an older version of a model than another."""
+    """Return the union of the columns of all slices, because slices may have different versions of a model."""
     merged: dict[str, str] = {}
     for result in results:
         for table, ddl in result.schemas.items():
@@ -387,7 +391,7 @@ def _chunks(pieces: list[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at the same time, as far as the session tells; a remote one (sc://) does not."""
+    """Return the number of concurrent tasks, if the session reports it; a remote session (sc://) does not."""
     from pyspark.errors import PySparkNotImplementedError
 
     try:
@@ -397,7 +401,7 @@ def cores_of(spark: SparkSession) -> int:
 
 
 def balance(account: Account) -> list[str]:
-    """The account as lines of text: what was read, and what became of it."""
+    """Format the account as lines of text: the messages read, and their outcomes."""
     lines = []
     source = account.source
     if source.taken or source.damages:

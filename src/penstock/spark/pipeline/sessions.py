@@ -1,20 +1,20 @@
-"""The sessions of the streams in an archive: where each begins, how long it lasted so far, and whether it has ended.
+"""Sessions of the streams in an archive: begin, extent so far, and end.
 
     seen = SessionsSeen()
     seen.note(origins, times)                          # in a worker, for the rows of a slice
     changes = session_changes(catalogue, [seen...], commit)
 
-A session of a stream is a run of messages with the same session tag in their ORIGIN flags, in the order of their places
-(lineage, then number). Two sessions may have the same tag: then the announcement between them, which has the name and
-the trading date in full, tells them apart (capture.cursors). A session ends
+A session of a stream is a run of messages with the same session tag in their ORIGIN flags, in the order of their
+positions (lineage, then number). If two adjacent sessions have the same tag, the announcement between them, which has
+the full name and trading date, separates them (capture.cursors). A session ends
 
 * when a later session of its stream begins,
 * when an adapter announces its end, after the last message of the announcement,
 * when its stream is that of a recorded file that has been read to its end, or
 * when the run is asked to close everything, or a file replaces rows of its stream.
 
-Derivations close a session's bars, books and day when it has ended, and carry them to the next step until then. That is
-why the rows do not depend on how a source is cut into runs and steps.
+Derivations close a session's bars, books and day when the session has ended, and carry them from step to step until
+then. Derived rows therefore do not depend on how a source is cut into runs and steps.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ STALE_NS = 36 * 3_600 * NS_PER_SECOND
 def session_changes(
     catalogue: Catalogue, seen: Iterable[Mapping[str, list[SeenRun]]], commit: int, *, forgotten: Collection[str] = ()
 ) -> dict[str, list[SessionEntry]]:
-    """Sessions that begin with these runs of messages, and those that go on; by stream, in order.
+    """Return the sessions that begin or continue with these runs of messages, by stream, in order.
 
-    Sessions that the archive has of the streams `forgotten` do not count.
+    Archived sessions of the streams in `forgotten` are ignored.
     """
     runs: dict[str, list[SeenRun]] = {}
     for found in seen:
@@ -76,7 +76,7 @@ def _goes_on(session: SessionEntry, run: SeenRun) -> bool:
 
 
 def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collection[str] = ()) -> dict[str, list[int]]:
-    """By stream: the places of the sessions that have ended, and of which no derivation was told.
+    """Return the positions of ended sessions that the derivations have not closed yet, by stream.
 
     `is_closing` ends the sessions of all streams, `closing` those of some streams.
     """
@@ -96,7 +96,7 @@ def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collecti
 
 
 def sessions_going_on(catalogue: Catalogue, streams: Collection[int], since_ns: int) -> list[tuple[str, SessionEntry]]:
-    """Open sessions of some streams that have messages of `since_ns` or later, each with its stream."""
+    """Return open sessions of these streams that have messages of `since_ns` or later, each with its stream."""
     ending = ending_sessions(catalogue, is_closing=False)
     return [
         (stream, entry)
@@ -107,7 +107,7 @@ def sessions_going_on(catalogue: Catalogue, streams: Collection[int], since_ns: 
 
 
 class StreamSession(msgspec.Struct, frozen=True):
-    """A session, with what the archive knows of it."""
+    """A session and its stream."""
 
     session: Session
     entry: SessionEntry
@@ -116,7 +116,7 @@ class StreamSession(msgspec.Struct, frozen=True):
 
 
 def all_sessions(catalogue: Catalogue, ending: Mapping[str, list[int]]) -> list[StreamSession]:
-    """Every session of every stream; those of `ending` have ended, too."""
+    """Return every session of every stream, with those in `ending` marked as ended."""
     found = []
     for stream, entries in catalogue.sessions.items():
         bounds = [*(entry.place for entry in entries[1:]), NEVER]
@@ -127,14 +127,14 @@ def all_sessions(catalogue: Catalogue, ending: Mapping[str, list[int]]) -> list[
 
 
 def sessions_since(sessions: list[StreamSession], since: int) -> list[StreamSession]:
-    """Those that were open when a derivation took its last step, which was the commit `since`."""
+    """Return the sessions that were open after a derivation's last step, which was commit `since`."""
     return [each for each in sessions if not each.entry.ended or each.entry.ended > since]
 
 
 def days_since(
     sessions: list[StreamSession], since: int, written: Iterable[FileEntry]
 ) -> tuple[list[StreamSession], list[FileEntry]]:
-    """For a derivation over all streams: the sessions of the days that are to be made, and files that they replace.
+    """Return, for a derivation over all streams, the sessions of the days to compute, and the files that they replace.
 
     A day is made when all of its sessions have ended. It is made once more when a session is added to it, such as the
     file of another venue; then it replaces what was `written` of it before.
@@ -185,7 +185,7 @@ def _is_new(day: list[StreamSession], since: int, written: Iterable[FileEntry]) 
 
 
 def _is_within(day: list[StreamSession], file: FileEntry) -> bool:
-    """Whether a file may have rows of a day."""
+    """True if a file may have rows of a day."""
     if file.time_min is None or file.time_max is None:
         return False
     first_ns, last_ns = min(each.entry.first_ns for each in day), max(each.entry.last_ns for each in day)

@@ -1,9 +1,9 @@
-"""What a worker does with a slice: read it, convert it, and write its rows into staged Parquet files.
+"""Work of a Spark worker on a slice: read, convert, and write the rows into staged Parquet files.
 
     for result in write_slices(spark, staging, slices): ...
 
-Rows do not go through the JVM: Spark hands out slices, and gets back which files were written and what became of every
-message. A slice of which nothing comes says why.
+Rows do not pass the JVM: Spark distributes slices, and returns the written files and the account of the messages. The
+result of a failed slice holds the failure.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 
 class SliceResult(msgspec.Struct, omit_defaults=True):
-    """What came of a slice."""
+    """Result of a slice."""
 
     files: list[FileEntry] = []
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     cursors: dict[str, Any] = {}
-    """By source stream: how far it has come after a slice of a journal."""
+    """By source stream: the position after a slice of a journal."""
     documents: list[str] = []
-    """Of models that came in band."""
+    """Documents of models received in band."""
     sessions: dict[str, list[SeenRun]] = {}
     """By source stream: the sessions of its messages."""
     failure: Failure | None = None
-    """Why nothing came of it."""
+    """The failure, if the slice failed."""
 
 
 def write_slices(
     spark: SparkSession, staging: Staging, slices: list[Slice], known: Known | None = None
 ) -> list[SliceResult]:
-    """The results in the order of the slices; each is a task of its own. The first failure of one is raised."""
+    """Return the results in the order of the slices; each slice is a task. The first failure is raised."""
     work = SliceWork(staging, [msgspec.json.encode(each) for each in slices], known or Known())
     tasks = spark.range(0, len(slices), 1, len(slices))
     rows = tasks.mapInArrow(work, "number BIGINT, result STRING").collect()
@@ -61,7 +61,7 @@ def write_slices(
 
 
 class SliceWork:
-    """Sent to the workers: slices by number to results."""
+    """Runs on the workers: maps slices by number to results."""
 
     def __init__(self, staging: Staging, slices: list[bytes], known: Known) -> None:
         self._staging = msgspec.json.encode(staging)
@@ -69,7 +69,7 @@ class SliceWork:
         self._known = msgspec.json.encode(known)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        configure(level="ERROR")  # what is wrong with messages goes into the quarantine, not to standard error
+        configure(level="ERROR")  # bad messages go to the quarantine, not to standard error
         staging = msgspec.json.decode(self._staging, type=Staging)
         known = msgspec.json.decode(self._known, type=Known)
         for batch in batches:
@@ -84,7 +84,7 @@ class SliceWork:
 
 @contextlib.contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Ctrl-C in a terminal reaches the workers as well; whether the work is ended is the driver's to say."""
+    """Ignore Ctrl-C, which a terminal also sends to the workers; only the driver ends the work."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -96,7 +96,7 @@ def ignoring_interrupts() -> Iterator[None]:
 
 
 def write_slice(staging: Staging, piece: Slice, known: Known | None = None) -> SliceResult:
-    """In this process."""
+    """Process a slice in this process."""
     files = PartitionedFiles(staging)
     reading = read_slice(piece, known)
     try:

@@ -1,11 +1,11 @@
-"""An archive: a directory of Parquet tables that change by commits, each of which counts for all tables or for none.
+"""An archive: a directory of Parquet tables. Every commit applies to all tables atomically.
 
     with Archive.writing(path) as archive:
         staging = archive.begin()
-        ...                                            # files below staging.path, by whoever writes them
+        ...                                            # write files below staging.path, in any process
         archive.commit(staging, "append", files=files, account=account)
 
-    archive = Archive.open(path)                       # a reader: what is committed now
+    archive = Archive.open(path)                       # a reader: the current committed state
     archive.frame(spark, "trade", dates=["2024-01-02"])
     pandas.read_parquet(archive.paths("trade"))
 
@@ -65,16 +65,16 @@ STAGING = "_staging"
 FORMAT = "penstock archive"
 
 LOCK_SECONDS = 0.5
-"""How long a writer waits for the lock: an audit, for one, holds it for a moment only."""
+"""Time that a writer waits for the lock; an audit, for example, holds the lock only briefly."""
 
 GRACE_SECONDS = 3_600.0
-"""How long the files that a commit replaced or removed stay for those who opened the archive before it."""
+"""Time that replaced and removed files remain for readers that opened the archive before the commit."""
 
 log = logger("archive")
 
 
 class TableInfo(msgspec.Struct, frozen=True):
-    """What the catalogue says about a table."""
+    """Catalogue entry of a table."""
 
     name: str
     rows: int
@@ -86,19 +86,19 @@ class TableInfo(msgspec.Struct, frozen=True):
 
 
 class Staging(msgspec.Struct, frozen=True):
-    """Where the files of the next commit are written: `path` mirrors the archive's directory."""
+    """The directory for the files of the next commit: `path` mirrors the archive's directory."""
 
     root: str
     run: str
     number: int
-    """Of the commit that is to be."""
+    """Number of the next commit."""
 
     @property
     def path(self) -> Path:
         return Path(self.root) / STAGING / self.run
 
     def new_file(self, directory: str) -> str:
-        """A path that nobody else has, counted from the archive; tasks that are run twice do not meet."""
+        """Return a unique path relative to the archive, so that a task that runs twice writes two files."""
         return f"{directory}/part-{self.number:08}-{secrets.token_hex(6)}.parquet"
 
 
@@ -108,7 +108,9 @@ class _Mark(msgspec.Struct):
 
 
 class Archive:
-    """Made by open() to read, by writing() to write. `catalogue` is what was committed when it was opened."""
+    """An archive opened by open() for reading or by writing() for writing. `catalogue` is the state when the archive
+    was opened.
+    """
 
     def __init__(self, path: Path, lock_fd: int, *, is_new: bool = False, grace_seconds: float = GRACE_SECONDS) -> None:
         self.path = path
@@ -118,22 +120,22 @@ class Archive:
         """Number of an unfinished commit whose outcome may be unknown."""
         self.catalogue = Catalogue()
         self.tried: dict[str, frozenset[tuple[int, int]]] = {}
-        """By path of a file of the table `raw`: the models (id, version) that cannot read what the file has."""
+        """By path of a file of the table `raw`: models (id, version) that cannot read the messages of the file."""
         self._lock_fd = lock_fd
         self._log = CommitLog(path / COMMITS)
 
     @staticmethod
     def open(path: str | Path) -> Archive:
-        """Open to read. Nothing is written, and the lock is not taken."""
+        """Open an archive for reading, without writing any file and without the lock."""
         archive = Archive(_checked(Path(path)), -1)
         archive.refresh()
         return archive
 
     @staticmethod
     def writing(path: str | Path, *, grace_seconds: float = GRACE_SECONDS) -> Archive:
-        """Open to write, alone; a new archive is made if there is none. What a killed writer left is finished.
+        """Open an archive for exclusive writing; create it if there is none, and complete the work of a killed writer.
 
-        Files that commits of this writer replace stay for at least `grace_seconds`.
+        Files that commits of this writer replace remain for at least `grace_seconds`.
         """
         root = Path(path)
         try:
@@ -141,9 +143,9 @@ class Archive:
             archive = Archive(_checked(root), _locked(root), is_new=is_new, grace_seconds=grace_seconds)
         except NotADirectoryError:
             raise ArchiveError(
-                "is a file, and an archive is a directory",
+                "the path is a file, but an archive is a directory",
                 where=str(root),
-                hint="name a directory, new or an archive's",
+                hint="give a new directory or an archive's directory",
             ) from None
         except OSError as error:
             raise cannot("open the archive", root, error) from None
@@ -161,14 +163,14 @@ class Archive:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """An archive that was made for something that failed, and that has no commit, is removed."""
+        """Remove a new archive without commits if the work on it failed."""
         if kind is not None and self._is_new and not self.catalogue.number and not self._unsettled:
             for name in (MARK, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             for name in (COMMITS, STAGING, FILES):
                 shutil.rmtree(self.path / name, ignore_errors=True)
-            for each in os.walk(self.path, topdown=False):  # directories of partitions that got no file
-                with contextlib.suppress(OSError):  # somebody else has put something there
+            for each in os.walk(self.path, topdown=False):  # directories of partitions that received no file
+                with contextlib.suppress(OSError):  # another program has put files there
                     os.rmdir(each[0])
         self.close()
 
@@ -178,22 +180,22 @@ class Archive:
             self._lock_fd = -1
 
     def refresh(self) -> None:
-        """Read what is committed now."""
+        """Reload the committed state."""
         self.catalogue = self._log.read()
 
     # Reading
 
     def tables(self) -> list[TableInfo]:
-        """The tables that have files."""
+        """Return the tables that have files."""
         return [_info(name, files.values()) for name, files in sorted(self.catalogue.files.items()) if files]
 
     def files(
         self, table: str, *, dates: Collection[str] | None = None, streams: Collection[int] | None = None
     ) -> list[FileEntry]:
-        """The files of a table, in the order of their commits."""
+        """Return the files of a table, in the order of their commits."""
         if table not in self.catalogue.schemas:
             known = ", ".join(sorted(self.catalogue.schemas)) or "none yet"
-            raise NotFoundError(f"there is no table {table!r}", where=str(self.path), hint=f"tables: {known}")
+            raise NotFoundError(f"unknown table {table!r}", where=str(self.path), hint=f"tables: {known}")
         return [
             file
             for file in sorted(self.catalogue.files.get(table, {}).values(), key=lambda each: each.path)
@@ -203,9 +205,10 @@ class Archive:
     def paths(
         self, table: str, *, dates: Collection[str] | None = None, streams: Collection[int] | None = None
     ) -> list[str]:
-        """The files of exactly the committed rows, for any reader of Parquet; `date` and `stream` are in the paths.
+        """Return the paths of the files with exactly the committed rows, for any Parquet reader; `date` and `stream`
+        are in the paths.
 
-        The files stay for the grace period after a later commit replaces them, unlike those of the table's directory.
+        A file remains for the grace period after a later commit replaces it, unlike the files in the table's directory.
         """
         return [str(kept(self.path, file.path)) for file in self.files(table, dates=dates, streams=streams)]
 
@@ -217,17 +220,17 @@ class Archive:
         dates: Collection[str] | None = None,
         streams: Collection[int] | None = None,
     ) -> DataFrame:
-        """Exactly the committed rows of a table, with its partitions as columns."""
+        """Return exactly the committed rows of a table, with its partitions as columns."""
         return self.frame_of(spark, table, self.files(table, dates=dates, streams=streams))
 
     def frame_of(self, spark: SparkSession, table: str, files: Iterable[FileEntry]) -> DataFrame:
-        """The rows of some of its files."""
+        """Return the rows of some files of a table."""
         return read_frame(spark, self.path / FILES, table, files, self.catalogue.schemas[table])
 
     # Writing
 
     def begin(self) -> Staging:
-        """A place for the files of the next commit."""
+        """Create a staging directory for the files of the next commit."""
         self._require_lock()
         number = self.catalogue.number + 1
         staging = Staging(str(self.path.absolute()), f"{number:08}-{secrets.token_hex(6)}", number)
@@ -238,7 +241,7 @@ class Archive:
         return staging
 
     def abandon(self, staging: Staging) -> None:
-        """Remove the files of a commit that is not made."""
+        """Remove the files of an abandoned commit."""
         discard(self.path, staging.path)
 
     def commit(
@@ -252,11 +255,10 @@ class Archive:
         schemas: Mapping[str, str] | None = None,
         **what: Any,
     ) -> Commit:
-        """Make a commit of these files; `what` are further keys of a Commit.
+        """Commit these files; `what` are further fields of the Commit.
 
-        After ArchiveUnsettledError the commit was made or may have been made, and this writer refuses further work;
-        reopening the archive finishes the commit. After any other error the commit was not made, and its files are
-        removed.
+        ArchiveUnsettledError: the commit was made or may have been made, and this writer refuses further work;
+        reopening the archive completes the commit. Any other error: the commit was not made, and its files are removed.
         """
         self._require_lock()
         made_ns = time.time_ns()
@@ -302,7 +304,7 @@ class Archive:
         return commit
 
     def _changed_schemas(self, schemas: Mapping[str, str]) -> dict[str, str]:
-        """Schemas that are new or changed; a table keeps its columns, even if the new rows do not have all of them."""
+        """Return new and changed schemas; a table keeps its columns, even if the new rows lack some of them."""
         known = self.catalogue.schemas
         merged = {
             table: evolved(table, known[table], ddl) if table in known and not table.startswith(STATES) else ddl
@@ -311,7 +313,7 @@ class Archive:
         return {table: ddl for table, ddl in merged.items() if known.get(table) != ddl}
 
     def expired(self, now_ns: int) -> list[str]:
-        """The replaced files whose grace period is over; the next commit removes them."""
+        """Return the replaced files whose grace period is over; the next commit removes them."""
         limit_ns = now_ns - int(self._grace_seconds * NS_PER_SECOND)
         return [path for path, replaced_ns in self.catalogue.replaced.items() if replaced_ns <= limit_ns]
 
@@ -320,9 +322,9 @@ class Archive:
             settle(self.path, staging, commit)
         except OSError as error:
             raise ArchiveUnsettledError(
-                f"cannot bring the tables' directories up to commit {commit.number}: {error.strerror or error}",
+                f"cannot update the tables' directories to commit {commit.number}: {error.strerror or error}",
                 where=str(self.path),
-                hint="the commit counts; the next run finishes it",
+                hint="the commit was made; the next run completes it",
             ) from None
 
     def _note_state(self) -> None:
@@ -332,16 +334,16 @@ class Archive:
             log.warning("state_not_written", path=str(self.path), error=error.strerror)
 
     def prune_log(self) -> int:
-        """Documents that nobody needs are removed; how many."""
+        """Remove commit documents that are no longer needed, and return their number."""
         self._require_lock()
         return self._log.prune()
 
     def _recover(self) -> None:
-        self._log.remove_unfinished()  # first: a link of them that is still on its way to a file server then fails
+        self._log.remove_unfinished()  # first: this makes a delayed link(2) of such a document on a file server fail
         self.catalogue = self._log.read()
         left = sorted((self.path / STAGING).iterdir())
         if left:
-            sync_directory(self._log.path)  # the last writer may have failed to
+            sync_directory(self._log.path)  # the last writer may have failed before this sync
         for staging in left:
             number = staging.name.partition("-")[0]
             commit = self._log.find(int(number)) if number.isdecimal() else None
@@ -355,17 +357,19 @@ class Archive:
 
     def _require_lock(self) -> None:
         if self._lock_fd < 0:
-            raise ArchiveError("is open to be read", where=str(self.path), hint="use Archive.writing()")
+            raise ArchiveError(
+                "the archive is open for reading only", where=str(self.path), hint="open it with Archive.writing()"
+            )
         if self._unsettled:
             raise ArchiveUnsettledError(
-                f"commit {self._unsettled} counts or may count, and was not finished",
+                f"commit {self._unsettled} was made or may have been made, and is not completed",
                 where=str(self.path),
-                hint="open the archive again, which finishes it",
+                hint="reopen the archive, which completes the commit",
             )
 
 
 def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[FileEntry], schema: str) -> DataFrame:
-    """Files below `root` as a DataFrame; what an older file has no column for is null."""
+    """Read files below `root` as a DataFrame; columns that an older file lacks are null."""
     paths = [str(root / file.path) for file in files]
     if not paths:
         return spark.createDataFrame([], schema)
@@ -374,15 +378,15 @@ def read_frame(spark: SparkSession, root: Path, table: str, files: Iterable[File
         raise ArchiveCorruptError(
             f"{len(missing)} of the {len(paths)} committed files of {table!r} are missing",
             where=missing[0],
-            hint="open the archive again: files that a commit replaces stay for a grace period only; "
-            "if they are missing then, restore them from a copy",
+            hint="reopen the archive: replaced files remain for a grace period only; "
+            "if they are still missing, restore them from a backup",
         )
     base = f"file://{(root / table).absolute()}"
     return spark.read.schema(schema).option("basePath", base).parquet(*map(_spark_path, paths))
 
 
 def _spark_path(path: str) -> str:
-    """A local path for Spark, which takes a path for a pattern, and one without a scheme for one of fs.defaultFS."""
+    """Return a local path for Spark, with the `file:` scheme (not fs.defaultFS) and with pattern characters escaped."""
     return "file://" + re.sub(r"[][{}*?\\]", r"\\\g<0>", os.path.abspath(path))
 
 
@@ -400,13 +404,17 @@ def _info(name: str, files: Collection[FileEntry]) -> TableInfo:
 
 
 def _create(root: Path) -> bool:
-    """The directory of a new archive; the mark comes last, and with it the archive. False if there is one."""
+    """Create the directory of a new archive; the mark file is written last and makes the directory an archive. False if
+    there is an archive already.
+    """
     if (root / MARK).exists():
         return False
     foreign = [each.name for each in root.iterdir() if not each.name.startswith("_")] if root.exists() else []
     if foreign:
         raise ArchiveError(
-            f"is no archive, and has other things in it ({min(foreign)})", where=str(root), hint="name a new directory"
+            f"the directory is not an archive and not empty (it has {min(foreign)})",
+            where=str(root),
+            hint="name a new directory",
         )
     for name in (COMMITS, STAGING, FILES):
         make_directory(root / name)
@@ -419,24 +427,26 @@ def _create(root: Path) -> bool:
 
 
 def _checked(root: Path) -> Path:
-    """It is an archive, and one that we know."""
+    """Return the path of an archive with a supported version; refuse any other directory."""
     try:
         mark = msgspec.json.decode((root / MARK).read_bytes(), type=_Mark)
     except FileNotFoundError:
         raise ArchiveError(
-            "holds no archive", where=str(root), hint="penstock pipeline run --archive makes one"
+            "the directory holds no archive", where=str(root), hint="create one with penstock pipeline run --archive"
         ) from None
     except (OSError, msgspec.DecodeError) as error:
-        raise ArchiveCorruptError(f"cannot be read: {error}", where=str(root / MARK)) from None
+        raise ArchiveCorruptError(f"cannot read the archive's mark file: {error}", where=str(root / MARK)) from None
     if mark.format != FORMAT:
-        raise ArchiveCorruptError(f"is no mark of an archive, but of a {mark.format!r}", where=str(root / MARK))
+        raise ArchiveCorruptError(
+            f"the mark file is not of an archive, but of format {mark.format!r}", where=str(root / MARK)
+        )
     if mark.version != VERSION:
         raise wrong_version(mark.version, root / MARK)
     return root
 
 
 def _locked(root: Path) -> int:
-    """The lock, which ends with the process; in the file stands who has it."""
+    """Take the lock, which ends with the process; the file names the holder."""
     fd = create_or_open(root / LOCK, os.O_RDWR)
     give_up_at = time.monotonic() + LOCK_SECONDS
     while not _try_lock(fd):
@@ -444,9 +454,9 @@ def _locked(root: Path) -> int:
             holder = os.pread(fd, 256, 0).decode(errors="replace").strip()
             os.close(fd)
             raise ArchiveLockedError(
-                f"is being written by {holder or 'another process'}",
+                f"the archive is being written by {holder or 'another process'}",
                 where=str(root),
-                hint="an archive has one writer at a time; wait for it, or end it. A run with --follow compacts itself",
+                hint="wait for it or stop it: an archive has one writer. A run with --follow compacts the archive",
             )
         time.sleep(LOCK_SECONDS / 10)
     os.ftruncate(fd, 0)

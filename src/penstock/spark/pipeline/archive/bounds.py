@@ -1,10 +1,10 @@
-"""Which partitions the rows of a slice may make: their dates and stream numbers come from outside.
+"""The bound on partitions that the rows of a slice may create, because their dates and stream numbers are untrusted.
 
     bound = PartitionBound()
-    is_admitted = bound.admit(times_ns, streams)       # of every row; what is not admitted is quarantined
+    is_admitted = bound.admit(times_ns, streams)       # per row; other rows are quarantined
 
-The first PARTITIONS_MAX pairs of a date and a stream are admitted, whatever comes later: nobody fills an archive with
-directories by inventing numbers.
+The first PARTITIONS_MAX pairs of date and stream are admitted, so that invented numbers cannot fill an archive with
+directories.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PARTITIONS_MAX = 1_024
-"""Dates and streams that one slice may bring rows of; each model has a table with such partitions."""
+"""Maximum number of (date, stream) pairs per slice; each model's table has one partition per pair."""
 
 NS_PER_DAY = 86_400 * 10**9
 
@@ -22,14 +22,14 @@ STREAM_MASK = (1 << STREAM_BITS) - 1
 
 
 class PartitionBound:
-    """Of one slice."""
+    """The admitted partitions of one slice."""
 
     def __init__(self) -> None:
         self._left = PARTITIONS_MAX
         self._admitted: set[int] = set()
 
     def admit(self, times_ns: NDArray[Any], streams: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each row may be in its partition; one that was admitted stays so."""
+        """Return for each row whether its partition is admitted; an admitted partition remains admitted."""
         different, which = partition_keys(times_ns, streams)
         return np.array([self._admit(key) for key in different.tolist()], np.bool_)[which]
 
@@ -41,7 +41,7 @@ class PartitionBound:
 
 
 def partition_keys(times_ns: NDArray[Any], streams: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The different partitions, each as one number, and which of them each row belongs to."""
+    """Return the distinct partitions as numbers, and for each row the index of its partition."""
     keys = (times_ns // NS_PER_DAY << STREAM_BITS) | (streams & STREAM_MASK)
     if len(keys) and (keys == keys[0]).all():
         return keys[:1], np.zeros(len(keys), np.intp)
@@ -50,10 +50,10 @@ def partition_keys(times_ns: NDArray[Any], streams: NDArray[Any]) -> tuple[NDArr
 
 
 def partition_of(key: int) -> tuple[int, int]:
-    """The day since 1970 and the stream of a partition's number."""
+    """Return the day since 1970 and the stream of a partition number."""
     return key >> STREAM_BITS, signed_stream(key & STREAM_MASK)
 
 
 def signed_stream(stream: int) -> int:
-    """A stream's number as the INT of the same bits, which its column is."""
+    """Return a stream number as the INT with the same bits, the type of its column."""
     return stream - (1 << STREAM_BITS) if stream >> (STREAM_BITS - 1) else stream

@@ -1,12 +1,12 @@
-"""The commits of an archive: one document each, for all tables, made exclusively and never changed.
+"""The commits of an archive: one document per commit for all tables, created exclusively and never changed.
 
     log = CommitLog(root / "_commits")
-    catalogue = log.read()                      # what all commits together say
-    log.append(commit)                          # the commit point: after it, the commit counts; before, it never was
+    catalogue = log.read()                      # the sum of all commits
+    log.append(commit)                          # the commit point: a commit that is not appended never happened
 
-A document says which files came and which went, how far the sources were read, and the account of what was read:
-everything that a later run must know. Every STATE_INTERVAL commits a document of the whole state is written beside
-them, so that opening an archive stays quick. docs/reference/protocol/archive.md has every key.
+A document lists added and removed files, the read positions of the sources, and the account of the messages read:
+everything that a later run needs. Every STATE_INTERVAL commits, a document with the whole state is written as well,
+which keeps opening an archive fast. docs/reference/protocol/archive.md describes every key.
 """
 
 import contextlib
@@ -24,21 +24,25 @@ from penstock.base.errors import ArchiveCorruptError, ArchiveError, ArchiveFullE
 from penstock.base.files import create_or_open
 
 VERSION = 2
-"""Of the archive's layout and documents."""
+"""Version of the archive's layout and documents."""
 
 STATE_INTERVAL = 64
-"""Commits from one state document to the next."""
+"""Number of commits between two state documents."""
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 NOT_LINKED = NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTDIR, errno.EXDEV}
-"""Errors of link(2) after which the name cannot appear; after other errors it still may, on a file server."""
+"""Errors of link(2) after which the name cannot appear; after any other error the name can still appear on a file
+server.
+"""
 
 CommitKind: TypeAlias = Literal["append", "derive", "compact", "retain", "replace", "models"]
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file of a table. Paths count from the archive's directory; times are event times in nanoseconds."""
+    """A Parquet file of a table. Paths are relative to the archive's directory; times are event times in
+    nanoseconds.
+    """
 
     table: str
     path: str
@@ -46,7 +50,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int
     commit_first: int
     commit_last: int
-    """The commits whose rows it has: one, until it is compacted."""
+    """The first and last commit whose rows the file has; both are equal until the file is compacted."""
     date: str = ""
     stream: int | None = None
     seq_min: int | None = None
@@ -55,11 +59,11 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_max: int | None = None
     captured_max: int | None = None
     source: str = ""
-    """The key of the source that its rows come from; empty for derived tables."""
+    """The key of the source of the rows; empty for derived tables."""
     venues: list[str] = []
-    """Of its rows, if they have one: the first VENUES_MAX, in order."""
+    """Venues of the rows, if any: the first VENUES_MAX, sorted."""
     has_untimed: bool = False
-    """It has rows without an event time, besides those between `time_min` and `time_max`."""
+    """True if the file also has rows without an event time."""
 
     @property
     def directory(self) -> str:
@@ -67,7 +71,9 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TradingDay(NamedTuple):
-    """A trading date of a venue, by the calendar; without a calendar from midnight to midnight where the venue is."""
+    """A trading date of a venue by its calendar; without a calendar, from midnight to midnight in the venue's time
+    zone.
+    """
 
     date: str
     venue: str
@@ -78,38 +84,40 @@ class TradingDay(NamedTuple):
         return f"{self.date} of {self.venue}"
 
     def has(self, file: FileEntry) -> bool:
-        """Whether a file has rows of the venue that may be of the day."""
+        """True if a file may have rows of the venue and the day."""
         if file.time_min is None or file.time_max is None or self.venue not in (file.venues or [""]):
             return False
         return file.time_min < self.end_ns and file.time_max >= self.begin_ns
 
     def is_all_of(self, file: FileEntry) -> bool:
-        """Whether a file has no other rows; a row without an event time is of no day."""
+        """True if all rows of a file are of the day; a row without an event time belongs to no day."""
         return not file.has_untimed and self.has_all_times_of(file)
 
     def has_all_times_of(self, file: FileEntry) -> bool:
-        """Whether all rows of a file that have an event time are of the day."""
+        """True if all rows of a file that have an event time are of the day."""
         if file.time_min is None or file.time_max is None or (file.venues or [""]) != [self.venue]:
             return False
         return self.begin_ns <= file.time_min and file.time_max < self.end_ns
 
 
 class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of the source's own units: records of a journal, messages of a feed."""
+    """Counts of the source's own units by outcome: records of a journal, messages of a feed."""
 
     taken: int = 0
     used: int = 0
     repeated: int = 0
     quarantined: dict[str, int] = {}
-    """By code: what could not be read."""
+    """Unreadable units, by code."""
     unmatched: dict[str, int] = {}
-    """By code: what refers to an order, trade or instrument that was never received. It is counted, not quarantined."""
+    """Units that refer to an order, trade or instrument that was never received, by code; counted but not quarantined.
+
+    """
     lost: int = 0
-    """Units that the source says are missing; they are in nothing else."""
+    """Units that the source reports as missing; not part of the other counts."""
     removed: int = 0
-    """Records of a journal that were gone before they could be read; they are in nothing else."""
+    """Journal records that were removed before they could be read; not part of the other counts."""
     damages: int = 0
-    """Stretches without any unit, each of them quarantined."""
+    """Damaged stretches that contain no unit; each is quarantined."""
 
     @property
     def is_balanced(self) -> bool:
@@ -117,31 +125,31 @@ class SourceAccount(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of the messages that were read: `taken` is the sum of all the others, always."""
+    """Counts of the messages read by outcome: `taken` is always the sum of all the others."""
 
     source: SourceAccount = msgspec.field(default_factory=SourceAccount)
     taken: int = 0
     rows: dict[str, int] = {}
     """Messages that became a row, by table."""
     repeated: int = 0
-    """Copies of what was there already."""
+    """Duplicates of messages that were read before."""
     quarantined: dict[str, int] = {}
-    """By code."""
+    """Quarantined messages, by code."""
     skipped: dict[str, int] = {}
-    """By cause: what was meant for nobody's table."""
+    """Messages that belong to no table, by cause."""
     unknown_models: dict[str, int] = {}
-    """By model id: messages among the rows of `raw` whose model was not known; they can be read again."""
+    """Messages in `raw` with an unknown model, by model id; they can be read again later."""
     sealed: int = 0
-    """Sealed messages among the rows of `raw`."""
+    """Sealed messages in `raw`."""
     facts: dict[str, int] = {}
-    """Rows of tables that are about the messages; they are no messages."""
+    """Rows of tables about messages, which are not messages themselves."""
 
     def add(self, other: "Account") -> None:
         _add(self, other)
 
     @property
     def given(self) -> int:
-        """What the messages taken must add up to."""
+        """Return the sum that must equal `taken`."""
         return sum(self.rows.values()) + self.repeated + sum(self.quarantined.values()) + sum(self.skipped.values())
 
     @property
@@ -150,12 +158,12 @@ class Account(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def in_quarantine(self) -> int:
-        """Rows that the quarantine got."""
+        """Return the number of rows added to the quarantine."""
         return self.facts.get("quarantine", 0)
 
 
 def _add(mine: msgspec.Struct, other: msgspec.Struct) -> None:
-    """Counts add up, also those by name."""
+    """Add all counts of `other`, including the named ones."""
     for name in mine.__struct_fields__:
         value, more = getattr(mine, name), getattr(other, name)
         if isinstance(value, msgspec.Struct):
@@ -168,15 +176,15 @@ def _add(mine: msgspec.Struct, other: msgspec.Struct) -> None:
 
 
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session of a stream, which is known by the place of its first message."""
+    """A session of a stream, identified by the position of its first message."""
 
     place: int
     tag: int
-    """Of its name, as in the ORIGIN flags of its messages."""
+    """Tag of the session name, as in the ORIGIN flags of the session's messages."""
     begun: int
-    """The commit that brought its first messages."""
+    """The commit with the session's first messages."""
     first_ns: int
-    """Event times of its messages so far."""
+    """Event times of the session's messages so far."""
     last_ns: int
     ended: int = 0
     """The commit in which the derivations closed it; 0: it is open."""
@@ -185,64 +193,64 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One step of an archive."""
+    """One commit of an archive."""
 
     number: int
     kind: CommitKind
     run: str
-    """The staging directory that its files come from."""
+    """The staging directory of the commit's files."""
     made_ns: int
     files: list[FileEntry] = []
     removed: list[str] = []
-    """Paths that no longer count. Their files are kept until the grace period is over."""
+    """Removed paths. Their files are kept until the grace period is over."""
     expired: list[str] = []
-    """Paths that earlier commits removed; their files are deleted once this commit counts."""
+    """Paths that earlier commits removed; their files are deleted after this commit."""
     sources: dict[str, dict[str, Any]] = {}
-    """How far each source is read, in the words of whoever reads it."""
+    """Read position of each source, in the source's own format."""
     forgotten: list[str] = []
-    """Keys of files whose rows another file has replaced; the sessions of their streams are forgotten as well."""
+    """Keys of files whose rows another file has replaced; the sessions of their streams are removed as well."""
     cursors: dict[str, Any] = {}
-    """By stream: how far it has come, as capture.cursors says it."""
+    """By stream: the read position, in the format of capture.cursors."""
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
-    """Of tables that are new or have changed, in Spark's words."""
+    """New or changed schemas of tables, as Spark DDL."""
     models: dict[str, str] = {}
-    """By id: the documents of models that are new, or of a newer version."""
+    """By id: the documents of new models and of newer versions."""
     derived: dict[str, int] = {}
-    """By derivation: the last commit whose rows it has taken."""
+    """By derivation: the last commit whose rows the derivation has processed."""
     carried: dict[str, list[FileEntry]] = {}
-    """By derivation: what its next step begins with."""
+    """By derivation: the state files that its next step begins with."""
     sessions: dict[str, list[SessionEntry]] = {}
-    """By stream: the sessions that begin with this commit, or go on."""
+    """By stream: the sessions that begin or continue with this commit."""
     ended: dict[str, list[int]] = {}
-    """By stream: the places of the sessions that the derivations closed."""
+    """By stream: the positions of the sessions that the derivations closed."""
     watermarks: dict[str, int] = {}
     """By stream: the highest event time."""
 
 
 class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What all commits up to `number` say together."""
+    """The sum of all commits up to `number`."""
 
     number: int = 0
     files: dict[str, dict[str, FileEntry]] = {}
     """By table and path."""
     replaced: dict[str, int] = {}
-    """Paths that no longer count and whose files are kept for readers of earlier commits, by the time of removal."""
+    """Removed paths whose files are kept for readers of earlier commits, by the time of removal."""
     sources: dict[str, dict[str, Any]] = {}
     cursors: dict[str, Any] = {}
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     models: dict[str, str] = {}
     appended: int = 0
-    """The last commit that brought rows of messages."""
+    """The last commit with rows of messages."""
     derived: dict[str, int] = {}
     carried: dict[str, list[FileEntry]] = {}
     sessions: dict[str, list[SessionEntry]] = {}
-    """By stream, in the order of their places."""
+    """By stream, in the order of their positions."""
     watermarks: dict[str, int] = {}
 
     def take(self, commit: Commit) -> None:
-        """The next commit."""
+        """Apply the next commit."""
         for path in commit.removed:
             self.files.get(path.partition("/")[0], {}).pop(path, None)
             self.replaced[path] = commit.made_ns
@@ -280,7 +288,7 @@ class Catalogue(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _Sealed(msgspec.Struct):
-    """A document on disk: `crc32c` is that of the exact bytes of `body`."""
+    """A document on disk; `crc32c` is the checksum of the exact bytes of `body`."""
 
     version: int
     crc32c: int
@@ -302,17 +310,17 @@ def state_name(number: int) -> str:
 
 
 def reached(step: str) -> None:
-    """A step of the protocol is done. Tests put something else here, to end the process at just this point."""
+    """Called after each step of the protocol; tests replace this function to kill the process at that point."""
 
 
 class CommitLog:
-    """The directory of the documents. Whoever appends holds the archive's lock."""
+    """The directory of the documents. The appender must hold the archive's lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self, last: int | None = None) -> Catalogue:
-        """What is committed, or was when `last` was the last one."""
+        """Return the committed state, or the state after commit `last`."""
         numbers = [number for number in self._numbers(_COMMIT_NAME) if last is None or number <= last]
         catalogue = self._state(numbers, last)
         for number in numbers:
@@ -320,9 +328,9 @@ class CommitLog:
                 continue
             if number != catalogue.number + 1:
                 raise ArchiveCorruptError(
-                    f"commit {catalogue.number + 1} is missing, though there is commit {number}",
+                    f"commit {catalogue.number + 1} is missing, but commit {number} exists",
                     where=str(self.path),
-                    hint="restore its document from a copy; nothing was changed",
+                    hint="restore its document from a backup; nothing was changed",
                 )
             catalogue.take(self.commit(number))
         return catalogue
@@ -331,11 +339,13 @@ class CommitLog:
         return self._load(commit_name(number), Commit)
 
     def find(self, number: int) -> Commit | None:
-        """None when there is no such commit."""
+        """Return a commit; None if there is no such commit."""
         return self.commit(number) if (self.path / commit_name(number)).exists() else None
 
     def append(self, commit: Commit) -> None:
-        """Make the commit. After ArchiveUnsettledError it may have been made; after any other error it was not."""
+        """Append the commit. After ArchiveUnsettledError the commit may have been made; after any other error it was
+        not made.
+        """
         target = self.path / commit_name(commit.number)
         new = self.path / f"{target.name}.{commit.run}.new"
         try:
@@ -356,20 +366,22 @@ class CommitLog:
         _remove(new)
 
     def note_state(self, catalogue: Catalogue) -> None:
-        """The whole state, if it is time for it again. It only saves time: one that fails is written by the next."""
+        """Write a state document when one is due. A failure is harmless: the state only speeds up opening, and a later
+        commit writes one.
+        """
         if catalogue.number % STATE_INTERVAL == 0:
             new = self.path / f"{state_name(catalogue.number)}.new"
             _write(new, catalogue)
             new.rename(self.path / state_name(catalogue.number))
 
     def remove_unfinished(self) -> None:
-        """What a crash left."""
+        """Remove the temporary files of a crashed writer."""
         for name in self._names():
             if name.endswith(".new"):
                 (self.path / name).unlink(missing_ok=True)
 
     def prune(self) -> int:
-        """Remove the documents before the last but one state, which nobody needs; returns how many."""
+        """Remove the documents before the second newest state, which are not needed, and return their number."""
         states = self._numbers(_STATE_NAME)[-2:]
         if len(states) < 2 or not self._is_good(state_name(states[-1])):
             return 0
@@ -378,21 +390,21 @@ class CommitLog:
             *(state_name(number) for number in self._numbers(_STATE_NAME) if number < states[0]),
         ]
         if old:
-            sync_directory(self.path)  # the states that replace these documents are on the disk
+            sync_directory(self.path)  # the states that replace these documents are on disk
         for name in old:
             (self.path / name).unlink()
         return len(old)
 
     def _state(self, numbers: list[int], last: int | None) -> Catalogue:
-        """The newest state that can be read; a damaged one matters only if older commits are gone."""
+        """Return the newest readable state; a damaged state matters only if older commits are gone."""
         for number in reversed(self._numbers(_STATE_NAME)):
             if (last is None or number <= last) and self._is_good(state_name(number)):
                 return self._load(state_name(number), Catalogue)
         if numbers and numbers[0] != 1:
             raise ArchiveCorruptError(
-                f"the commits before {numbers[0]} and every state of them are missing or damaged",
+                f"the commits before {numbers[0]} and all their state documents are missing or damaged",
                 where=str(self.path),
-                hint="restore a *.state document from a copy; nothing was changed",
+                hint="restore a *.state document from a backup; nothing was changed",
             )
         return Catalogue()
 
@@ -408,16 +420,16 @@ class CommitLog:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise ArchiveCorruptError(f"cannot be read: {error.strerror}", where=str(path)) from None
+            raise ArchiveCorruptError(f"cannot read the commit document: {error.strerror}", where=str(path)) from None
         try:
             sealed = msgspec.json.decode(data, type=_Sealed)
             if sealed.version != VERSION:
                 raise wrong_version(sealed.version, path)
             if crc32c(bytes(sealed.body)) != sealed.crc32c:
-                raise ArchiveCorruptError("was changed: its checksum is wrong", where=str(path), hint=RESTORE)
+                raise ArchiveCorruptError("the document is damaged: wrong checksum", where=str(path), hint=RESTORE)
             return msgspec.json.decode(sealed.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ArchiveCorruptError(f"is no such document: {error}", where=str(path), hint=RESTORE) from None
+            raise ArchiveCorruptError(f"the document is invalid: {error}", where=str(path), hint=RESTORE) from None
 
     def _numbers(self, pattern: re.Pattern[str]) -> list[int]:
         return sorted(int(found[1]) for name in self._names() if (found := pattern.fullmatch(name)))
@@ -426,19 +438,21 @@ class CommitLog:
         try:
             yield from os.listdir(self.path)
         except OSError as error:
-            raise ArchiveError(f"cannot be listed: {error.strerror}", where=str(self.path)) from None
+            raise ArchiveError(f"cannot list the directory: {error.strerror}", where=str(self.path)) from None
 
 
-RESTORE = "restore it from a copy; nothing was changed"
+RESTORE = "restore the document from a backup; nothing was changed"
 
 
 def wrong_version(version: int, path: Path) -> ArchiveError:
     hint = "use a newer Penstock" if version > VERSION else "archive the sources again, into a new directory"
-    return ArchiveError(f"has version {version}, and this Penstock reads version {VERSION}", where=str(path), hint=hint)
+    return ArchiveError(
+        f"the document has version {version}, but this Penstock reads version {VERSION}", where=str(path), hint=hint
+    )
 
 
 def _check_link(new: Path, target: Path, error: OSError) -> None:
-    """Return if the link was made although link(2) failed, as a file server may say after a repeated request."""
+    """Return if the link exists although link(2) failed; a file server may report an error after a repeated request."""
     try:
         is_linked = os.path.samefile(new, target)
     except FileNotFoundError:
@@ -457,30 +471,30 @@ def _uncertain(target: Path, error: OSError) -> ArchiveUnsettledError:
     return ArchiveUnsettledError(
         f"cannot tell whether the commit was made: {error.strerror or error}",
         where=str(target),
-        hint="nothing was removed; run it again: the archive is then brought to the state before or after the commit",
+        hint="nothing was removed; run the command again to bring the archive to the state before or after the commit",
     )
 
 
 def _remove(path: Path) -> None:
-    """Remove a temporary name; one that stays is removed by the next writer."""
+    """Remove a temporary name; the next writer removes one that remains."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def cannot(do: str, path: Path, error: OSError) -> ArchiveError:
-    """What could not be done, as an error that says whether room is what is missing."""
+    """Return the error for a failed operation, with a hint if the disk is full."""
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:
         return ArchiveFullError(
             f"cannot {do}: {reason}",
             where=str(path),
-            hint="nothing of it was committed; make room and run it again: it goes on where it was",
+            hint="nothing was committed; free disk space and run the command again, which resumes at the last commit",
         )
     return ArchiveError(f"cannot {do}: {reason}", where=str(path))
 
 
 def sync_directory(path: Path) -> None:
-    """The names in it are on the disk."""
+    """Sync the names in a directory."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,11 +1,10 @@
-"""Small files merged, and old ones removed: commits like others, which readers see whole or not at all.
+"""Compaction and retention: small files are merged and old files removed by ordinary, atomic commits.
 
-    compact(archive, small_files(archive))             # as far as it goes
-    compact(archive, crowded_files(archive))           # what a follower does between its steps
+    compact(archive, small_files(archive))             # as far as possible
+    compact(archive, crowded_files(archive))           # the part that a follower does between its steps
     retain(archive, before="2024-01-01")
 
-Rows keep their order. The files that are replaced stay for the grace period of the archive, where readers of an earlier
-commit find them.
+Rows keep their order. Replaced files remain for the grace period of the archive, for readers of earlier commits.
 """
 
 from __future__ import annotations
@@ -29,33 +28,34 @@ from penstock.spark.pipeline.archive.placing import kept
 from penstock.spark.pipeline.archive.writer import VENUES_MAX
 
 TARGET_SIZE = 256 << 20
-"""Bytes of a file that is big enough."""
+"""Target size of a merged file in bytes."""
 
 CROWD = 16
-"""Neighbouring files of about the same size that a follower merges."""
+"""Number of neighbouring files of similar size that a follower merges."""
 
 LEVEL_SIZES = (1 << 20, 16 << 20)
-"""Sizes that files of about the same size are told apart by; a follower leaves larger ones to `pipeline compact`."""
+"""Bounds of the size classes by which files count as similar; a follower leaves larger files to `pipeline compact`."""
 
 STEP_BYTES = 64 << 20
-"""Bytes that a follower merges at a time, about: the next step waits for it."""
+"""Approximate number of bytes that a follower merges at a time, because the next step waits for the merge."""
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Files of one partition, in order, that become one."""
+    """Files of one partition that are merged into one, in order."""
 
     files: list[FileEntry]
 
 
 def small_files(archive: Archive, *, target_size: int = TARGET_SIZE, tables: Iterable[str] = ()) -> list[Group]:
-    """Files below the target's size, to be merged up to it."""
+    """Return groups of files below the target size, to be merged up to it."""
     return [Group(run) for files in _neighbours(archive, tables) for run in _runs(files, target_size) if len(run) > 1]
 
 
 def crowded_files(archive: Archive) -> list[Group]:
-    """What a follower merges between its steps: CROWD or more neighbours of about the same size, up to STEP_BYTES.
+    """Return the groups that a follower merges between steps: CROWD or more neighbours of similar size, up to
+    STEP_BYTES.
 
-    A row is rewritten only a few times, and no partition has more than some CROWD files of each size.
+    This bounds how often a row is rewritten, and a partition has at most about CROWD files of each size class.
     """
     groups: list[Group] = []
     total = 0
@@ -73,9 +73,11 @@ def _level(file: FileEntry) -> int:
 
 
 def _neighbours(archive: Archive, tables: Iterable[str] = ()) -> Iterator[list[FileEntry]]:
-    """Files of one partition and source, in order, whose rows are all before or all after each step of the derivations.
+    """Yield runs of files of one partition and source whose rows are all before or all after each step of the
+    derivations.
 
-    A derivation takes the files that begin after its last step: one file must not have rows from before it as well.
+    A derivation processes the files that begin after its last step, so a file must not also contain rows from before
+    it.
     """
     catalogue = archive.catalogue
     steps = sorted(set(catalogue.derived.values()))
@@ -103,7 +105,7 @@ def _runs(files: Iterable[FileEntry], target_size: int) -> Iterator[list[FileEnt
 
 
 def compact(archive: Archive, groups: list[Group]) -> Commit | None:
-    """Merge each group into one file; None when there is nothing to do, neither files whose grace period is over."""
+    """Merge each group into one file; None if there is nothing to merge and no file whose grace period is over."""
     if not groups and not archive.expired(time.time_ns()):
         return None
     staging = archive.begin()
@@ -122,7 +124,7 @@ def compact(archive: Archive, groups: list[Group]) -> Commit | None:
 
 
 def merge_group(staging: Staging, group: Group) -> FileEntry:
-    """One file with the rows of all, in their order; what an older one has no column for is null."""
+    """Write one file with the rows of all files, in order; columns that an older file lacks are null."""
     first = group.files[0]
     sources = [kept(Path(staging.root), file.path) for file in group.files]
     schema = pa.unify_schemas([pq.read_schema(source) for source in reversed(sources)])
@@ -153,7 +155,7 @@ def _bound(pick: Callable[[list[int]], int], group: Group, name: str) -> int | N
 
 
 def _collected(sources: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of all, in pieces of a row group."""
+    """Yield the rows of all files, in row groups."""
     held: list[pa.Table] = []
     count = 0
     for source in sources:
@@ -177,7 +179,7 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def retain(archive: Archive, *, before: str, tables: Iterable[str] = ()) -> Commit | None:
-    """Remove the partitions of dates before one (ISO); None when there are none, nor files whose grace is over."""
+    """Remove the partitions before a date (ISO); None if there are none, and no file whose grace period is over."""
     removed = [
         file.path
         for table in tables or sorted(archive.catalogue.files)

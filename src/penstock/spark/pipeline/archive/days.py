@@ -1,12 +1,12 @@
 """Trading days of venues in an archive: the sources of each day, and which source replaces which.
 
-    day = feed.trading_day()                                   # None if the file does not say its date
+    day = feed.trading_day()                                   # None if the file does not give its date
     found = other_sources(catalogue, day, key)                 # files and captured rows of the same day and venue
     replaced = remove_day(archive, staging, found, day)        # their files, without the rows of the day
 
-A file of a day and a capture of the same day have the same messages. Rows count once: a second source of a day is
-refused unless it is to replace the first, or is given a stream of its own. The date of a file is compared before it is
-read; the times of its rows before they are committed, for files without a date and captures of several days.
+A file of a day and a capture of the same day have the same messages. To count rows only once, a second source of a day
+is refused unless it replaces the first or has a stream of its own. The date of a file is compared before the file is
+read; files without a date and captures of several days are compared by the times of their rows, before the commit.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from penstock.spark.pipeline.archive.writer import rewrite
 
 FEED = "feed:"
 JOURNAL = "journal:"
-"""What the keys of sources begin with."""
+"""Prefixes of source keys."""
 
 
 class OtherSources(msgspec.Struct, frozen=True):
-    """The archived sources of a day."""
+    """The other archived sources of a day."""
 
     feeds: dict[str, dict[str, Any]] = {}
-    """By key: the positions of recorded files of this day only."""
+    """By key: the positions of recorded files that have rows of this day only."""
     mixed: list[FileEntry] = []
-    """Files of the archive with rows of the day, of sources that have other days as well: captures of several days."""
+    """Files of the archive with rows of this day, from sources that also have other days (captures of several days)."""
     paths: dict[str, str] = {}
-    """By key: the recorded files that rows of `mixed` come from."""
+    """By key: the recorded files whose rows are in `mixed`."""
 
     def __bool__(self) -> bool:
         return bool(self.feeds or self.mixed)
@@ -55,13 +55,13 @@ class OtherSources(msgspec.Struct, frozen=True):
 
     @property
     def streams(self) -> set[int]:
-        """Streams that have rows of the day."""
+        """Return the streams that have rows of the day."""
         mixed = {file.stream for file in self.mixed if file.stream is not None}
         return mixed | {int(position["stream"]) for position in self.feeds.values()}
 
 
 def other_sources(catalogue: Catalogue, day: TradingDay, key: str, stream: int = 0) -> OtherSources:
-    """All sources of a day but `key`. With a stream: only the recorded file that has it."""
+    """Return all sources of a day except `key`. With a stream, return only the recorded file of that stream."""
     by_source: dict[str, list[FileEntry]] = {}
     for file in all_files(catalogue):
         by_source.setdefault(file.source, []).append(file)
@@ -82,7 +82,9 @@ def other_sources(catalogue: Catalogue, day: TradingDay, key: str, stream: int =
 
 
 def _is_of_one_day(catalogue: Catalogue, position: dict[str, Any], files: list[FileEntry], day: TradingDay) -> bool:
-    """Whether all rows of a recorded file are of the day. A file of the day's date with one session is."""
+    """True if all rows of a recorded file are of the day. This includes a file of the day's date with a single
+    session.
+    """
     timed = [file for file in files if file.stream is not None and file.time_min is not None]
     if (position["date"], position["venue"]) == (day.date, day.venue):
         is_one_session = len(catalogue.sessions.get(str(position["stream"]), ())) <= 1
@@ -96,7 +98,7 @@ def all_files(catalogue: Catalogue) -> Iterator[FileEntry]:
 
 
 def covered_days(catalogue: Catalogue) -> list[TradingDay]:
-    """Days whose messages come from a file that has replaced the captured ones."""
+    """Return the days whose messages come from a file that replaced the captured ones."""
     return [TradingDay(*position["covers"]) for position in catalogue.sources.values() if position.get("covers")]
 
 
@@ -107,11 +109,11 @@ def refuse_archived_rows(
     *,
     removed: Collection[str] = (),
 ) -> None:
-    """Refuse rows of a table, venue and time of which another source has brought rows; `positions` are those of the
-    sources of these files, `removed` paths that do not count.
+    """Refuse rows of a table, venue and time if another source has added rows of the same. `positions` belong to the
+    sources of these files; `removed` are paths to ignore.
 
-    Journals are not compared with each other: copies of a message have the same numbers. A file with a stream of its
-    own is archived in addition to others.
+    Journals are not compared with each other, because copies of a message have the same numbers. A file with a stream
+    of its own is archived in addition to others.
     """
     sources = {**archive.catalogue.sources, **positions}
     if not any(key.startswith(FEED) for key in sources):
@@ -129,20 +131,21 @@ def refuse_archived_rows(
 
 
 def refuse_other_days(path: Path, day: TradingDay, files: Iterable[FileEntry], sessions: int) -> None:
-    """Refuse a file of several sessions to replace a day if it has rows of other days. The only session of a file is of
-    the day, whatever the times of its rows."""
+    """Refuse to replace a day with a file of several sessions that has rows of other days. The only session of a file
+    belongs to the day, whatever the times of its rows.
+    """
     for file in files:
         if sessions > 1 and file.stream is not None and file.time_min is not None and not day.has_all_times_of(file):
             raise ArchiveError(
-                f"has {sessions} sessions, and rows of {file.date} (UTC) that are not of {day}: "
-                "--replace replaces one day",
+                f"the file has {sessions} sessions, and rows of {file.date} (UTC) outside {day}: "
+                "--replace replaces a single day",
                 where=str(path),
                 hint=_how_to_split(path, day),
             )
 
 
 def _how_to_split(path: Path, day: TradingDay) -> str:
-    """The commands that copy the packets of the day from a network capture, and replace the day with them."""
+    """Return the commands that extract the packets of the day from a network capture and replace the day with them."""
     if ".pcap" not in path.name:
         return "archive the file without --replace, or replace each day with a file of that day"
     part = shlex.quote(str(path.with_name(f"{path.name.partition('.')[0]}-{day.date}.pcap")))
@@ -165,7 +168,7 @@ def _have_same_rows(file: FileEntry, other: FileEntry, sources: Mapping[str, dic
         return False
     covers = sources[other.source].get("covers") if is_journal else None
     if covers and TradingDay(*covers).has_all_times_of(other):
-        return False  # captured messages of its day are skipped
+        return False  # captured messages of this day are skipped
     if not is_journal and not is_other_journal:
         is_same_venue = set(file.venues or [""]) & set(other.venues or [""])
     else:
@@ -176,22 +179,22 @@ def _have_same_rows(file: FileEntry, other: FileEntry, sources: Mapping[str, dic
 def _archived_rows(
     archive: Archive, file: FileEntry, other: FileEntry, sources: Mapping[str, dict[str, Any]]
 ) -> ArchiveError:
-    what = f"has messages of {file.date} of {', '.join(file.venues) or 'no venue'}"
+    what = f"has messages of {file.date}, {', '.join(file.venues) or 'no venue'}"
     there = sources[other.source].get("path", other.source.removeprefix(JOURNAL))
     if file.source.startswith(JOURNAL):
         return ArchiveError(
             f"the journal {what}, which the archive has from {there}",
             where=str(archive.path),
-            hint="run the file again with --replace: captured messages of its day are then skipped; "
-            "or archive the journal in an archive of its own",
+            hint="run the file again with --replace, which skips captured messages of its day; "
+            "or use a separate archive for the journal",
         )
     return ArchiveError(
-        f"{what}, and so has {there} in the archive: they have the same messages, or may be parts of one session",
+        f"the file {what}, and so has {there} in the archive: both are copies, or may be parts of one session",
         where=sources[file.source]["path"],
-        hint="--date with --replace puts a file of one day in the place of what is archived of the day; "
-        "--stream archives the file in addition, as a stream of its own with its own books; "
-        "a capture of several days is split by day first (TZ=UTC editcap -A BEGIN -B END), or goes into an archive of "
-        "its own",
+        hint="--date with --replace replaces the archived rows of a day with a file of that day; "
+        "--stream archives the file in addition, as a separate stream with its own books; "
+        "split a capture of several days by day first (TZ=UTC editcap -A BEGIN -B END), or use a separate "
+        "archive",
     )
 
 
@@ -202,17 +205,19 @@ def _overlap(one: FileEntry, other: FileEntry) -> bool:
 
 
 class Removed(msgspec.Struct):
-    """Removed files, and rewritten files with the remaining rows."""
+    """The removed files, and the files rewritten with the remaining rows."""
 
     paths: list[str] = []
     files: list[FileEntry] = []
     rows: dict[str, int] = {}
-    """By table: rows that go."""
+    """By table: the number of removed rows."""
     dates: set[str] = set()
 
 
 def remove_day(archive: Archive, staging: Staging, found: OtherSources, day: TradingDay) -> Removed:
-    """The files of other sources of a day; captures of several days keep their rows of other days and venues."""
+    """Remove the rows of a day that come from other sources; captures of several days keep their rows of other days and
+    venues.
+    """
     removed = Removed()
     for file in all_files(archive.catalogue):
         if file.source in found.feeds:

@@ -1,4 +1,4 @@
-"""How the archive's Parquet files are written: such that Spark, pandas, DuckDB and Polars read them untold."""
+"""Parquet settings of the archive, chosen so that Spark, pandas, DuckDB and Polars read the files without options."""
 
 from pathlib import Path
 
@@ -8,17 +8,17 @@ import pyarrow.parquet as pq
 from penstock.base.files import create_file
 
 ROW_GROUP_ROWS = 1 << 17
-"""Rows of a row group: large enough to be read quickly, small enough to be held in memory by every core."""
+"""Rows per row group: large enough for fast reads, small enough to fit in memory once per core."""
 
 ZSTD_LEVEL = 1
 
 
 SOUGHT = ("topic", "seq", "source_seq", "captured", "symbol", "event_time", "price", "publisher")
-"""Columns that queries choose rows by: the files have their extremes, by which readers pass over row groups."""
+"""Columns with minimum and maximum statistics, which let readers skip row groups."""
 
 
 def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A new file. Texts are dictionaries; whole numbers, which mostly grow or repeat, are kept as differences."""
+    """Create a file. Text is dictionary-encoded; integers, which mostly grow or repeat, are delta-encoded."""
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     create_file(path)
     return pq.ParquetWriter(

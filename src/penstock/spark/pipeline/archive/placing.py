@@ -1,12 +1,12 @@
-"""The files of a commit: where they are kept, and the directories that readers of plain Parquet list.
+"""The places of a commit's files, and the table directories that plain Parquet readers list.
 
 Every file has its place below `_files` before its commit counts. A file that a later commit replaces keeps this place
 for the grace period of its archive, so readers of an earlier commit still find it.
 
-The directories of the tables are a view of the last commit: hard links to the files below `_files`. The view changes
-after the commit point. A killed writer leaves its staging directory behind, and the next writer finishes the work; it
-makes no difference how often this is repeated. New files are linked one by one. Where files are replaced, a new
-directory is exchanged for the old one in one step: a reader lists the old files or the new ones, never both.
+The table directories are a view of the last commit: hard links to the files below `_files`. The view changes after the
+commit point. A killed writer leaves its staging directory behind, and the next writer completes the work; all steps are
+idempotent. New files are linked one by one. To replace files, a new directory is exchanged atomically for the old one:
+a reader lists either the old or the new files, never both.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ STATES = "_state"
 """The tables of the states that derivations carry to their next step; they have no view."""
 
 VIEW = "_view"
-"""Within a staging directory: directories that are about to be exchanged for those of the view."""
+"""Within a staging directory: new directories, to be exchanged for those of the view."""
 
 TRASH = "_removed"
-"""Within a staging directory: directories that have left the view."""
+"""Within a staging directory: directories that were removed from the view."""
 
 
 def kept(root: Path, path: str) -> Path:
-    """Where the file of a commit is, from before its commit counts until its grace period is over."""
+    """Return the place of a commit's file, valid from before the commit until the end of its grace period."""
     return root / FILES / path
 
 
@@ -53,7 +53,7 @@ def staged_files(commit: Commit) -> list[FileEntry]:
 def keep_files(root: Path, staging: Path, commit: Commit) -> None:
     """Link the staged files to their places and sync these names; the contents of the files are synced already.
 
-    The directories of the view are made, too: a disk without room for them is noticed in time.
+    The directories of the view are created as well, so that a full disk is detected before the commit.
     """
     for file in commit.files:
         make_directory(root / file.directory)
@@ -74,7 +74,7 @@ def discard(root: Path, staging: Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)  # a task of a killed run may still be writing there
 
 
-# After the commit point; all of it may be repeated
+# After the commit point; all steps are idempotent
 
 
 def settle(root: Path, staging: Path, commit: Commit) -> None:
@@ -97,10 +97,10 @@ def settle(root: Path, staging: Path, commit: Commit) -> None:
 
 
 def exchanged_directories(commit: Commit) -> list[str]:
-    """The directories of the view that change by an exchange.
+    """Return the directories of the view that change by an exchange.
 
-    A commit that puts other rows in the place of old ones changes each table in one step: the directory that has all
-    its changes is exchanged. Elsewhere every partition is exchanged for itself.
+    A commit that replaces rows changes each table in one step, by exchanging the lowest directory that contains all its
+    changes. Other commits exchange each partition separately.
     """
     directories = {path.rpartition("/")[0] for path in commit.removed}
     if commit.kind != "replace":
@@ -121,15 +121,17 @@ def _show_file(root: Path, file: FileEntry, commit: Commit) -> None:
         return
     except FileNotFoundError:
         raise ArchiveCorruptError(
-            f"file of commit {commit.number} is missing",
+            f"a file of commit {commit.number} is missing",
             where=str(kept(root, file.path)),
-            hint="restore it from a copy",
+            hint="restore the file from a backup",
         ) from None
 
 
 def _replace_directory(root: Path, staging: Path, directory: str, commit: Commit) -> None:
     live, new = root / directory, staging / VIEW / directory
-    if new.exists() and not live.exists():  # killed between the two renames of a file system that cannot exchange
+    if (
+        new.exists() and not live.exists()
+    ):  # the writer was killed between the two renames, on a file system without atomic exchange
         os.rename(new, live)
     added = [file for file in commit.files if _is_below(file.directory, [directory])]
     removed = {path for path in commit.removed if _is_below(path, [directory])}
@@ -168,7 +170,7 @@ def _is_below(path: str, directories: Iterable[str]) -> bool:
 
 
 def _remove_expired(root: Path, commit: Commit) -> None:
-    """Remove the files that a commit long ago replaced, and directories that are empty without them."""
+    """Remove files whose grace period is over, and directories that become empty."""
     for path in commit.expired:
         kept(root, path).unlink(missing_ok=True)
     for directory in {path.rpartition("/")[0] for path in commit.expired}:
@@ -179,7 +181,7 @@ def _remove_expired(root: Path, commit: Commit) -> None:
 
 
 def _remove_old_states(root: Path, commit: Commit) -> None:
-    """Remove states of derivations that those of this commit replace; only the writer reads them."""
+    """Remove the derivation states that this commit replaces; only the writer reads them."""
     for name, files in commit.carried.items():
         current = {kept(root, file.path) for file in files}
         for path in kept(root, f"{STATES}/{name}").glob("*.parquet"):
@@ -188,7 +190,7 @@ def _remove_old_states(root: Path, commit: Commit) -> None:
 
 
 def _sync_with_parents(root: Path, directories: Iterable[str]) -> None:
-    """Sync these directories below `root` and all between, each of them once."""
+    """Sync these directories below `root` and all directories between, each once."""
     found = {root}
     for directory in directories:
         path = root / directory
@@ -200,7 +202,7 @@ def _sync_with_parents(root: Path, directories: Iterable[str]) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Two directories change their names in one step; where the file system cannot, in two."""
+    """Exchange the names of two directories atomically; in two steps if the file system has no atomic exchange."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
         return

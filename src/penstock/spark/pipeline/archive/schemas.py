@@ -1,8 +1,8 @@
-"""The columns of tables, in Spark's DDL, and how they may change: columns are added, and never removed or retyped.
+"""Table columns as Spark DDL, and their evolution: columns are added, but never removed or retyped.
 
-    evolved("trade", known, new)               # the columns of both; ArchiveSchemaError if one has two types
+    evolved("trade", known, new)               # the columns of both; ArchiveSchemaError if a column has two types
 
-Rows of an older version of a model are null in the columns that they do not have.
+Columns that an older version of a model lacks are null in its rows.
 """
 
 import re
@@ -16,15 +16,15 @@ _COMMENT = re.compile(r"\s+COMMENT\s+'.*", re.IGNORECASE | re.DOTALL)
 
 
 def evolved(table: str, known: str, new: str) -> str:
-    """`known` with the columns that only `new` has, before the columns of the partition that end it."""
+    """Return `known` plus the columns that only `new` has, inserted before the trailing partition columns."""
     columns, added = columns_of(known), columns_of(new)
     for name, column in added.items():
         if name in columns and type_of(columns[name]) != type_of(column):
             raise ArchiveSchemaError(
                 f"column {name!r} of table {table!r} is {type_of(columns[name])} in the archive "
                 f"and {type_of(column)} in the new rows",
-                hint="a field keeps its type and decimals in all versions of a model; add a field of another name, "
-                "or write into a new archive",
+                hint="a field keeps its type and decimals in all versions of a model: add a field with another name, "
+                "or use a new archive",
             )
     missing = [column for name, column in added.items() if name not in columns]
     if not missing:
@@ -38,7 +38,7 @@ def evolved(table: str, known: str, new: str) -> str:
 
 
 def columns_of(ddl: str) -> dict[str, str]:
-    """By name, the text of each column."""
+    """Return the DDL of each column by name."""
     return {text.split(None, 1)[0].strip("`").casefold(): text for text in _split(ddl)}
 
 
@@ -48,10 +48,10 @@ def type_of(column: str) -> str:
 
 
 def _split(ddl: str) -> Iterator[str]:
-    """The columns: what stands between commas that are not in brackets or quotes."""
+    """Split DDL into columns at commas outside brackets and quotes."""
     depth, start, is_quoted, is_escaped = 0, 0, False, False
     for index, letter in enumerate(ddl):
-        if is_escaped:  # a quote within a comment
+        if is_escaped:  # an escaped quote within a comment
             is_escaped = False
         elif letter == "\\":
             is_escaped = True

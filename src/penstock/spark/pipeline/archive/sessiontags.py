@@ -1,4 +1,4 @@
-"""In a worker: the sessions of the messages of a slice, from the tags in their ORIGIN flags."""
+"""Sessions of the messages of a slice, found in a worker by the tags in their ORIGIN flags."""
 
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 SEQ_BITS = 40
-"""A message's place in its stream is one number: its lineage, and below that its sequence number."""
+"""Bits of the sequence number in a message's position, below the lineage."""
 
 
 class SeenRun(msgspec.Struct, array_like=True):
@@ -30,7 +30,7 @@ class SeenRun(msgspec.Struct, array_like=True):
 
 
 class SessionsSeen:
-    """Takes the messages of one slice."""
+    """Collects the sessions of one slice."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, int, int, int], SeenRun] = {}
@@ -45,13 +45,13 @@ class SessionsSeen:
                 insort(ends, number)
 
     def note(self, origins: NDArray[Any], times_ns: NDArray[np.int64]) -> None:
-        """Rows of capture.rows.ORIGIN_DTYPE, and the time of each."""
+        """Record rows of capture.rows.ORIGIN_DTYPE and their times."""
         lineages = origins["term"] >> np.uint64(LINEAGE_SHIFT)
         keys = np.empty((len(origins), 3), np.int64)
         keys[:, 0] = origins["stream_id"]
         keys[:, 1] = lineages
         keys[:, 2] = origins["flags"] >> SESSION_TAG_SHIFT
-        if (keys == keys[0]).all():  # nearly always
+        if (keys == keys[0]).all():  # almost always
             self._add(keys[0], origins["seq"], times_ns)
             return
         different, which = np.unique(keys, axis=0, return_inverse=True)
@@ -79,7 +79,7 @@ class SessionsSeen:
         known.last_ns = max(known.last_ns, found.last_ns)
 
     def export(self, beginnings: Mapping[int, Sequence[int]] | None = None) -> dict[str, list[SeenRun]]:
-        """By stream; `beginnings` are those of capture.cursors."""
+        """Return the runs by stream; `beginnings` come from capture.cursors."""
         made: dict[str, list[SeenRun]] = {}
         for (stream, lineage, _, _), run in self._runs.items():
             begun = (beginnings or {}).get(stream, ())

@@ -1,10 +1,10 @@
-"""Messages as rows of the archive's tables: one table for each model, `raw` for messages without a known one.
+"""Messages as rows of the archive's tables: one table per model, and `raw` for messages without a known model.
 
     tables = MessageTables(models)
     for table, batch, times_ns, streams in tables.rows(messages): ...
     tables.quarantined, tables.account
 
-A row is the envelope, without what the partition says, and the model's fields. What cannot be a row is quarantined.
+A row has the envelope, without the partition columns, and the model's fields. An invalid message is quarantined.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from penstock.spark.pipeline.archive.sessiontags import SessionsSeen
 from penstock.wire import Extension, MessageFlag, OriginFlag
 
 ENVELOPE = ("topic", "seq", "source_seq", "part", "captured", "term", "origin", "publisher", "packet", "version")
-"""Columns of a row before its model's; `stream` and `date` are its partition's."""
+"""Envelope columns that precede the model's fields; `stream` and `date` are partition columns."""
 
 PARTITION = "`date` DATE, `stream` INT"
 
 RAW = "raw"
-"""The table of messages without a model, whose model or version is not known, or that are sealed; column `payload` has
-their content, `seal` the SEAL extension of a sealed one."""
+"""The table of messages without a model, with an unknown model or version, or sealed. Column `payload` has their
+content, `seal` the SEAL extension of a sealed message.
+"""
 
 DOCUMENTS_MAX = 64
-"""Different documents of models that a slice takes from its messages."""
+"""Maximum number of distinct model documents that a slice takes from its messages."""
 
 BY_DATE_ONLY = ("loss", "quarantine")
 """Tables whose rows belong to no stream."""
@@ -51,7 +52,7 @@ DISCONTINUITY = int(OriginFlag.DISCONTINUITY)
 
 
 class TableRows(NamedTuple):
-    """Rows for one table, with what their partition follows from."""
+    """Rows for one table, with the times and streams that determine their partitions."""
 
     table: str
     batch: pa.RecordBatch
@@ -60,10 +61,10 @@ class TableRows(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """Something that could not become a row, and why."""
+    """A source unit that could not become a row, and the reason."""
 
     position: int
-    """The byte, record or message number of its source."""
+    """The byte, record or message number in its source."""
     code: str
     reason: str
     excerpt: bytes
@@ -77,7 +78,7 @@ def shipped_models() -> dict[int, MessageModel]:
 
 @cache
 def table_schema(model: MessageModel | None) -> str:
-    """The columns of a model's table, or of the raw one, in Spark's words."""
+    """Return the columns of a model's table, or of `raw`, as Spark DDL."""
     if model is None:
         return f"{envelope_schema((*ENVELOPE, 'epoch'))}, `model_id` INT, `payload` BINARY, `seal` BINARY, {PARTITION}"
     fields = [field.name for field in model.fields]
@@ -86,23 +87,25 @@ def table_schema(model: MessageModel | None) -> str:
 
 
 class MessageTables:
-    """Takes the messages of one slice. Images for late subscribers are no news: they are skipped, and counted."""
+    """Converts the messages of one slice. Images for late subscribers repeat known state: they are skipped and
+    counted.
+    """
 
     def __init__(self, models: Mapping[int, MessageModel] | None = None) -> None:
         self.models = dict(shipped_models() if models is None else models)
         self.account = Account()
         self.quarantined: list[Quarantined] = []
         self.covered: Sequence[TradingDay] = ()
-        """Days whose messages the archive has from a file that replaced the captured ones."""
+        """Days whose captured messages were replaced by those of a file."""
         self.documents: set[bytes] = set()
-        """Documents of models that came in band."""
+        """Documents of models received in band."""
         self.sessions = SessionsSeen()
         self._bound = PartitionBound()
         self.on_records: Callable[[MessageModel, NDArray[Any], MessageRows], None] | None = None
-        """Is told the records of each model before they become columns."""
+        """Called with the records of each model before their conversion to columns."""
 
     def rows(self, messages: MessageRows) -> Iterator[TableRows]:
-        """What these messages are in the tables; all of them are in the account afterwards."""
+        """Yield the rows of these messages; afterwards the account contains all of them."""
         self.account.taken += len(messages)
         flags = messages.origins["flags"] & (IMAGE | DISCONTINUITY)
         if flags.any():
@@ -131,7 +134,7 @@ class MessageTables:
         is_sound = messages.sound(model)
         if is_sound.all():
             return messages
-        self._refuse(messages.select(~is_sound), "record", f"is no {model.name} that can be read: too short")
+        self._refuse(messages.select(~is_sound), "record", f"the record of {model.name} is too short")
         return messages.select(is_sound)
 
     def _of_model(self, messages: MessageRows, model: MessageModel) -> Iterator[TableRows]:
@@ -143,7 +146,9 @@ class MessageTables:
             messages, records = messages.select(~is_covered), records[~is_covered]
         is_beyond = beyond_spark(model, records)
         if is_beyond.any():
-            self._refuse(messages.select(is_beyond), "price", f"a price of this {model.name} has more than 18 digits")
+            self._refuse(
+                messages.select(is_beyond), "price", f"a price in the record of {model.name} has more than 18 digits"
+            )
             messages, records = messages.select(~is_beyond), records[~is_beyond]
         is_placed, times = self._placed(messages, event_times(model, records))
         messages, records = messages.select(is_placed), records[is_placed]
@@ -159,7 +164,7 @@ class MessageTables:
         yield self._made(model.name, batch, times, messages)
 
     def _is_covered(self, model: MessageModel, records: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which messages are of a venue and a day whose messages come from a file."""
+        """Return a mask of messages whose venue and day are covered by a file."""
         found = np.zeros(len(records), np.bool_)
         if "venue" in model.fields_by_name and "event_time" in model.fields_by_name:
             times, venues = records["event_time"], records["venue"]
@@ -193,7 +198,7 @@ class MessageTables:
         yield self._made(RAW, pa.RecordBatch.from_arrays(arrays, names=names), times, messages)
 
     def _learn(self, messages: MessageRows, contents: pa.BinaryArray) -> None:
-        """Note the models that are sent in band; a model comes from no source, and has no ORIGIN."""
+        """Record the models sent in band; a model message belongs to no source and has no ORIGIN."""
         is_model = pc.equal(messages.topics(), MODEL_TOPIC).to_numpy(zero_copy_only=False)
         is_model &= (messages.rows["flags"] & SEALED) == 0
         for index in np.flatnonzero(is_model & (messages.origins["stream_id"] == 0)).tolist():
@@ -202,17 +207,19 @@ class MessageTables:
                 self.documents.add(document)
 
     def _placed(self, messages: MessageRows, times: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-        """Which messages have a partition, and the times of these: of the event, else (0) of the capture."""
+        """Return a mask of messages that have a partition, and their times: event time, or capture time if that is
+        0.
+        """
         places = messages.places
         if places is not None and not times.all():
             times = np.where(times == 0, places["captured_ns"], times)
         is_dated = times >= 0
         if not is_dated.all():
-            self._refuse(messages.select(~is_dated), "time", "its time is before 1970, or after 2262")
+            self._refuse(messages.select(~is_dated), "time", "the time is before 1970 or after 2262")
         is_placed = is_dated.copy()
         is_placed[is_dated] = self._bound.admit(times[is_dated], messages.origins["stream_id"][is_dated])
         if (is_beyond := is_dated & ~is_placed).any():
-            self._refuse(messages.select(is_beyond), "partitions", "the slice has too many other dates and streams")
+            self._refuse(messages.select(is_beyond), "partitions", "the slice has too many dates and streams")
         return is_placed, times[is_placed]
 
     def _made(self, table: str, batch: pa.RecordBatch, times: NDArray[Any], messages: MessageRows) -> TableRows:
@@ -231,7 +238,7 @@ class MessageTables:
 
 
 def event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
-    """0 where there is none."""
+    """Return the event times; 0 for a message without one."""
     field = model.fields_by_name.get("event_time")
     if field is None:
         return np.zeros(len(records), np.int64)
@@ -241,7 +248,7 @@ def event_times(model: MessageModel, records: NDArray[Any]) -> NDArray[Any]:
 
 @cache
 def arrow_schema(model: MessageModel) -> pa.Schema:
-    """All columns may be null: a plain reader puts files of several versions of a model together."""
+    """Return a schema of nullable columns, because plain readers combine files of several model versions."""
     fields = spark_arrow_schema(model)
     kinds = {"topic": pa.string(), "part": pa.int32(), "origin": pa.int32(), "version": pa.int32()}
     envelope = [

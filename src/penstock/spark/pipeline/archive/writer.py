@@ -1,11 +1,11 @@
-"""Rows into staged Parquet files, in whichever process has them: a file per table and partition.
+"""Write rows into staged Parquet files, in any process: one file per table and partition.
 
     files = PartitionedFiles(staging)
     files.add(TableRows(...))
-    entries = files.finish()                   # what the commit will say of them
+    entries = files.finish()                   # the entries for the commit
 
-Files are whole and on the disk when finish() returns. Their names are nobody else's: a task that Spark runs twice
-leaves files that no commit names, and which go with the staging directory.
+Files are complete and synced when finish() returns. Their names are unique: a task that Spark runs twice leaves files
+that no commit names and that are removed with the staging directory.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from penstock.spark.pipeline.archive.parquet import ROW_GROUP_ROWS, open_parquet
 from penstock.spark.pipeline.archive.tables import BY_DATE_ONLY, TableRows
 
 BOUNDED = ("seq", "event_time", "captured")
-"""Columns whose extremes the catalogue has."""
+"""Columns whose minimum and maximum the catalogue stores."""
 
 EPOCH = date(1970, 1, 1)
 
 VENUES_MAX = 16
-"""Venues that the catalogue has of a file."""
+"""Maximum number of venues that the catalogue stores per file."""
 
 
 class PartitionedFiles:
-    """The files that one task makes; whoever brings the rows bounds how many partitions they are of."""
+    """The files of one task; the caller bounds the number of partitions."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._open: dict[tuple[str, int, int | None], _OpenFile] = {}
 
     def add(self, rows: TableRows) -> None:
-        """Keep these rows, in their order."""
+        """Add these rows, in order."""
         if not len(rows.batch):
             return
         different, which = partition_keys(rows.times_ns, rows.streams)
@@ -72,7 +72,7 @@ class PartitionedFiles:
 
 
 class _OpenFile:
-    """One file; rows are written in groups."""
+    """An open file; rows are written in row groups."""
 
     def __init__(self, staging: Staging, table: str, day: int | None, stream: int | None) -> None:
         self._table = table
@@ -146,7 +146,7 @@ class _OpenFile:
         self._held, self._held_rows = [], 0
 
     def _note_bounds(self, name: str, column: pa.ChunkedArray) -> None:
-        if name == "event_time":  # 0 is no time, and would make any file overlap with any other
+        if name == "event_time":  # 0 means no time, and as a minimum would make the file overlap with every other
             rows = len(column)
             column = column.filter(pc.not_equal(column, 0))
             self._has_untimed |= len(column) < rows
@@ -157,7 +157,7 @@ class _OpenFile:
 
 
 def rewrite(staging: Staging, file: FileEntry, batches: Iterable[pa.RecordBatch]) -> FileEntry | None:
-    """A file with these rows, in the place of one that has others as well; None without rows."""
+    """Write a replacement of a file with only these rows; None without rows."""
     day = (date.fromisoformat(file.date) - EPOCH).days if file.date else None
     made = _OpenFile(staging, file.table, day, file.stream)
     for batch in batches:
@@ -170,7 +170,7 @@ def rewrite(staging: Staging, file: FileEntry, batches: Iterable[pa.RecordBatch]
 
 
 class StateFile:
-    """What a derivation carries to its next step, of one task: a file without a partition."""
+    """State that a derivation's task carries to its next step: a file without a partition."""
 
     def __init__(self, staging: Staging, table: str) -> None:
         self._staging = staging
@@ -191,7 +191,7 @@ class StateFile:
 
 
 def partitioned(table: str, batch: pa.RecordBatch) -> TableRows:
-    """Rows that bring their partition as columns `stream` and `event_time`, as those of derived tables do."""
+    """Return rows whose partition is given by columns `stream` and `event_time`, as in derived tables."""
     return TableRows(table, batch.drop_columns(["stream"]), _integers(batch, "event_time"), _integers(batch, "stream"))
 
 

@@ -1,10 +1,10 @@
-"""The audit: what was delivered, lost, repeated, agreed upon and used, as a table and as a page that a person reads.
+"""The audit: delivery, loss, duplicates, agreement and entitlement use, as a table and as an HTML report.
 
     report = run_audit(archive, spark, dates=["2024-01-02"])
     report.is_good; write_html(report, Path("report.html"))
 
-A section (section.py) takes tables of the archive and answers with a verdict, measures and plots. SECTIONS is the list;
-whoever has something to prove adds a section to it.
+A section (section.py) reads tables of the archive and returns a verdict, measures and plots. SECTIONS lists the
+sections; add further ones there.
 """
 
 from penstock.spark.pipeline.audit.report import SECTIONS, AuditReport, run_audit

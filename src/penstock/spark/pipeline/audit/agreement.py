@@ -1,9 +1,9 @@
-"""Did active and backup say the same? Their messages have the same numbers and contents, block by block (SYNC-2).
+"""Agreement of active and backup: equal numbers and contents of their messages, compared block by block (SYNC-2).
 
-A block is 1,024 numbers of a source stream in one lineage. For each publisher it has how many messages of it were
-captured, and the sum of their digests. Publishers agree on a block when both are equal. Where a publisher begins or
-ends, or where its packets were lost, a block has fewer messages of it and proves nothing; in the midst of a publisher
-that lost nothing, fewer messages are a disagreement.
+A block is 1,024 numbers of a source stream in one lineage. For each publisher, a block has the number of captured
+messages and the sum of their digests. Publishers agree on a block when both values are equal. A block with fewer
+messages of a publisher proves nothing where the publisher begins or ends or where its packets were lost; elsewhere,
+fewer messages are a disagreement.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from penstock.spark.pipeline.audit.svg import strip
 SHOWN_MAX = 20
 CELLS_MAX = 240
 
-# Slices cut blocks, and their rows add up: digests modulo 2 ** 64, which a decimal has room for.
+# Slice boundaries cut blocks, whose rows add up: digests modulo 2 ** 64, summed as decimals.
 BLOCKS = """
     WITH parts AS (
         SELECT stream, lineage, block, publisher, sum(messages) AS messages,
@@ -81,9 +81,9 @@ class AgreementSection:
             blocks.append(self._disagreements(tables))
             summary = f"publishers differ in {count_text(bad, 'block')} of 1,024 numbers"
         elif proved:
-            summary = f"{proved:,} of {messages:,} messages came from two publishers or more, and are identical"
+            summary = f"{proved:,} of {messages:,} messages came from two or more publishers and are identical"
         else:
-            summary = "no stream was captured from two publishers: there is nothing to compare"
+            summary = "no stream was captured from two publishers: nothing to compare"
         measures = [
             Measure(
                 self.name, f"stream {row['stream']}", name, row[name], "blocks",
@@ -95,13 +95,13 @@ class AgreementSection:
         return SectionResult("bad" if bad else "good" if proved else "unknown", summary, measures, blocks)
 
     def _strip(self, tables: AuditTables, count: int) -> Plot:
-        """The day from left to right; a cell is as bad as its worst block."""
+        """Plot the day from left to right; a cell has the verdict of its worst block."""
         wide = max(1, -(-count // CELLS_MAX))
         rows = tables.sql(
             f"SELECT cell, min(verdict) AS verdict, min(stream) AS stream, min(block) AS block FROM ("
             f"SELECT *, floor((row_number() OVER (ORDER BY stream, lineage, block) - 1) / {wide}) AS cell FROM verdicts"
             f") GROUP BY cell ORDER BY cell"
-        )  # "bad" comes before "good" and "unknown"
+        )  # "bad" sorts before "good" and "unknown"
         cells = [(row["verdict"], f"stream {row['stream']} from number {row['block'] * 1024:,}") for row in rows]
         return Plot("By stream and number: green agrees, red differs, grey cannot be compared", strip(cells))
 

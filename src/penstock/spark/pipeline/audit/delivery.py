@@ -1,4 +1,4 @@
-"""Was everything delivered? Loss, repairs, copies and order, from the facts of the captures."""
+"""Delivery: loss, repairs, duplicates and order, from the facts of the captures."""
 
 from penstock.spark.pipeline.audit.section import (
     AuditTables,
@@ -22,7 +22,7 @@ PUBLISHERS = """
 
 
 class DeliverySection:
-    """Loss: what publishers sent and the captures never had."""
+    """Loss: messages that publishers sent and the captures never received."""
 
     name = "delivery"
     title = "Delivery and loss"
@@ -54,12 +54,14 @@ class DeliverySection:
         if lost:
             summary = f"{lost:,} of {packets + lost:,} packets were lost ({share_text(lost, packets + lost)})"
         else:
-            summary = f"all {packets:,} packets of {len(rows)} streams are there, {repaired:,} of them repaired"
+            summary = f"all {packets:,} packets of {len(rows)} streams were received, {repaired:,} of them repaired"
         return SectionResult("bad" if lost else "good", summary, measures, blocks)
 
 
 class OrderSection:
-    """Duplicates and reordering: what the network did, and what the merging of redundant streams saved."""
+    """Duplicates and reordering: packets that the network duplicated or reordered, and copies suppressed by the
+    merge.
+    """
 
     name = "order"
     title = "Duplicates and reordering"
@@ -73,7 +75,7 @@ class OrderSection:
         ]
         table = TextTable(
             "By publisher",
-            ("publisher", "packets", "came twice", "out of order", "messages", "copies suppressed"),
+            ("publisher", "packets", "duplicated", "out of order", "messages", "copies suppressed"),
             [
                 (publisher_text(row["publisher"]), f"{row['packets']:,}", f"{row['repeated']:,}",
                  f"{row['reordered']:,}", f"{row['messages']:,}", f"{row['copies']:,}")
@@ -83,8 +85,8 @@ class OrderSection:
         totals = {name: sum(row[name] for row in rows) for name in names}
         return SectionResult(
             "good",
-            f"{totals['repeated']:,} packets came twice, {totals['reordered']:,} out of order; "
-            f"{totals['copies']:,} messages were copies of what another publisher had brought, and left out",
+            f"{totals['repeated']:,} packets were duplicated, {totals['reordered']:,} came out of order; "
+            f"{totals['copies']:,} messages were copies from another publisher and suppressed",
             measures,
             [table],
         )
@@ -102,5 +104,5 @@ def _losses_over_time(tables: AuditTables) -> Plot:
     )
     labelled = [(f"{row['minute'] // 60 % 24:02}:{row['minute'] % 60:02}", float(row["lost"])) for row in rows]
     shown = labelled[:MINUTES_SHOWN_MAX]
-    title = "Packets lost, by minute (UTC)" + (f", the first {len(shown)} such minutes" if shown != labelled else "")
+    title = "Packets lost, by minute (UTC)" + (f", first {len(shown)} minutes with loss" if shown != labelled else "")
     return Plot(title, bars(shown, unit="", is_bad=True))

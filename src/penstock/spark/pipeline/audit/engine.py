@@ -1,7 +1,7 @@
-"""What did distribution nodes give their consumers? From the accounts that plants, multiplexers and edge caches give.
+"""Delivery to the consumers of distribution nodes, from the accounts of ticker plants, multiplexers and edge caches.
 
-Accounts are messages of the models `engine_intake` and `engine_account`: each says how things stood when it was given,
-so the newest holds. A run without its last account goes on, or was killed, which the next run shows.
+Accounts are messages of the models `engine_intake` and `engine_account`. An account is cumulative, so the newest one
+counts. A run without a final account is still running, or was killed if a later run follows.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class EngineSection:
     def compute(self, tables: AuditTables) -> SectionResult:
         intakes = tables.sql(newest_sql("engine_intake", "node"))
         accounts: list[dict[str, Any]] = []
-        if tables.has(["engine_account"]):  # where no consumer came, there is none
+        if tables.has(["engine_account"]):  # a node without consumers has no such table
             tables.view("engine_account")
             accounts = tables.sql(newest_sql("engine_account", "node", "attachment", "class_name"))
         wrong = [row for row in accounts if _is_wrong(row)]
@@ -61,7 +61,7 @@ class EngineSection:
 
 
 def _is_wrong(row: dict[str, Any]) -> bool:
-    """Critical updates are never merged, and what was sent has bytes."""
+    """True if critical updates were conflated, or if sent updates have no bytes."""
     is_merged = row["class_name"] == "critical" and row["conflated"]
     return bool(is_merged or (row["sent"] and not row["bytes"]))
 
@@ -71,9 +71,9 @@ def _summary(intakes: list[dict[str, Any]], accounts: list[dict[str, Any]], wron
     receipts = sum(row["receipts"] for row in accounts if row["class_name"] == "critical")
     parts = [
         f"{count_text(len({row['node'] for row in intakes}), 'node')} served {count_text(len(consumers), 'consumer')}",
-        f"{sum(row['sent'] for row in accounts):,} updates were sent",
-        f"{sum(row['conflated'] for row in accounts):,} were merged into later ones",
-        f"{count_text(receipts, 'receipt')} for what a consumer did not get",
+        f"{sum(row['sent'] for row in accounts):,} updates sent",
+        f"{sum(row['conflated'] for row in accounts):,} conflated",
+        f"{count_text(receipts, 'receipt')} for undelivered updates",
         f"{count_text(wrong, 'account')} wrong" if wrong else "every account is right",
     ]
     return "; ".join([*parts, f"{count_text(killed, 'run')} killed"] if killed else parts)

@@ -1,4 +1,4 @@
-"""Who used which right? From the audit log of the administration server."""
+"""Use of entitlements, from the audit log of the administration server."""
 
 from datetime import datetime
 

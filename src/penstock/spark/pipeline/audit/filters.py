@@ -1,7 +1,7 @@
-"""What did filter modules do with the messages? From the accounts that they give, and from the captures.
+"""Messages received, removed and passed on by filter modules, from their accounts and from the captures.
 
-Accounts are messages of the models `filter_intake` and `filter_account`: each says how things stood when it was given,
-so the newest of a run holds. A run without its last accounts goes on, or was killed, which the next run shows.
+Accounts are messages of the models `filter_intake` and `filter_account`. An account is cumulative, so the newest one of
+a run counts. A run without final accounts is still running, or was killed if a later run follows.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ CAUSES = {
 
 
 def _newest(table: str, *subject: str) -> str:
-    """The last account of each subject in each run."""
+    """Query the last account of each subject in each run."""
     stream = ("filter", "started", "publisher_id", "group_address", "epoch", "first_packet")
     key = ", ".join((*stream, *subject))
     return f"""
@@ -45,7 +45,7 @@ CAPTURED = """
 
 
 class _Use(msgspec.Struct):
-    """Of one application, all its streams together."""
+    """Totals of one application over all its streams."""
 
     delivery: str = ""
     offered: int = 0
@@ -57,12 +57,12 @@ class _Use(msgspec.Struct):
 
 
 class _Cut(msgspec.Struct):
-    """A run that ended without its last accounts."""
+    """A run that ended without final accounts."""
 
     module: str
     started: int
     packets: int
-    """Numbers between its accounts and those of the next run, of the streams that both had."""
+    """Packets between its accounts and those of the next run, over the streams of both."""
 
 
 class FilterSection:
@@ -73,7 +73,7 @@ class FilterSection:
     def compute(self, tables: AuditTables) -> SectionResult:
         intakes = tables.sql(_newest("filter_intake"))
         sent: list[dict[str, Any]] = []
-        if tables.has(["filter_account"]):  # where no application came, there is none
+        if tables.has(["filter_account"]):  # a module without applications has no such table
             tables.view("filter_account")
             sent = tables.sql(_newest("filter_account", "application"))
         uses = _by_application(sent)
@@ -109,12 +109,12 @@ class FilterSection:
 
 
 def _lost(row: dict[str, Any]) -> int:
-    """For good, not those that applications ask for by themselves."""
+    """Return the number of lost messages, without those that applications request themselves."""
     return sum(int(row[name]) for name in CAUSES)
 
 
 def _adds_up(row: dict[str, Any]) -> bool:
-    """Whether each number is that of a packet, or was left out, or is lost."""
+    """True if every packet number was received, left out or lost."""
     is_of_stream = "application" not in row
     lost = _lost(row) + row["left_to_receivers"] if is_of_stream else row["lost"]
     numbers = row["next_packet"] - row["first_packet"] == row["packets"] + row["left_out"] + lost
@@ -122,7 +122,7 @@ def _adds_up(row: dict[str, Any]) -> bool:
 
 
 def _lacking(tables: AuditTables, intakes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Accounts of streams without loss that have fewer messages than a capture has within their numbers."""
+    """Return accounts of streams without loss that have fewer messages than a capture of the same packets."""
     if not tables.has(["delivery"]):
         return []
     tables.view("delivery")
@@ -153,7 +153,7 @@ def _by_application(sent: list[dict[str, Any]]) -> dict[tuple[str, str], _Use]:
 
 
 def _cuts(intakes: list[dict[str, Any]]) -> list[_Cut]:
-    """Runs without last accounts that others of the same module follow."""
+    """Return runs without final accounts that are followed by another run of the same module."""
     runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in intakes:
         runs.setdefault((row["filter"], row["started"]), []).append(row)
@@ -177,15 +177,17 @@ def _summary(intakes: list[dict[str, Any]], uses: dict[tuple[str, str], _Use], w
     offered, passed = sum(use.offered for use in uses.values()), sum(use.passed for use in uses.values())
     parts = [
         f"{count_text(modules, 'module')} received {sum(row['messages'] for row in intakes):,} messages",
-        f"of {offered:,} for {count_text(len(uses), 'application')} {passed:,} were passed on",
-        f"{offered - passed:,} were removed",
+        f"{passed:,} of {offered:,} messages for {count_text(len(uses), 'application')} passed on",
+        f"{offered - passed:,} removed",
         f"{count_text(sum(row['repaired'] for row in intakes), 'packet')} repaired",
         f"{sum(_lost(row) for row in intakes):,} lost",
         f"{count_text(wrong, 'account')} wrong" if wrong else "every number is accounted for",
     ]
     if cuts:
         missing = sum(cut.packets for cut in cuts)
-        parts.append(f"{count_text(len(cuts), 'run')} killed, {missing:,} packets from then until the next unknown")
+        parts.append(
+            f"{count_text(len(cuts), 'run')} killed, {missing:,} packets between them and the next runs unknown"
+        )
     return "; ".join(parts)
 
 

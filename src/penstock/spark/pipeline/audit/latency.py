@@ -1,4 +1,4 @@
-"""How long did it take? Percentiles from hop to hop, from the times that messages and captures carry."""
+"""Latency: percentiles from hop to hop, from the times in messages and captures."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 CURVE = (1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99)
 LINES_MAX = 4
 VALUE_MAX = 2**VALUE_BITS
-"""What is longer is not measured: the times are those of another day, or of a clock that is quite wrong."""
+"""Larger values are not measured, because they come from the times of another day or a wrong clock."""
 
 
 class LatencySection:
@@ -33,7 +33,7 @@ class LatencySection:
         names = [f"p{q:g}" for q in PERCENTILES]
         table = TextTable("Percentiles", ("hop", "messages", *names, "below zero"), lines)
         if not histograms:
-            return SectionResult("unknown", "no message carries the times that are needed")
+            return SectionResult("unknown", "no message has the required times")
         by_hop = _by_hop(histograms)
         middle = "; ".join(_sentence(hop, each) for hop, each in by_hop.items() if each.count)
         negative = sum(each.negative_count for each in histograms.values())
@@ -43,7 +43,7 @@ class LatencySection:
 
 def _sentence(hop: str, histogram: LatencyHistogram) -> str:
     if histogram.percentile(50) >= VALUE_MAX:
-        return f"{hop}: the times are those of another day"
+        return f"{hop}: the times are of another day"
     half, most = (duration_text(histogram.percentile(q)) for q in (50, 99))
     return f"{hop}: half within {half}, 99 % within {most}"
 
@@ -67,7 +67,7 @@ def _by_hop(histograms: dict[tuple[str, int], LatencyHistogram]) -> dict[str, La
 
 
 def _plot(by_hop: dict[str, LatencyHistogram]) -> Plot:
-    """Time on a logarithmic scale over the share of messages, stretched towards the slowest."""
+    """Plot latency on a logarithmic scale over the share of messages, stretched towards the slowest."""
     lines = [
         Line(hop, [(_stretched(q), math.log10(min(max(histogram.percentile(q), 1), VALUE_MAX))) for q in CURVE])
         for hop, histogram in list(by_hop.items())[:LINES_MAX]
@@ -76,7 +76,7 @@ def _plot(by_hop: dict[str, LatencyHistogram]) -> Plot:
     low, high = math.floor(min(heights)), max(math.ceil(max(heights)), math.floor(min(heights)) + 1)
     ticks_y = [(float(power), duration_text(10**power)) for power in range(low, high + 1)]
     ticks_x = [(_stretched(q), f"{q:g} %") for q in (1.0, 50.0, 90.0, 99.0, 99.9, 99.99)]
-    return Plot("How long the given share of messages took at most", curves(lines, ticks_x=ticks_x, ticks_y=ticks_y))
+    return Plot("Maximum latency of the given share of messages", curves(lines, ticks_x=ticks_x, ticks_y=ticks_y))
 
 
 def _stretched(q: float) -> float:

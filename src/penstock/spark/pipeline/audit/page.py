@@ -1,4 +1,4 @@
-"""The report as one HTML file: it needs no network, takes the reader's light or dark, and fits a telephone."""
+"""The report as one HTML file: no network access, light and dark mode, readable on a phone."""
 
 import html
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def write_html(report: AuditReport, path: Path) -> None:
     try:
         write_file(path, page(report).encode())
     except OSError as error:
-        raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise ConfigurationError(f"cannot write the report: {error.strerror}", where=str(path)) from None
 
 
 def page(report: AuditReport) -> str:
@@ -81,7 +81,7 @@ def page(report: AuditReport) -> str:
 
 
 def _headline(report: AuditReport) -> str:
-    """Good news is only of what could be looked at."""
+    """Return the headline; good news is limited to the sections that had data."""
     unknown = sum(result.verdict == "unknown" for _, result in report.sections)
     if report.verdict == "good" and unknown:
         sections = len(report.sections)

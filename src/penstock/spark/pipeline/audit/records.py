@@ -1,4 +1,4 @@
-"""Does the account add up, and what could not be read?"""
+"""Balance of the archive's account, and quarantined records."""
 
 from penstock.spark.pipeline.audit.section import AuditTables, Measure, SectionResult, TextTable, Verdict
 
@@ -6,7 +6,7 @@ SHOWN_MAX = 20
 
 
 class BalanceSection:
-    """What was read is in the tables, was a copy, was quarantined or was skipped: all of it, always."""
+    """Balance: every message read became a row, was a duplicate, was quarantined or was skipped."""
 
     name = "balance"
     title = "Balance of the archive"
@@ -33,11 +33,11 @@ class BalanceSection:
         elif account.taken:
             summary = f"all {account.taken:,} messages that were read are accounted for"
         else:
-            summary = "nothing was read into this archive by the pipeline"
+            summary = "the pipeline has not read anything into this archive"
         rows = [(name, f"{count:,}") for name, count in [("read", account.taken), *lines]]
         if account.source.taken:
             rows.insert(0, ("source messages read", f"{account.source.taken:,}"))
-        blocks = [TextTable("Since the archive was begun", ("", "messages"), rows)]
+        blocks = [TextTable("Since the archive was created", ("", "messages"), rows)]
         if tables.has(["quarantine"]):
             blocks.append(_quarantine(tables))
         verdict: Verdict = "bad" if not is_good else "good" if account.taken else "unknown"
@@ -54,4 +54,4 @@ def _quarantine(tables: AuditTables) -> TextTable:
     for row in rows:
         example = f"{row['place']} at {row['position']:,}"
         shown.append((f"{row['code']}: {row['reason']}", f"{row['count']:,}", example))
-    return TextTable("In quarantine", ("why", "records", "for example"), shown)
+    return TextTable("In quarantine", ("why", "records", "example"), shown)

@@ -1,4 +1,4 @@
-"""All sections of the audit, one after the other, and their measures as a table of the archive."""
+"""Run all sections of the audit, and store their measures as a table of the archive."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECTIONS: list[AuditSection] = [
     BalanceSection(),
     EntitlementSection(),
 ]
-"""In the order of the report. Add yours."""
+"""In the order of the report. Append your own sections."""
 
 TABLE = "audit"
 TABLE_DDL = (
@@ -64,7 +64,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """Bad if one section is; unknown if none has anything to say."""
+        """Bad if any section is bad; unknown if no section has data."""
         verdicts = [result.verdict for _, result in self.sections]
         return "bad" if "bad" in verdicts else "good" if "good" in verdicts else "unknown"
 
@@ -78,12 +78,14 @@ def run_audit(
     sections: Sequence[AuditSection] = SECTIONS,
     on_section: Callable[[AuditSection], None] = lambda section: None,
 ) -> AuditReport:
-    """Compute the sections for these dates, or for all there are."""
+    """Compute the sections for these dates, or for all archived dates."""
     there = sorted({file.date for files in archive.catalogue.files.values() for file in files.values() if file.date})
     chosen = there if dates is None else [date for date in there if date in dates]
     if not chosen:
         raise NotFoundError(
-            "nothing is archived for these dates", where=str(archive.path), hint=f"it has: {', '.join(there) or 'none'}"
+            "nothing is archived for these dates",
+            where=str(archive.path),
+            hint=f"archived dates: {', '.join(there) or 'none'}",
         )
     tables = AuditTables(archive, spark, dates, audit_log)
     results = []
@@ -94,7 +96,9 @@ def run_audit(
 
 
 def write_table(report: AuditReport, archive: Archive) -> None:
-    """The measures as rows of the table `audit`, under the last date of the report. Reports add up, by `audited`."""
+    """Store the measures as rows of the table `audit`, under the last date of the report; `audited` tells reports
+    apart.
+    """
     measures = [measure for _, result in report.sections for measure in result.measures]
     rows = [
         (report.audited_ns, each.section, each.subject, each.name, float(each.value), each.unit, each.verdict)

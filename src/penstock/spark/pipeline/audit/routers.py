@@ -1,8 +1,8 @@
-"""What became of assured messages? From the accounts that message routers give.
+"""Outcomes of assured messages, from the accounts of message routers.
 
-Accounts are messages of the models `router_run` (what publishers were told) and `router_account` (of an endpoint): each
-says how things stood when it was given, so the newest holds. A run without its last account goes on, or was killed,
-which the next run shows.
+Accounts are messages of the models `router_run` (acknowledgements to publishers) and `router_account` (of an endpoint).
+An account is cumulative, so the newest one counts. A run without a final account is still running, or was killed if a
+later run follows.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class RouterSection:
         )
 
     def judged(self, runs: list[Row], endpoints: list[Row]) -> SectionResult:
-        """What the newest accounts show."""
+        """Judge the newest accounts."""
         wrong = [row for row in runs if _is_run_wrong(row)] + [row for row in endpoints if _is_wrong(row)]
         missing = _missing(runs, endpoints)
         killed = runs_killed(runs, "router")
@@ -66,12 +66,12 @@ class RouterSection:
 
 
 def _is_run_wrong(row: Row) -> bool:
-    """Whatever was accepted was acknowledged by one treatment, or waits."""
+    """True unless every accepted message was acknowledged in one of the ways or is waiting."""
     return bool(row["accepted"] != sum(row[name] for name in TREATMENTS) + row["waiting"])
 
 
 def _is_wrong(row: Row) -> bool:
-    """Whatever came was settled or given up, or is still there; and nothing is settled that was not delivered."""
+    """True unless every message was settled, given up or is still queued, and no more were settled than delivered."""
     return bool(
         sum(row[name] for name in CAME) != sum(row[name] for name in WENT)
         or row["settled"] > row["delivered"]
@@ -81,8 +81,9 @@ def _is_wrong(row: Row) -> bool:
 
 
 def _missing(runs: list[Row], endpoints: list[Row]) -> int:
-    """What endpoints had at the end of runs that ended in order, and not at the beginning of the next; but for what had
-    not been acknowledged."""
+    """Return the messages that endpoints had at the end of cleanly ended runs but not at the beginning of the next,
+    except those not acknowledged.
+    """
     waiting = {(row["router"], row["started"]): row["waiting"] for row in runs}
     by_endpoint: dict[tuple[str, str, int], list[Row]] = {}
     for row in sorted(endpoints, key=lambda row: row["started"]):
@@ -103,9 +104,9 @@ def _summary(runs: list[Row], endpoints: list[Row], wrong: int, missing: int, ki
     parts = [
         f"{count_text(len(routers), 'router')} with {count_text(len(names), 'endpoint')}",
         f"{_sum(runs, 'accepted')} messages accepted, {acknowledged:,} acknowledged, {_sum(runs, 'refused')} refused",
-        f"{_sum(endpoints, 'delivered')} delivered, {_sum(endpoints, 'redelivered')} of them again",
+        f"{_sum(endpoints, 'delivered')} delivered, {_sum(endpoints, 'redelivered')} of these again",
         f"{_sum(endpoints, 'settled')} settled, {_sum(endpoints, 'dead', 'expired')} given up",
-        f"{sum(row['live'] for row in newest.values()):,} are queued",
+        f"{sum(row['live'] for row in newest.values()):,} queued",
         f"{missing:,} missing after a restart" if missing else "none is missing after a restart",
         f"{count_text(wrong, 'account')} wrong" if wrong else "every account adds up",
     ]

@@ -1,4 +1,4 @@
-"""What a section of the audit is given, and what it answers."""
+"""The interface of audit sections: their input and their result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Verdict: TypeAlias = Literal["good", "bad", "unknown"]
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """A number of the report: a row of the table `audit`."""
+    """One number of the report; a row of the table `audit`."""
 
     section: str
     subject: str
-    """What it is about: a stream, a publisher, a client."""
+    """The subject of the number: a stream, a publisher, a client."""
     name: str
     value: float
     unit: str = ""
@@ -32,9 +32,9 @@ class TextTable(msgspec.Struct, frozen=True):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    """The first column is on the left, the others on the right."""
+    """Rows of cells; the first column is left-aligned, the others right-aligned."""
     bad: Collection[int] = ()
-    """Rows that stand out."""
+    """Indexes of rows to highlight."""
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -45,13 +45,13 @@ class Plot(msgspec.Struct, frozen=True):
 class SectionResult(msgspec.Struct, frozen=True):
     verdict: Verdict
     summary: str
-    """One sentence with the numbers that matter."""
+    """One sentence with the most important numbers."""
     measures: Sequence[Measure] = ()
     blocks: Sequence[TextTable | Plot] = ()
 
 
 class AuditTables:
-    """The archive's tables, for the dates that are audited."""
+    """The archive's tables, restricted to the audited dates."""
 
     def __init__(
         self, archive: Archive, spark: SparkSession, dates: Collection[str] | None, audit_log: Path | None
@@ -60,22 +60,22 @@ class AuditTables:
         self.spark = spark
         self.dates = dates
         self.audit_log = audit_log
-        """Of an administration server, if one was named."""
+        """The audit log of an administration server, if given."""
         self._answers: dict[str, list[dict[str, Any]]] = {}
 
     def has(self, tables: Iterable[str]) -> bool:
-        """Whether all of them have rows for these dates."""
+        """True if all of these tables have rows for these dates."""
         schemas = self.archive.catalogue.schemas
         return all(table in schemas and self.archive.files(table, dates=self.dates) for table in tables)
 
     def view(self, table: str) -> DataFrame:
-        """The table, also to be asked in SQL by its name; without rows if the archive has none."""
+        """Return the table, and register it as a SQL view; empty if the archive has no such table."""
         frame = self.archive.frame(self.spark, table, dates=self.dates)
         frame.createOrReplaceTempView(table)
         return frame
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        """The rows of the answer; what was asked before is remembered."""
+        """Return the rows of a query; results are cached."""
         if query not in self._answers:
             self._answers[query] = [row.asDict() for row in self.spark.sql(query).collect()]
         return self._answers[query]
@@ -85,13 +85,13 @@ class AuditSection(Protocol):
     name: str
     title: str
     needs: tuple[str, ...]
-    """Tables without which there is nothing to say; they are views when compute() is called."""
+    """Tables that the section requires; they are registered as views when compute() is called."""
 
     def compute(self, tables: AuditTables) -> SectionResult: ...
 
 
 def publisher_text(publisher: int) -> str:
-    """As commands write it."""
+    """Format a publisher id as the commands do."""
     return f"{publisher % 2**64:016x}"
 
 
@@ -104,7 +104,7 @@ def share_text(part: float, whole: float) -> str:
 
 
 def newest_sql(table: str, who: str, *about: str) -> str:
-    """The last account of each subject in each run of whoever gives them."""
+    """Query the last account of each subject in each run of its sender."""
     key = ", ".join(f"`{each}`" for each in (who, "started", *about))
     return f"""
     SELECT * FROM (
@@ -113,6 +113,6 @@ def newest_sql(table: str, who: str, *about: str) -> str:
 
 
 def runs_killed(runs: list[dict[str, Any]], who: str) -> list[dict[str, Any]]:
-    """Runs without a last account that others of the same one follow."""
+    """Return runs without a final account that are followed by another run of the same sender."""
     newest = {row[who]: row["started"] for row in sorted(runs, key=lambda row: row["started"])}
     return [row for row in runs if row["state"] != "closed" and row["started"] < newest[row[who]]]

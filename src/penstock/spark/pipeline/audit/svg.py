@@ -1,4 +1,4 @@
-"""Small plots as SVG, without a library: they scale with the page and take its colours."""
+"""Small SVG plots, without a library; they scale with the page and use its colours."""
 
 import html
 import math
@@ -16,7 +16,7 @@ class Line(NamedTuple):
 
 
 def bars(values: Sequence[tuple[str, float]], *, unit: str, is_bad: bool = False) -> str:
-    """A bar for each label; of many labels some are written."""
+    """Plot a bar for each label; with many labels, only some are written."""
     top = max([value for _, value in values] + [1.0])
     room = (WIDTH - LEFT - RIGHT) / max(len(values), 1)
     every = max(1, math.ceil(len(values) / 8))
@@ -36,7 +36,7 @@ def bars(values: Sequence[tuple[str, float]], *, unit: str, is_bad: bool = False
 
 
 def curves(lines: Sequence[Line], *, ticks_x: Sequence[tuple[float, str]], ticks_y: Sequence[tuple[float, str]]) -> str:
-    """Lines over a common field; the caller scales, and names the ticks."""
+    """Plot lines over a common area; the caller scales the values and labels the ticks."""
     place_x = _scale(ticks_x[0][0], ticks_x[-1][0], LEFT, WIDTH - RIGHT - 20)
     place_y = _scale(ticks_y[0][0], ticks_y[-1][0], HEIGHT - BOTTOM, TOP)
     parts = []
@@ -55,7 +55,7 @@ def curves(lines: Sequence[Line], *, ticks_x: Sequence[tuple[float, str]], ticks
 
 
 def strip(cells: Sequence[tuple[str, str]]) -> str:
-    """A row of cells from left to right: a kind (good, bad, unknown) and what it stands for."""
+    """Plot a row of cells: each a kind (good, bad, unknown) and a tooltip."""
     room = (WIDTH - 2 * RIGHT) / max(len(cells), 1)
     width = max(room - 0.6, 0.6 * room)
     parts = [

@@ -1,8 +1,8 @@
-"""What did distribution trees bring? From the accounts that their agents give.
+"""Delivery through distribution trees, from the accounts of their agents.
 
 Accounts are messages of the models `agent_run`, `agent_intake` (of a stream) and `agent_account` (of a neighbour's
-link): each says how things stood when it was given, so the newest holds. A run without its last account goes on, or
-was killed, which the next run shows.
+link). An account is cumulative, so the newest one counts. A run without a final account is still running, or was killed
+if a later run follows.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class TreeSection:
         return self.judged(runs, _rows(tables, "agent_intake", "stream_name"), _rows(tables, "agent_account", "link"))
 
     def judged(self, runs: list[Row], streams: list[Row], links: list[Row]) -> SectionResult:
-        """What the newest accounts show."""
+        """Judge the newest accounts."""
         wrong = _wrong_streams(streams) + [row for row in links if _is_wrong(row)]
         lost = [row for row in links if row["gone"] or row["diverged"]]
         killed = runs_killed(runs, "agent")
@@ -70,7 +70,7 @@ class TreeSection:
 
 
 def _rows(tables: AuditTables, table: str, key: str) -> list[Row]:
-    """Where there was no stream, or nobody came, there are none."""
+    """Return the newest accounts; an agent without streams or neighbours has none."""
     if not tables.has([table]):
         return []
     tables.view(table)
@@ -78,8 +78,9 @@ def _rows(tables: AuditTables, table: str, key: str) -> list[Row]:
 
 
 def _wrong_streams(streams: list[Row]) -> list[Row]:
-    """A root distributes every number that it gives, once; and nobody has more of a term than the root that ended it in
-    order."""
+    """Return wrong accounts: a root must distribute every number that it assigns once, and no agent may have more
+    messages of a term than the root that ended the term cleanly.
+    """
     numbered = {
         (row["tree"], row["stream_name"], row["root_term"]): row["last"]
         for row in streams
@@ -94,7 +95,9 @@ def _wrong_streams(streams: list[Row]) -> list[Row]:
 
 
 def _is_wrong(row: Row) -> bool:
-    """Nothing is left out for who wants everything, what was sent has bytes, and what is past came in portions."""
+    """True if a critical link was conflated, sent messages have no bytes, or fetched messages came outside a
+    portion.
+    """
     is_thinned = row["conflated"] and row["class_name"] != "conflating"
     return bool(
         is_thinned
@@ -111,12 +114,12 @@ def _summary(runs: list[Row], streams: list[Row], links: list[Row], wrong: int, 
     parts = [
         f"{count_text(len(agents), 'agent')} of {count_text(len({tree for tree, _ in agents}), 'tree')}",
         f"roots numbered {_sum(roots, 'taken')} messages",
-        f"{count_text(len(subscribers), 'subscriber')} got {_sum(given, 'sent')} live",
-        f"{_sum(given, 'fetched')} of the past",
-        f"{_sum(given, 'conflated')} were left out for newer ones",
+        f"{count_text(len(subscribers), 'subscriber')} received {_sum(given, 'sent')} live",
+        f"{_sum(given, 'fetched')} from the journals",
+        f"{_sum(given, 'conflated')} conflated",
         f"parents were lost {_sum(runs, 'parents_lost')} times",
         f"{_sum(runs, 'refused')} requests were refused",
-        f"{_sum(links, 'gone', 'diverged')} messages told as missing",
+        f"{_sum(links, 'gone', 'diverged')} messages reported as missing",
         f"{count_text(wrong, 'account')} wrong" if wrong else "every account is right",
     ]
     return "; ".join([*parts, f"{count_text(killed, 'run')} killed"] if killed else parts)
@@ -157,7 +160,7 @@ def _table_of_neighbours(links: list[Row], wrong: list[Row]) -> TextTable:
     shown = links[:NEIGHBOURS_SHOWN_MAX]
     return TextTable(
         "By neighbour" + (f", the first {len(shown)}" if len(shown) < len(links) else ""),
-        ("neighbour", "agent", "is its", "class", "received", "sent", "of the past", "lagging", "conflated", "gone",
+        ("neighbour", "agent", "is its", "class", "received", "sent", "from journals", "lagging", "conflated", "gone",
          "diverged"),
         [
             (row["party"], row["agent"], row["role"], row["class_name"] if row["role"] in RECEIVERS else "–",

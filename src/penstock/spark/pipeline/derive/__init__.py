@@ -1,11 +1,10 @@
-"""Derived tables: what follows from the normalised ones, step by step or all at once, with the same rows either way.
+"""Derived tables: computed from the normalised tables, incrementally or all at once, with the same result.
 
-A derivation is given the rows of one step and gives the rows that follow from them. Batch is few large steps, streaming
-many small ones. A step says which sessions of the streams end with it: only what belongs to these is closed. What a
-derivation must remember from step to step it gives as rows of the table CARRIED: they are archived with the step's
-commit, and the next step is given them.
+A derivation receives the rows of one step and returns the rows that follow from them. Batch is a few large steps,
+streaming many small ones. A step lists the sessions that end with it; only their rows are closed. State from step to
+step is returned as rows of the table CARRIED, archived with the step's commit, and passed to the next step.
 
-docs/reference/derived-tables.md has every table and column, and the exact rules.
+docs/reference/derived-tables.md describes every table and column, and the exact rules.
 """
 
 from penstock.spark.pipeline.derive.asof import TradeQuote, as_of
@@ -23,7 +22,7 @@ _FRACTIONS: tuple[Derivation, ...] = tuple(
     Fractional(volume_bars(100 * UNITS) if each.name == "bar_volume" else each) for each in _WHOLE
 )
 DERIVATIONS: tuple[Derivation, ...] = (*_WHOLE, *_FRACTIONS)
-"""What the pipeline derives unless it is told otherwise."""
+"""The default derivations of the pipeline."""
 
 __all__ = [
     "CARRIED", "DERIVATIONS", "BestBidOffer", "Books", "Day", "Derivation", "Fractional", "Output", "Step",

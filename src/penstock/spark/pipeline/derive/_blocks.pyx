@@ -1,15 +1,16 @@
-"""Events into blocks for Spark to carry, and back: most of an event follows from the one before it.
+"""Encode and decode blocks of book events for Spark: most fields of an event are deltas to the previous event.
 
-An event in a block; numbers are LEB128, differences zigzag, each from the event before in the block (from 0 in its first):
+An event in a block; numbers are LEB128, differences zigzag, each from the previous event in the block (from 0 in the
+first):
 
-    u8        action, bits 0-3; bit 4 PRICE, 5 REPLACED, 6 SESSION: what follows
+    u8        action, bits 0-3; optional fields: bit 4 PRICE, 5 REPLACED, 6 SESSION
     u8        side and flags, as in an Event
-    number    instrument, by its place in the block
+    number    instrument, by its index in the block
     number    differences of seq, source_seq, event_time, order_id
     number    quantity, zigzag
-    number    PRICE: difference from the price before of the same instrument
+    number    PRICE: difference from the instrument's previous price
     number    REPLACED: new_order_id, difference from order_id
-    number    SESSION: session; without it the session before
+    number    SESSION: session; otherwise the previous session
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -34,7 +35,7 @@ cdef enum:
     PLACE_NONE = 0xFFFFFFFF
 
 
-cdef struct Columns: # of the events, one after the other in no order
+cdef struct Columns: # of the events, unordered
     const int64_t *seq
     const int64_t *event_time
     const int64_t *source_seq
@@ -48,7 +49,7 @@ cdef struct Columns: # of the events, one after the other in no order
     const uint8_t *side_flags
 
 
-cdef struct Before: # what the differences are from
+cdef struct Before: # the base of the differences
     int64_t seq
     int64_t event_time
     int64_t source_seq
@@ -56,10 +57,10 @@ cdef struct Before: # what the differences are from
     uint16_t session
 
 
-cdef struct Source: # a block that is read
+cdef struct Source: # a block being decoded
     const uint8_t *at
     const uint8_t *end
-    uint8_t is_damaged # a number did not end
+    uint8_t is_damaged # true if a number is truncated
 
 
 cdef inline uint64_t zigzag(uint64_t difference) noexcept nogil:
@@ -107,7 +108,9 @@ cdef uint8_t *encode_block(
     const Columns *columns, const int64_t *order, uint64_t count, uint32_t *places, int64_t *prices, uint32_t *used,
     uint32_t *used_count, uint8_t *into
 ) noexcept nogil:
-    """Behind its last byte. `used` are the instruments in it, by their places; `places` and `prices` are room."""
+    """Encode a block and return the position after its last byte. `used` receives its instruments by index; `places`
+    and `prices` are scratch space.
+    """
     cdef Before before = Before(0, 0, 0, 0, 0)
     cdef uint64_t number
     cdef int64_t row
@@ -152,7 +155,7 @@ cdef int64_t decode_block(
     Source *source, const uint32_t *instruments, uint32_t instrument_count, int64_t *prices, Event *events,
     uint64_t room
 ) noexcept nogil:
-    """How many events it has; -1 if it is none of ours."""
+    """Decode a block and return its number of events; -1 if the block is invalid."""
     cdef Before before = Before(0, 0, 0, 0, 0)
     cdef Event *event = events
     cdef uint64_t place
@@ -188,22 +191,23 @@ cdef int64_t decode_block(
     return event - events
 
 
-# Many
+# Many blocks
 
 
 def encode(dict columns, order, starts, uint32_t instrument_count):
-    """Blocks of the rows order[start:next start]: their bytes, where each block begins in them, and the instruments
-    of each. `columns` has the fields of an Event, as arrays of their types."""
+    """Return blocks of the rows order[start:next start]: their bytes, the start of each block in the bytes, and the
+    instruments of each. `columns` has the fields of an Event, as arrays of their types.
+    """
     cdef Columns given
     cdef const int64_t[::1] rows = order
     cdef uint64_t start, end
     cdef uint32_t used_count
     if len(order) == 0 or instrument_count == 0 or any(len(column) != len(order) for column in columns.values()):
-        raise LocalProtocolError("no events, or columns of different lengths")
+        raise LocalProtocolError("the columns are empty or differ in length")
     if int(columns["instrument"].max()) >= instrument_count or order.min() < 0 or order.max() >= len(order):
-        raise LocalProtocolError("an instrument or a row that there is not")
+        raise LocalProtocolError("an instrument or row index is out of range")
     if any(not 0 <= start < end <= len(order) for start, end in pairwise(starts)):
-        raise LocalProtocolError("a block without events, or with more than there are")
+        raise LocalProtocolError("a block start is out of range")
     columns_into(columns, &given)
     made = numpy.empty(len(order) * EVENT_SIZE_MAX, numpy.uint8)
     prices_room = numpy.empty(instrument_count, numpy.int64)
@@ -228,7 +232,7 @@ def encode(dict columns, order, starts, uint32_t instrument_count):
 
 
 def decode(const uint8_t[::1] data, const uint32_t[::1] instruments, events):
-    """The events of a block, as many as `events` has room for; `instruments` are their numbers by their places."""
+    """Return the events of a block, as many as `events` has room for; `instruments` gives their numbers by index."""
     cdef Event[::1] into = events
     cdef int64_t[::1] prices = numpy.zeros(len(instruments), numpy.int64)
     cdef int64_t count = -1
@@ -240,7 +244,7 @@ def decode(const uint8_t[::1] data, const uint32_t[::1] instruments, events):
                 &source, &instruments[0], <uint32_t>instruments.shape[0], &prices[0], &into[0], into.shape[0]
             )
     if count != len(events):
-        raise LocalProtocolError("a block of events that does not have what was said")
+        raise LocalProtocolError("the block of events is damaged")
 
 
 cdef void columns_into(dict columns, Columns *given) except *:

@@ -1,6 +1,6 @@
-"""Book events, in their order, into what the books become: the best, and so many levels, whenever they change.
+"""Apply ordered book events and collect each change of the best prices and of the first N levels.
 
-The books themselves are those of penstock.convert: there is no second one.
+The books are those of penstock.convert; there is no second implementation.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -23,7 +23,7 @@ from penstock.spark.pipeline.derive._event cimport Event
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.convert.books.state import ConversionState, StateLimits
 
-cpdef enum: # `action` of an event: those of the model book_event, and what is carried from step to step
+cpdef enum: # `action` of an event: those of the model book_event, and those carried from step to step
     ACTION_ADD = 1
     ACTION_MODIFY = 2
     ACTION_REPLACE = 3
@@ -31,20 +31,20 @@ cpdef enum: # `action` of an event: those of the model book_event, and what is c
     ACTION_DELETE = 5
     ACTION_EXECUTE = 6
     ACTION_CLEAR = 7
-    ACTION_ORDER = 8   # an order, or a level of a feed without orders, that was there when the step before ended
-    ACTION_PENDING = 9 # the best level, in `quantity`, that the event under way had changed by then
+    ACTION_ORDER = 8   # an order, or a level of a feed without orders, that existed at the end of the previous step
+    ACTION_PENDING = 9 # the best level, in `quantity`, changed so far by an event that spans the step boundary
 
 cpdef enum: # `flags` of an event
-    FLAG_LAST = 1   # last_in_event: the book is consistent now
-    FLAG_HIDDEN = 4 # not in the book that all can see
+    FLAG_LAST = 1   # last_in_event: the book is consistent after this event
+    FLAG_HIDDEN = 4 # not in the public book
 
 cdef enum:
-    ORDER_NONE = 0 # `order_id` of an event that is about a whole price level
+    ORDER_NONE = 0 # `order_id` of an event for a whole price level
     AHEAD = 16
     ANSWERS = 6
 
 INSTRUMENTS_MAX = 65_536
-"""Of one stream, in one partition."""
+"""Maximum number of instruments of one stream in one partition."""
 
 SIDES = ("bid", "ask")
 
@@ -58,26 +58,26 @@ EVENT_DTYPE = numpy.dtype(
 )
 
 
-cdef struct Decimal: # 128 bits, as Arrow has it
+cdef struct Decimal: # 128 bits, as in Arrow
     int64_t low
     int64_t high
 
 
-cdef struct Levels: # of one side, row after row
+cdef struct Levels: # of one side, row by row
     Decimal *price
     int64_t *size
     int32_t *orders
     uint32_t count
 
 
-cdef struct Keys: # of the events that rows are of
+cdef struct Keys: # columns of the event that produced the row
     int64_t *seq
     int64_t *source_seq
     int64_t *event_time
     uint32_t *instrument
 
 
-cdef struct Rows: # what becomes of the events: rows for the best, and rows for the levels
+cdef struct Rows: # output rows: best prices and levels
     Keys best_keys
     Levels best[2]
     uint8_t *best_is_there[2]
@@ -94,7 +94,7 @@ cdef struct Rows: # what becomes of the events: rows for the best, and rows for 
 
 
 cdef int change_book(State *state, const Event *event, uint32_t *depth) noexcept nogil:
-    """The answer; `depth` is of the best level that changed."""
+    """Apply an order event and return the book's answer; `depth` receives the depth of the best changed level."""
     cdef OrderChange change
     cdef const OrderRow *order
     cdef int64_t price = event.price
@@ -126,7 +126,7 @@ cdef int change_book(State *state, const Event *event, uint32_t *depth) noexcept
 
 
 cdef int change_level(State *state, const Event *event, uint8_t side, uint32_t *depth) noexcept nogil:
-    """An event of a feed that gives whole price levels: `quantity` is the size of the level from now on."""
+    """Apply an event of a feed that sends whole price levels: `quantity` is the new size of the level."""
     cdef uint64_t size = <uint64_t>event.quantity
     if event.side_flags & 3 == 0 or event.quantity < 0:
         return STATE_INVALID
@@ -195,11 +195,11 @@ cdef void put_depth(const State *state, const Event *event, uint32_t changed, Ro
     rows.depth_count += 1
 
 
-# Many
+# Many events
 
 
 cdef inline void look_ahead(const State *state, const Event *events, uint32_t left) noexcept nogil:
-    """Orders and instruments are fetched for an event to come, ladders for a nearer one whose instrument is there."""
+    """Prefetch orders and instruments for a later event, and ladders for a nearer one whose instrument is cached."""
     cdef const Shard *shard
     cdef const Ladder *ladder
     cdef uint8_t side
@@ -225,7 +225,7 @@ cdef void apply_events(
         look_ahead(state, events + index, count - index)
         event = &events[index]
         if event.session != session[0]:
-            state_clear_books(state) # a new session of the source: nobody's orders are left
+            state_clear_books(state) # a new session of the source has no orders
             session[0] = event.session
         changed = &pending[event.instrument]
         if event.action == ACTION_PENDING:
@@ -248,7 +248,7 @@ cdef class BookKernel:
     """The books of one source stream, or of some of its instruments."""
 
     cdef StateKernel kernel
-    cdef object _pending # by instrument: the best level that the event under way has changed
+    cdef object _pending # by instrument: the best level changed by the unfinished event
     cdef uint16_t session
     cdef uint64_t answers[ANSWERS]
     cdef readonly uint32_t levels_max
@@ -261,24 +261,26 @@ cdef class BookKernel:
 
     @property
     def counts(self):
-        """How many events had which answer (penstock.convert.books.state.Answer)."""
+        """Return the number of events by answer (penstock.convert.books.state.Answer)."""
         return [self.answers[answer] for answer in range(ANSWERS)]
 
     def instrument(self) -> int:
-        """One more instrument; its number."""
+        """Add an instrument and return its number."""
         cdef uint64_t number = self.kernel.state.counts[LIMIT_INSTRUMENTS]
         if instrument_for_locate(self.kernel.state, number) < 0:
-            raise LimitError(f"more than {INSTRUMENTS_MAX} instruments in one part of a stream")
+            raise LimitError(f"a partition of a stream exceeds the limit of {INSTRUMENTS_MAX} instruments")
         return number
 
     def apply(self, events):
-        """Take events; what changed is (best, depth), each a dict of arrays. `instrument` is one of instrument()'s."""
+        """Apply events and return the changes (best, depth), each a dict of arrays. `instrument` must come from
+        instrument().
+        """
         cdef const Event[::1] given = events
         cdef uint32_t[::1] pending = self._pending
         cdef uint32_t count = <uint32_t>len(events)
         cdef Rows rows
         if count == 0 or int(events["instrument"].max()) >= self.kernel.state.counts[LIMIT_INSTRUMENTS]:
-            raise LocalProtocolError("no events, or one of an instrument that was not made")
+            raise LocalProtocolError("the events are empty or refer to an unknown instrument")
         best, depth = best_arrays(count), depth_arrays(count, self.levels_max)
         best_into(best, &rows)
         depth_into(depth, &rows)
@@ -292,7 +294,7 @@ cdef class BookKernel:
         )
 
     def carried(self):
-        """Events that make the books again: the orders and levels that are left, and what is under way."""
+        """Return events that rebuild the books: remaining orders and levels, and the state of an unfinished event."""
         cdef const State *state = self.kernel.state
         cdef const Shard *shard
         cdef const OrderRow *order
@@ -325,7 +327,7 @@ cdef class BookKernel:
         return made
 
     cdef object levels_without_orders(self):
-        """Events that make the levels again which a feed gave as a whole: no order stands for them."""
+        """Return events that rebuild the levels of a feed without orders."""
         cdef const State *state = self.kernel.state
         cdef const Ladder *ladder
         cdef const LevelRow *level
@@ -353,11 +355,11 @@ cdef class BookKernel:
         return made[:at]
 
 
-# Memory for what comes out
+# Memory for the output
 
 
 cdef object room_for(uint64_t count, kind):
-    """From Arrow's pool, whose memory has been used before: a page that is new costs more than what is put there."""
+    """Allocate from Arrow's pool, which reuses memory; touching a new page costs more than writing the values."""
     kind = numpy.dtype(kind)
     return numpy.frombuffer(pyarrow.allocate_buffer(count * kind.itemsize), kind)
 
@@ -430,7 +432,7 @@ cdef void depth_into(dict arrays, Rows *rows) except *:
 
 
 cdef dict cut(dict arrays, uint64_t rows, uint64_t bids, uint64_t asks):
-    """Without the room that was not used."""
+    """Trim the arrays to the used length."""
     made = {name: array[:rows] for name, array in arrays.items() if name not in SIDES}
     for name, count in zip(SIDES, (bids, asks), strict=True):
         lengths = {"ends": rows + 1, "price": 2 * count}

@@ -1,9 +1,9 @@
-"""Trades with the quote that was valid when they happened.
+"""Trades joined with the quote that was valid at the time of the trade.
 
-`TradeQuote` takes the quotes of the trade's own stream and session, by their numbers: the last quote of the instrument
-with a lower number. Clocks do not matter. `as_of` takes quotes of any streams, by time: the last earlier one that still
-stands. Of the quotes with the trade's own time, only those with a lower number in the trade's own stream are earlier:
-a quote with a higher number may be what the trade itself caused, and numbers of other streams cannot be compared.
+`TradeQuote` uses quotes of the trade's own stream and session, by number: the last quote of the instrument with a lower
+number. Clocks do not matter. `as_of` uses quotes of any stream, by time: the last earlier quote that is still valid.
+Among quotes with the same time as the trade, only those with a lower number in the trade's own stream are earlier: the
+trade itself may have caused a quote with a higher number, and numbers of other streams are not comparable.
 """
 
 import re
@@ -29,14 +29,14 @@ TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_VALUES)
 TRADE_QUOTE_COLUMNS = f"{TRADE_VALUES}, {QUOTE_VALUES}, quote_stream INT"
 LAST_COLUMNS = f"stream INT, symbol STRING, venue STRING, session BIGINT, {QUOTE_VALUES}"
 OWN = (*t.INSTRUMENT, "session")
-"""What a trade and the quote of its own stream have in common."""
+"""Common columns of a trade and the quote of its own stream."""
 
 AGE_MAX_NS = 6 * 3_600 * NS_PER_SECOND
-"""How old a quote may be at the time of the trade, unless as_of() is told otherwise."""
+"""Default maximum age of a quote at the time of the trade."""
 
 
 class TradeQuote(msgspec.Struct, frozen=True):
-    """The derivation: a row per row of the table `trade`, with what was quoted before it in its stream."""
+    """The derivation: one row per row of the table `trade`, with the quote before the trade in the same stream."""
 
     name: str = "trade_quote"
     tables: tuple[str, ...] = ("trade_quote",)
@@ -62,22 +62,22 @@ class TradeQuote(msgspec.Struct, frozen=True):
 def as_of(
     trades: "DataFrame", quotes: "DataFrame", *, age_max_ns: int = AGE_MAX_NS, is_across_sessions: bool = False
 ) -> "DataFrame":
-    """Rows of the table `trade` with the last quote of their symbol, of any stream and venue, that is earlier.
+    """Join rows of the table `trade` with the last earlier quote of their symbol, of any stream and venue.
 
-    A quote of the trade's own time is earlier if it has a lower number in the same stream. A quote is used while its
-    session lasts (lifetimes.py), and no longer than `age_max_ns`; `is_across_sessions` leaves out the first bound. Of
-    quotes with the same time, the one of the higher stream counts, then the one with the higher number.
+    A quote with the trade's own time is earlier if it has a lower number in the same stream. A quote is valid while its
+    session lasts (lifetimes.py), and for at most `age_max_ns`; `is_across_sessions` disables the first bound. Among
+    quotes with the same time, the higher stream counts, then the higher number.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     if age_max_ns <= 0:
-        raise ConfigurationError(f"a quote cannot be {age_max_ns} ns old at most", hint="age_max_ns is above 0")
+        raise ConfigurationError(f"invalid maximum age {age_max_ns} ns of a quote", hint="age_max_ns must be positive")
     timed, slots = with_lifetimes(_in_sessions(quotes))
     if is_across_sessions:
         timed, slots = timed.withColumns({"slot": f.lit(0), "until": f.lit(t.NEVER)}), 1
     timed = timed.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time")})
-    order = (f.col(name) for name in ("quote_time", "stream", "place"))  # of candidates: the greatest is taken
+    order = (f.col(name) for name in ("quote_time", "stream", "place"))  # of the candidates; the greatest is taken
     said = f.struct(*order, "session", "until", *(name for name in QUOTE_NAMES if name != "quote_time"))
     timed = timed.select(
         "symbol", "stream", "session", "place", "slot", f.col("event_time").alias("at"), said.alias("quote")
@@ -103,7 +103,7 @@ def as_of(
 
 
 def _in_sessions(rows: "DataFrame") -> "DataFrame":
-    """By the tags of the rows."""
+    """Add the session from the tags of the rows."""
     return t.with_session(rows, Step(new={}, before={}))
 
 
@@ -114,7 +114,7 @@ def _trades(rows: "DataFrame") -> "DataFrame":
 
 
 def _quotes(rows: "DataFrame") -> "DataFrame":
-    """Instrument and session, place, and what the quote says."""
+    """Select instrument and session, position, and the quote's values."""
     from pyspark.sql import functions as f
 
     named = rows.withColumns({"quote_seq": f.col("seq"), "quote_time": f.col("event_time")})
@@ -122,7 +122,7 @@ def _quotes(rows: "DataFrame") -> "DataFrame":
 
 
 def _last_before(trades: "DataFrame", quotes: "DataFrame") -> "DataFrame":
-    """Each trade with the last quote of its instrument and session that has a lower place."""
+    """Join each trade with the last quote of its instrument and session that has a lower position."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -135,7 +135,7 @@ def _last_before(trades: "DataFrame", quotes: "DataFrame") -> "DataFrame":
 
 
 def _with_quote(trades: "DataFrame") -> "DataFrame":
-    """The columns of TRADE_QUOTE_COLUMNS; `valid` is the quote, or null."""
+    """Select the columns TRADE_QUOTE_COLUMNS; `valid` is the quote, or null."""
     from pyspark.sql import functions as f
 
     values = [f.col(f"valid.{name}").alias(name) for name in QUOTE_NAMES]

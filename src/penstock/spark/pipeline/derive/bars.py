@@ -1,8 +1,8 @@
 """Bars of trades: by time, by volume, by number of trades.
 
-A bar is written when it is complete, as it is then (revision 0). If one of its trades is corrected or cancelled
-afterwards, it is written once more when its session ends, as it is in the end (revision 1). When a bar is complete, and
-which trades are in it, is decided by the rows and their order alone, never by how they are cut into steps.
+A bar is written once when it is complete (revision 0). If one of its trades is corrected or cancelled later, the final
+bar is written when its session ends (revision 1). The rows and their order alone decide when a bar is complete and
+which trades it has, never the way the rows are cut into steps.
 """
 
 import re
@@ -26,8 +26,9 @@ BAR = (*t.INSTRUMENT, "session", "bar")
 
 
 class TimeBars(msgspec.Struct, frozen=True):
-    """Bars of so many nanoseconds. They are complete when a row of their session is later than their end by `lateness`,
-    or when the session ends; a trade that comes later than that is late, and in no bar."""
+    """Bars of a fixed width in nanoseconds. A bar is complete when a row of its session is later than the bar's end by
+    `lateness`, or when the session ends; a trade that arrives later is late and belongs to no bar.
+    """
 
     width_ns: int = 60 * SECOND_NS
     lateness_ns: int = 10 * SECOND_NS
@@ -55,7 +56,7 @@ class TimeBars(msgspec.Struct, frozen=True):
         return _outputs(self.name, step, made, known.where("not ended").drop("ended"), NEWEST_COLUMNS)
 
     def _may_be_open(self, before: "DataFrame", newest: "DataFrame") -> "DataFrame":
-        """Earlier rows that may be in bars which were not complete; whatever is older cannot make a row late."""
+        """Return earlier rows that may belong to bars that were not complete; older rows cannot make a row late."""
         from pyspark.sql import functions as f
 
         oldest = f.col("newest") - (self.lateness_ns + self.width_ns)
@@ -63,7 +64,7 @@ class TimeBars(msgspec.Struct, frozen=True):
         return rows.select(*t.TRADE_NAMES)
 
     def _bars(self, rows: "DataFrame", newest_before: "DataFrame | None", newest: "DataFrame") -> "DataFrame":
-        """Bars of these rows that are complete now and were not when the newest rows were those before."""
+        """Return the bars of these rows that are complete now but were not complete with the earlier newest rows."""
         from pyspark.sql import functions as f
 
         dated = t.with_late(rows, self.lateness_ns).withColumn("bar", self._start(f.col("event_time")))
@@ -85,17 +86,17 @@ class TimeBars(msgspec.Struct, frozen=True):
         return time - f.pmod(time, f.lit(self.width_ns))
 
     def _done(self) -> "Column":
-        """The time of a row that completes a bar."""
+        """Return the time of a row that completes a bar."""
         from pyspark.sql import functions as f
 
         return f.col("bar") + (self.width_ns + self.lateness_ns)
 
     def _completed(self, rows: "DataFrame") -> "DataFrame":
-        """Each session's bars with the place of the row that completed them."""
+        """Return each session's bars with the position of the row that completed them."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        # A row completes the bars up to one that follows from its time: the first row that does so or more.
+        # A row completes all bars up to one given by its time; a bar is completed by the first row that reaches it.
         reached = self._start(f.col("event_time") - self.lateness_ns) - self.width_ns
         first = rows.groupBy(*t.SESSION, reached.alias("bar")).agg(f.min("place").alias("first"))
         none = f.lit(None).cast("bigint").alias("first")
@@ -107,9 +108,10 @@ class TimeBars(msgspec.Struct, frozen=True):
 
 
 class CountedBars(msgspec.Struct, frozen=True):
-    """Bars of so much volume, or of so many trades. The trade that reaches it completes the bar, and is in it whole.
+    """Bars of a fixed volume, or of a fixed number of trades. The trade that reaches the size completes the bar and
+    belongs wholly to it.
 
-    Corrections do not move trades from bar to bar: what counts here is what was said of them first.
+    Corrections do not move trades between bars: the original values decide.
     """
 
     size: int
@@ -136,7 +138,9 @@ class CountedBars(msgspec.Struct, frozen=True):
         return _outputs(self.name, step, made, self._left_open(counted.where("not ended")), OPEN_COLUMNS)
 
     def _counted(self, rows: "DataFrame") -> "DataFrame":
-        """With what there was before a row, its bar, whether that was written before, and what completed it."""
+        """Add the total before a row, its bar, whether that bar was written before, and the position that completed
+        it.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -156,7 +160,7 @@ class CountedBars(msgspec.Struct, frozen=True):
         )
 
     def _amount(self) -> "Column":
-        """What a row counts."""
+        """Return the amount that a row adds to its bar."""
         from pyspark.sql import functions as f
 
         amount = t.volume() if self.measure == "volume" else t.one()
@@ -167,7 +171,7 @@ class CountedBars(msgspec.Struct, frozen=True):
         return bars_of(trades.where("ended or completed is not null")).select(*BAR_NAMES, "session")
 
     def _left_open(self, counted: "DataFrame") -> "DataFrame":
-        """The rows of each instrument's last bar, be it complete: the next total follows from them."""
+        """Return the rows of each instrument's last bar, even if complete, because the next total depends on them."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -185,7 +189,9 @@ def tick_bars(size: int = 100, name: str = "bar_tick") -> CountedBars:
 
 
 def bars_of(trades: "DataFrame") -> "DataFrame":
-    """Bars of trades, of which each has its alterations, its `bar`, and the place that completed the bar, or null."""
+    """Return the bars of trades with their alterations, their `bar`, and the position that completed the bar, or
+    null.
+    """
     from pyspark.sql import functions as f
 
     completed = f.coalesce("completed", f.lit(t.NEVER))
@@ -209,11 +215,11 @@ def bars_of(trades: "DataFrame") -> "DataFrame":
 
 
 def _with_revisions(made: "DataFrame", whole_day: "DataFrame") -> "DataFrame":
-    """What this step completes, and what was altered in whole sessions."""
+    """Combine the bars completed in this step with those altered in whole sessions."""
     return made.where("revision = 0").union(whole_day.where("revision = 1"))
 
 
 def _outputs(name: str, step: Step, made: "DataFrame", carried: "DataFrame", columns: str) -> list[Output]:
-    """Bars that are complete, as they are in the end if their session has ended; and what is carried."""
+    """Return the complete bars, final if their session has ended, and the carried rows."""
     bars = t.with_ended(made, step).where("revision = 0 or ended").select(*BAR_NAMES)
     return [Output({name: BAR_COLUMNS}, bars), Output({CARRIED: columns}, carried)]

@@ -1,8 +1,8 @@
-"""The best bid and offer across venues: a row whenever it changes, when the day ends.
+"""The best bid and offer across venues: one row per change, computed when the day ends.
 
-Quotes of all streams are taken in the order of their times; of equal times, by stream and number. A quote stands until
-its venue quotes again or its session ends (lifetimes.py). Of venues with the same price the one with the larger size is
-named, then the first by name.
+Quotes of all streams are ordered by time, then by stream and number. A quote is valid until its venue quotes again or
+its session ends (lifetimes.py). Among venues with the same price, the one with the larger size is named, then the first
+by name.
 """
 
 from functools import reduce
@@ -23,7 +23,9 @@ SIDES = ("bid", "ask")
 
 
 class BestBidOffer(msgspec.Struct, frozen=True):
-    """The derivation: it gives the rows of a day when all its sessions have ended: streams come at their own paces."""
+    """The derivation. It returns the rows of a day when all sessions of the day have ended, because streams progress
+    independently.
+    """
 
     name: str = "bbo"
     is_across_streams: bool = True
@@ -41,9 +43,9 @@ class BestBidOffer(msgspec.Struct, frozen=True):
 
 
 def best(quotes: "DataFrame") -> "DataFrame":
-    """Of quotes with their `session` and `place`.
+    """Compute the best bid and offer from quotes with `session` and `place`.
 
-    `stream` and `seq` are of the quote that changed the best; sizes are those of all venues at the best price.
+    `stream` and `seq` belong to the quote that changed the best; sizes are totals of all venues at the best price.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -75,7 +77,7 @@ def _has_changed(side: str, in_order: "WindowSpec") -> "Column":
 
 
 def _best(side: str) -> "Column":
-    """The best price, the sum of the sizes there, which venue is named, and how many there are."""
+    """Return the best price, the total size at that price, the named venue, and the number of venues."""
     from pyspark.sql import functions as f
 
     price, size = f"{side}_price", f"{side}_size"

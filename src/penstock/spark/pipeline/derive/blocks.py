@@ -1,4 +1,4 @@
-"""Events of order books in blocks: thousands of events of some instruments of one stream are one row for Spark."""
+"""Blocks of book events: one Spark row holds thousands of events of some instruments of one stream."""
 
 import re
 import zlib
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 EVENT_COLUMNS = """stream INT, term BIGINT, origin INT, seq BIGINT, source_seq BIGINT, event_time BIGINT, symbol STRING,
     venue STRING, order_id BIGINT, new_order_id BIGINT, price DECIMAL(18,8), quantity BIGINT, action STRING,
     side STRING, flags INT"""
-"""What books are made of, and what is carried from step to step."""
+"""Input columns of the books, and of the events carried from step to step."""
 
 EVENT_NAMES = re.findall(r"(\w+) [A-Z]", EVENT_COLUMNS)
 INTEGERS = ("seq", "event_time", "source_seq", "order_id", "new_order_id", "quantity")
 TEXTS = ["symbol", "venue", "action", "side"]
 BLOCK_COLUMNS = "bucket INT, stream INT, lineage BIGINT, first BIGINT, count INT, instruments BINARY, events BINARY"
-KEY_TYPES = (pa.int32(), pa.int32(), pa.int64())  # of the first three
+KEY_TYPES = (pa.int32(), pa.int32(), pa.int64())  # of the first three columns
 BLOCK_NAMES = re.findall(r"(\w+) [A-Z]", BLOCK_COLUMNS)
-EVENTS_PER_PACK = 131_072  # that are packed together, before they are dealt out to blocks
+EVENTS_PER_PACK = 131_072  # packed together before the events are distributed to blocks
 
 ACTIONS = ("", "add", "modify", "replace", "cancel", "delete", "execute", "clear", "order", "pending")
-"""By their number in an event; the last two are carried ones."""
+"""Actions by their number in an event; the last two are for carried events."""
 
 SIDES = ("", "buy", "sell")
 
@@ -42,7 +42,7 @@ SIDES = ("", "buy", "sell")
 
 
 def of_rows(rows: "DataFrame") -> "DataFrame":
-    """Blocks of the rows of a DataFrame. Without `term` and `origin` all rows are of one session."""
+    """Pack the rows of a DataFrame into blocks. Without `term` and `origin`, all rows belong to one session."""
     from pyspark.sql import functions as f
 
     absent = {name: f.lit(0) for name in ("term", "origin") if name not in rows.columns}
@@ -51,7 +51,7 @@ def of_rows(rows: "DataFrame") -> "DataFrame":
 
 
 def of_files(spark: "SparkSession", files: Sequence[str]) -> "DataFrame":
-    """Blocks of the rows of Parquet files of an archive."""
+    """Pack the rows of an archive's Parquet files into blocks."""
     count = partition_count(spark)
     groups = [(path, group) for path in files for group in range(pq.read_metadata(path).num_row_groups)]
     frame = spark.createDataFrame(groups, "path STRING, row_group INT").repartition(max(len(groups), 1))
@@ -59,18 +59,20 @@ def of_files(spark: "SparkSession", files: Sequence[str]) -> "DataFrame":
 
 
 def arranged(blocks: "DataFrame") -> "DataFrame":
-    """All blocks of an instrument in one partition, sorted by stream and the number of their first event."""
+    """Repartition so that each instrument's blocks are in one partition, sorted by stream and number of their first
+    event.
+    """
     count = partition_count(blocks.sparkSession)
     return blocks.repartitionById(count, "bucket").sortWithinPartitions("stream", "lineage", "first")
 
 
 def partition_count(spark: "SparkSession") -> int:
-    """Twice as many as tasks run at once: a stream's books go on for as long as they may, and no core waits long."""
+    """Return twice the number of concurrent tasks: a stream stays in few partitions, and no core waits long."""
     from pyspark.errors import PySparkException
 
     try:
         return 2 * int(spark.sparkContext.defaultParallelism)
-    except PySparkException:  # a session of Spark Connect does not tell
+    except PySparkException:  # Spark Connect does not report the number
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
 
 
@@ -78,7 +80,7 @@ def partition_count(spark: "SparkSession") -> int:
 
 
 def pack(bucket_count: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of EVENT_COLUMNS into blocks."""
+    """Pack rows of EVENT_COLUMNS into blocks."""
     held: list[pa.RecordBatch] = []
     held_count = 0
     for batch in batches:
@@ -104,7 +106,7 @@ def _pack_files(bucket_count: int, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _told_by_path(path: str, column: str) -> int:
-    """What the name of a partition's directory says of its rows."""
+    """Return the value that a partition directory's name gives for a column."""
     told = re.search(f"/{column}=([^/]+)/", path)
     return int(unquote(told[1])) if told else 0
 
@@ -133,13 +135,15 @@ def _pack(bucket_count: int, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _starts(*keys: np.ndarray[Any, Any]) -> list[int]:
-    """Where something changes, and the end."""
+    """Return the positions where any key changes, and the end."""
     is_other = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return [0, *(np.flatnonzero(is_other) + 1).tolist(), len(keys[0])]
 
 
 def _order(buckets: np.ndarray[Any, Any], *keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """How to sort by bucket, stream, lineage and number; mostly rows are sorted but for their buckets."""
+    """Return the order by bucket, stream, lineage and number; rows are mostly sorted already, apart from their
+    buckets.
+    """
     streams, lineages, numbers = keys
     if (streams == streams[0]).all() and (lineages == lineages[0]).all() and (numbers[1:] > numbers[:-1]).all():
         return np.argsort(buckets, kind="stable")
@@ -147,7 +151,7 @@ def _order(buckets: np.ndarray[Any, Any], *keys: np.ndarray[Any, Any]) -> np.nda
 
 
 def unpack(instruments: bytes) -> list[tuple[str, str]]:
-    """Symbol and venue of each instrument of a block."""
+    """Return symbol and venue of each instrument of a block."""
     pairs = (name.decode().split("\0") for name in instruments.split(b"\n"))
     return [(symbol, venue) for symbol, venue in pairs]
 
@@ -156,7 +160,7 @@ def unpack(instruments: bytes) -> list[tuple[str, str]]:
 
 
 def _events(rows: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
-    """The fields of events, without their instruments."""
+    """Return the fields of events, without their instruments."""
     flags = (_integers(rows, "flags") << 2).astype(np.uint8)
     return {
         **{name: _integers(rows, name).view(EVENT_DTYPE[name]) for name in INTEGERS},
@@ -168,14 +172,14 @@ def _events(rows: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _integers(rows: pa.Table, name: str) -> np.ndarray[Any, Any]:
-    """Values with 64 bits; 0 where there is none."""
+    """Return 64-bit values; 0 for null."""
     column = rows.column(name)
     values = (column.fill_null(0) if column.null_count else column).to_numpy()
     return np.asarray(values, np.int64)
 
 
 def _prices(column: pa.Array) -> np.ndarray[Any, Any]:
-    """As 64-bit integers: the lower halves of decimals."""
+    """Return 64-bit integers: the lower halves of the decimals."""
     column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
     values = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + len(column)) : 2]
     if not column.null_count:
@@ -184,7 +188,7 @@ def _prices(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _encoded(rows: pa.Table, name: str) -> tuple[list[str], np.ndarray[Any, Any]]:
-    """The different texts of a column, and which of them each row has; no text is the empty one."""
+    """Return the distinct texts of a column, and for each row the index of its text; null counts as empty."""
     column = rows.column(name)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -201,7 +205,7 @@ def _codes(rows: pa.Table, name: str, names: tuple[str, ...]) -> np.ndarray[Any,
 
 
 def _instruments(rows: pa.Table) -> tuple[list[bytes], np.ndarray[Any, Any]]:
-    """Names of the instruments, and the place of each row's one among them."""
+    """Return the names of the instruments, and for each row the index of its instrument."""
     symbols, symbol_of = _encoded(rows, "symbol")
     venues, venue_of = _encoded(rows, "venue")
     names = [f"{symbol}\0{venue}".encode() for symbol in symbols for venue in venues]

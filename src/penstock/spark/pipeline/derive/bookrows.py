@@ -1,4 +1,4 @@
-"""In a worker: blocks of events, sorted, into the rows of the books' tables."""
+"""Runs on the workers: turns sorted blocks of events into rows of the book tables."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.spark.pipeline.derive.protocol import CARRIED
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 EVENTS_MAX = 16_384
-"""Events that are applied at a time: what they become stays in the processor's cache."""
+"""Number of events applied at a time; keeps the output in the processor's cache."""
 
 PRICE = pa.decimal128(18, 8)
 
@@ -22,7 +22,7 @@ PRICE = pa.decimal128(18, 8)
 def make(
     levels: int, over: bool | frozenset[int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The work of the derivation: a stream after the other. The books of streams that are `over` are not carried."""
+    """Apply the blocks, stream by stream. The books of streams in `over` are not carried to the next step."""
     stream: StreamBooks | None = None
     for batch in batches:
         contents = batch.column("events")
@@ -35,7 +35,7 @@ def make(
 
 
 class StreamBooks:
-    """The books of one stream's instruments, as far as they are in this partition."""
+    """The books of one stream's instruments in this partition."""
 
     def __init__(self, number: int, levels: int) -> None:
         self.number = number
@@ -45,7 +45,7 @@ class StreamBooks:
         self._venues: list[str] = []
         self._names: tuple[pa.Array, pa.Array] | None = None
         self._lineage = 0
-        self._held = np.empty(0, EVENT_DTYPE)  # events that one of the next blocks may have earlier ones for
+        self._held = np.empty(0, EVENT_DTYPE)  # events that must wait, because a later block may have earlier ones
 
     def take(self, block: dict[str, Any], content: pa.Buffer) -> Iterator[tuple[str, pa.RecordBatch]]:
         if block["lineage"] != self._lineage:
@@ -65,7 +65,7 @@ class StreamBooks:
             yield CARRIED, self._carried(self._kernel.carried())
 
     def _known(self, names: list[tuple[str, str]]) -> np.ndarray[Any, Any]:
-        """Our numbers of the instruments that a block has."""
+        """Return our numbers of a block's instruments."""
         for name in names:
             if name not in self._numbers:
                 self._numbers[name] = self._kernel.instrument()
@@ -75,7 +75,7 @@ class StreamBooks:
         return np.array([self._numbers[name] for name in names], np.uint32)
 
     def _apply(self, count: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Let so many of the held events happen."""
+        """Apply this many of the waiting events."""
         ready, self._held = self._held[:count], self._held[count:]
         for first in range(0, count, EVENTS_MAX):
             events = ready[first : first + EVENTS_MAX]

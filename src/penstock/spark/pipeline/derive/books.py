@@ -1,8 +1,8 @@
-"""Order-by-order rows into books: `top_of_book`, a row per change of the best; `depth`, a row per change of N levels.
+"""Books from order-by-order rows: `top_of_book`, a row per change of the best; `depth`, a row per change of N levels.
 
 A first pass packs the rows, by instrument, into blocks of thousands of events; only blocks are shuffled and sorted.
-Then compiled code goes over the events of many instruments at once, in their order. Rows that lie in Parquet files are
-read by the workers themselves: the JVM sees blocks only.
+Then compiled code applies the events of many instruments at once, in order. The workers read the rows of Parquet files
+themselves, so that only blocks pass the JVM.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ TABLES = {
 
 
 class Books(msgspec.Struct, frozen=True):
-    """The derivation. `levels` is how deep `depth` is."""
+    """The derivation. `levels` is the number of levels in `depth`."""
 
     levels: int = LEVELS
     name: str = "books"

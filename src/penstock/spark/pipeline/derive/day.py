@@ -1,6 +1,6 @@
-"""What the trades of a day come to: a row per instrument when the session ends, corrections and cancellations taken in.
+"""Daily statistics of trades: one row per instrument when the session ends, with corrections and cancellations applied.
 
-These are the values of the last `day_statistics` message that the converter publishes for the instrument.
+The values equal those of the last `day_statistics` message that the converter publishes for the instrument.
 """
 
 import re
@@ -19,7 +19,7 @@ DAY_COLUMNS = f"""stream INT, symbol STRING, venue STRING, event_time BIGINT, en
 
 
 class Day(msgspec.Struct, frozen=True):
-    """The derivation: it gives the rows of a session in the step in which the session ends."""
+    """The derivation. It returns the rows of a session in the step in which the session ends."""
 
     name: str = "day"
     tables: tuple[str, ...] = ("day",)
@@ -33,7 +33,7 @@ class Day(msgspec.Struct, frozen=True):
 
 
 def days(rows: "DataFrame") -> "DataFrame":
-    """Of all trades of a day, or of several: a session of the source is a day.
+    """Compute the statistics of all trades of one or more days; a session of the source is a day.
 
     `event_time` is that of the stream's first trade of the day, `end_time` that of the instrument's last.
     """
@@ -43,6 +43,6 @@ def days(rows: "DataFrame") -> "DataFrame":
     trades = t.with_alterations(rows, ()).withColumn("now", t.as_altered(f.col("alterations"))).where("now is not null")
     values = (*t.statistics("now", regular_only=True), *t.extended_statistics("now"))
     made = trades.groupBy(*t.INSTRUMENT, "session").agg(*t.extent("now"), *values)
-    # All rows of a day are under one date, also if some instruments trade on after midnight in UTC.
+    # All rows of a day have the same date, even if some instruments trade after midnight UTC.
     begun = f.min("event_time").over(Window.partitionBy("stream", "session"))
     return made.withColumn("event_time", begun).select(*re.findall(r"(\w+) [A-Z]", DAY_COLUMNS))

@@ -1,7 +1,7 @@
-"""The derived tables of venues that trade fractions: `trade_8` into `bar_time_8`, `book_event_8` into `depth_8`.
+"""Derived tables for fractional quantities: `trade_8` gives `bar_time_8`, `book_event_8` gives `depth_8`.
 
-A derivation counts in whole units. Fractional() gives it quantities as integers, each the exact number of the smallest
-units (10^-8), and gives its results back their eight decimals: nothing is rounded on the way.
+Derivations count in whole units. Fractional() passes quantities to a derivation as integers, each an exact number of
+smallest units (10^-8), and restores the eight decimals in the results. No value is rounded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 UNITS = 10**8
-"""Smallest units of a quantity of one."""
+"""Number of smallest units in a quantity of one."""
 
 QUANTITY = "DECIMAL(20,8)"
 QUANTITY_TYPE = pa.decimal128(20, 8)
@@ -33,17 +33,17 @@ COLUMNS = {
     "size: BIGINT": f"size: {QUANTITY}",
     "turnover DECIMAL(38,8)": "turnover DECIMAL(38,16)",
 }
-"""Columns of derived tables that are quantities, or products of one with a price; and what they are with fractions."""
+"""Columns of derived tables that are quantities, or products of a quantity and a price, and their fractional types."""
 
 TURNOVERS = frozenset({"turnover", "extended_turnover"})
 QUANTITIES = frozenset({"volume", "extended_volume", "quantity", "bid_size", "ask_size", "size"})
 
 
 class Fractional(msgspec.Struct, frozen=True):
-    """Another derivation, on the tables whose names end in `_8`. It rests while the archive has none of these."""
+    """A derivation applied to the tables whose names end in `_8`. Inactive while the archive has no such tables."""
 
     of: Any
-    """The Derivation; sizes that it is told are in smallest units (UNITS)."""
+    """The wrapped Derivation; its size parameters are in smallest units (UNITS)."""
 
     @property
     def name(self) -> str:
@@ -83,13 +83,13 @@ class Fractional(msgspec.Struct, frozen=True):
 
 
 def present(derivations: "Iterable[Derivation]", tables: Iterable[str]) -> "list[Derivation]":
-    """Without those for fractions that none of the tables is for."""
+    """Return the derivations without fractional ones whose tables do not exist."""
     known = set(tables)
     return [each for each in derivations if not isinstance(each, Fractional) or known & set(each.needs)]
 
 
 def in_units(rows: "DataFrame", model: str) -> "DataFrame":
-    """Rows of the model's table with fractions, their quantities as whole numbers of smallest units."""
+    """Return rows of a model with fractional quantities, with quantities as integers of smallest units."""
     from pyspark.sql import functions as f
 
     quantities = [field.name for field in shipped(model).fields if field.type == "quantity"]
@@ -126,13 +126,13 @@ def _decimal(name: str, array: pa.Array) -> pa.Array:
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         return pa.StructArray.from_arrays([_decimal(each, array.field(each)) for each in names], names)
-    if name in TURNOVERS:  # a price times units: the same integer, of which eight more digits are decimals
+    if name in TURNOVERS:  # price times units: the same integer with eight more decimals
         return pa.Array.from_buffers(TURNOVER_TYPE, len(array), array.buffers(), offset=array.offset)
     return _of_units(array) if name in QUANTITIES else array
 
 
 def _of_units(array: pa.Array) -> pa.Array:
-    """Integers of units as decimals: 128 bits each, the sign carried into the upper half."""
+    """Convert integers of units to 128-bit decimals, with sign extension."""
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     wide = np.stack([values, values >> 63], axis=1)
     mask = pa.py_buffer(np.packbits(np.asarray(array.is_valid()), bitorder="little"))

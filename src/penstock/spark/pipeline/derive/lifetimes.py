@@ -5,8 +5,7 @@ A stream's session ends for its quotes
 * when a later session of the same stream or venue begins, or
 * when the session has not quoted any symbol for SILENCE_NS.
 
-Both follow from the rows alone. Sessions that stand at the same time share a *day*; a quote of one day is never used in
-another.
+Both follow from the rows alone. Overlapping sessions share a *day*; a quote of one day is never used in another.
 """
 
 from bisect import bisect_right
@@ -43,18 +42,18 @@ class Lifetime(NamedTuple):
     venue: str | None
     session: int
     until_ns: int
-    """The quotes stand before this time."""
+    """The quotes are valid before this time."""
     slot: int
-    """Sessions with the same slot never stand at the same time."""
+    """Sessions with the same slot never overlap."""
     day: int
-    """Numbers the days from 0. Sessions of different days never stand at the same time, nor in turn without a gap."""
+    """Number of the day, from 0. There is a gap between the sessions of different days."""
 
 
 def lifetimes(spans: list[Span]) -> list[Lifetime]:
-    """The lifetime of each span."""
+    """Compute the lifetime of each span."""
     ordered = sorted(spans, key=lambda span: (span.first_ns, span.last_ns, span.stream, span.session, span.venue or ""))
     made: list[Lifetime] = []
-    slots: list[int] = []  # by slot: when the last session there ends
+    slots: list[int] = []  # by slot: the end of its last session
     day, day_end_ns = -1, -1
     followers = _Followers(spans)
     for span in ordered:
@@ -69,7 +68,7 @@ def lifetimes(spans: list[Span]) -> list[Lifetime]:
 
 
 class _Followers:
-    """Finds when a later session of the same stream or venue begins."""
+    """Finds the next later session of the same stream or venue."""
 
     def __init__(self, spans: list[Span]) -> None:
         self._of_stream: dict[int, list[tuple[int, int]]] = {}
@@ -83,7 +82,7 @@ class _Followers:
             times.sort()
 
     def first_ns(self, span: Span) -> int:
-        """Never before the last quote of the span itself."""
+        """Return the begin of that session, but never before the last quote of the span itself."""
         places = self._of_stream[span.stream]
         later = [time_ns for _, time_ns in places[bisect_right(places, (span.last_place, NEVER_NS)) :][:1]]
         times = self._of_venue[span.venue]
@@ -92,7 +91,7 @@ class _Followers:
 
 
 def spans_of(quotes: "DataFrame") -> list[Span]:
-    """What there is in rows of the table `quote` that have the columns `session` and `place`."""
+    """Return the spans in rows of the table `quote` that have the columns `session` and `place`."""
     from pyspark.sql import functions as f
 
     bounds = [f.min("event_time"), f.max("event_time"), f.min("place"), f.max("place")]
@@ -100,7 +99,7 @@ def spans_of(quotes: "DataFrame") -> list[Span]:
 
 
 def with_lifetimes(quotes: "DataFrame") -> "tuple[DataFrame, int]":
-    """Quotes with their `session` and `place` get `until`, `slot` and `day`; and how many slots there are."""
+    """Add `until`, `slot` and `day` to quotes with `session` and `place`; also return the number of slots."""
     from pyspark.sql import functions as f
 
     found = lifetimes(spans_of(quotes))

@@ -1,7 +1,8 @@
-"""What trades count for: their order, marks, corrections, cancellations and lateness. Bars and the day begin here.
+"""Trades prepared for bars and days: order, marks, corrections, cancellations and lateness.
 
-A trade is a row of the table `trade` with the action `trade`. A correction or cancellation is for the newest trade of
-its `trade_id` before it, in its stream, symbol and venue. What is not found, or was cancelled before, is left out.
+A trade is a row of the table `trade` with the action `trade`. A correction or cancellation applies to the newest
+earlier trade with its `trade_id` in its stream, symbol and venue. It is ignored if that trade is unknown or was
+cancelled before.
 """
 
 import re
@@ -24,10 +25,10 @@ TRADE_COLUMNS = """stream INT, symbol STRING, venue STRING, session BIGINT, plac
 TRADE_NAMES = re.findall(r"(\w+) [A-Z]", TRADE_COLUMNS)
 
 NEVER = 2**62
-"""A time or place that no row has."""
+"""A time or position later than any row's."""
 
 BLOCK_BITS = 16
-"""Places that are looked at together, to find the newest time before each: blocks first, then within blocks."""
+"""Positions per block when finding the newest time before each row: first by block, then within blocks."""
 
 STATISTICS = """open DECIMAL(18,8), high DECIMAL(18,8), low DECIMAL(18,8), close DECIMAL(18,8), volume BIGINT,
     turnover DECIMAL(38,8), vwap DECIMAL(18,8), trade_count BIGINT"""
@@ -36,7 +37,7 @@ EXTENDED = """extended_high DECIMAL(18,8), extended_low DECIMAL(18,8), extended_
 
 
 def place(rows: "DataFrame") -> "Column":
-    """By which the messages of a stream are sorted."""
+    """Return the sort key of a stream's messages."""
     from pyspark.sql import functions as f
 
     if "term" not in rows.columns:
@@ -45,7 +46,7 @@ def place(rows: "DataFrame") -> "Column":
 
 
 def session(rows: "DataFrame") -> "Column":
-    """The tag of the source's session, from the ORIGIN flags; 0 for rows without them."""
+    """Return the tag of the source's session from the ORIGIN flags; 0 for rows without them."""
     from pyspark.sql import functions as f
 
     if "origin" not in rows.columns:
@@ -58,7 +59,7 @@ def seq_of(column: "Column") -> "Column":
 
 
 def with_session(rows: "DataFrame", step: "Step") -> "DataFrame":
-    """Rows with their `place` and the number of their `session`; rows of sessions other than the step's go."""
+    """Add `place` and the number of the `session` to rows; drop rows of sessions outside the step."""
     from pyspark.sql import functions as f
 
     placed = rows.withColumn("place", place(rows))
@@ -71,7 +72,7 @@ def with_session(rows: "DataFrame", step: "Step") -> "DataFrame":
 
 
 def with_ended(rows: "DataFrame", step: "Step") -> "DataFrame":
-    """Rows that have `stream` and `session`, with `ended`: whether the session ends with this step."""
+    """Add `ended` to rows with `stream` and `session`: true if the session ends with this step."""
     from pyspark.sql import functions as f
 
     if step.sessions is None or not step.is_ending:
@@ -83,7 +84,7 @@ def with_ended(rows: "DataFrame", step: "Step") -> "DataFrame":
 
 
 def narrow(rows: "DataFrame", step: "Step") -> "DataFrame":
-    """Rows of the table `trade` with just the columns that are needed."""
+    """Return rows of the table `trade` with only the needed columns."""
     from pyspark.sql import functions as f
 
     known = with_session(rows, step)
@@ -98,7 +99,7 @@ def narrow(rows: "DataFrame", step: "Step") -> "DataFrame":
 
 
 def with_late(rows: "DataFrame", lateness_ns: int) -> "DataFrame":
-    """`is_late`: the row is older than the newest row before it in its session by more than the lateness."""
+    """Add `is_late`: true if the row is older than the newest earlier row of its session by more than the lateness."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -127,7 +128,7 @@ ALTERATION = "place BIGINT, event_time BIGINT, action STRING, price DECIMAL(18,8
 
 
 def with_alterations(rows: "DataFrame", kept: "tuple[str, ...]") -> "DataFrame":
-    """A row per trade: its columns, those that are `kept`, and an array of what was said of it later."""
+    """Return one row per trade: its columns, the `kept` ones, and an array of its later alterations."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -137,7 +138,7 @@ def with_alterations(rows: "DataFrame", kept: "tuple[str, ...]") -> "DataFrame":
         return rows.select(*columns).withColumn("alterations", nothing)
     of_id = (*INSTRUMENT, "session", "trade_id")
     is_trade = f.col("action") == "trade"
-    # An id may be used again: a life of it begins with each trade.
+    # An id may be reused; each trade begins a new life of its id.
     lives = rows.withColumn("life", f.count_if(is_trade).over(Window.partitionBy(*of_id).orderBy("place")))
     said = f.struct("place", "event_time", "action", *VALUES)
     found = lives.groupBy(*of_id, "life").agg(
@@ -148,7 +149,7 @@ def with_alterations(rows: "DataFrame", kept: "tuple[str, ...]") -> "DataFrame":
 
 
 def as_altered(alterations: "Column") -> "Column":
-    """What these alterations make of the trade: its values, or null when it was cancelled."""
+    """Apply these alterations to the trade: its final values, or null if it was cancelled."""
     from pyspark.sql import functions as f
 
     correction = f.array_max(f.filter(alterations, lambda said: said["action"] == "correct"))
@@ -157,7 +158,9 @@ def as_altered(alterations: "Column") -> "Column":
 
 
 def _corrected(correction: "Column", name: str) -> "Column":
-    """The value after a correction, or the trade's own without one. A trade keeps its hours."""
+    """Return the value after a correction, or the trade's own value without one. Trading hours of a trade do not
+    change.
+    """
     from pyspark.sql import functions as f
 
     said, own = correction[name], f.col(name)
@@ -176,21 +179,21 @@ def counts_for(mark: int, conditions: str = "conditions") -> "Column":
 
 
 def volume() -> "Column":
-    """What a trade adds to the volume."""
+    """Return the volume that a trade adds."""
     from pyspark.sql import functions as f
 
     return f.when(counts_for(TRADE_NOT_VOLUME), f.col("quantity")).otherwise(0)
 
 
 def one() -> "Column":
-    """What a trade adds to the number of trades."""
+    """Return the number of trades that a trade adds."""
     return counts_for(TRADE_NOT_VOLUME).cast("bigint")
 
 
 def statistics(now: str, *, regular_only: bool = False) -> "list[Column]":
-    """The columns of STATISTICS: what the trades of a group come to. The marks say what a trade leaves alone.
+    """Return the columns STATISTICS over the trades of a group. The marks of a trade exclude it from some statistics.
 
-    `now` names the column of as_altered()'s values. Trades of extended hours are left out of `regular_only`.
+    `now` names the column with as_altered()'s values. `regular_only` excludes trades in extended hours.
     """
     from pyspark.sql import functions as f
 
@@ -216,7 +219,7 @@ def statistics(now: str, *, regular_only: bool = False) -> "list[Column]":
 
 
 def extended_statistics(now: str) -> "list[Column]":
-    """The columns of EXTENDED: what the trades of extended hours come to."""
+    """Return the columns EXTENDED over the trades in extended hours."""
     from pyspark.sql import functions as f
 
     def of(column: str, mark: int) -> "Column":
@@ -242,7 +245,7 @@ def _turnover(now: str, quantity: "Column") -> "Column":
 
 
 def extent(now: str) -> "list[Column]":
-    """Numbers and times of the trades that are left of a group; of all, when none is left."""
+    """Return numbers and times of the remaining trades of a group; of all trades if none remains."""
     from pyspark.sql import functions as f
 
     def of(function: "Callable[[Column], Column]", column: str) -> "Column":

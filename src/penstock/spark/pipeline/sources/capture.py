@@ -1,13 +1,14 @@
-"""What there is to read, cut into slices: journals and recorded feeds, from where the archive's last commit left off.
+"""Input of the pipeline: journals and recorded feeds, from the position of the archive's last commit, cut into slices.
 
     source = JournalSource(JournalPlace("captured.d"))     # or FeedSource(Path("day.itch"), Conversion("itch", …))
-    pieces = source.pieces(catalogue)                      # in order; none when all is archived
+    pieces = source.pieces(catalogue)                      # in order; empty if everything is archived
 
-A piece says where its source is when it is done, so that any run can go on after any commit. A feed is known by its
-content and how it is converted, not by its name: the same file is not archived twice. A journal is known by its place.
+A piece holds the position of its source after the piece, so that any run can resume after any commit. A feed is
+identified by its content and its conversion, not by its name, so the same file is not archived twice. A journal is
+identified by its place.
 
-Every file is a stream of its own, because its messages are numbered from 1. The archive assigns the number of the
-stream, the lowest that is free, and keeps it with the position of the source: a later run finds it there.
+Every file is a stream of its own, because its messages are numbered from 1. The archive assigns the lowest free stream
+number and stores the number with the position of the source, where a later run finds it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from penstock.spark.pipeline.sources.normalise import Slice
 from penstock.spark.slices import JournalSlice, cut, scan
 
 STEP_RECORDS = 200_000
-"""Records that one step of a follower takes at most: what its memory and its delay are bounded by."""
+"""Maximum number of records per step of a follower; bounds memory and delay."""
 
 
 SLICE_RECORDS_MIN = 10_000
-"""Of a follower's step; fewer are read by one task."""
+"""Minimum number of records per slice in a follower's step; a smaller step is one task."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A slice, and where its source is after it."""
+    """A slice, and the position of its source after the slice."""
 
     slice: Slice
     source: str
@@ -50,13 +51,13 @@ class Piece(msgspec.Struct, frozen=True):
 
 class Source(Protocol):
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
-        """What is not archived yet, in order."""
+        """Return the pieces that are not archived yet, in order."""
 
 
 class FeedSource:
-    """A recorded feed in a file, which is read once and to its end.
+    """A recorded feed in a file, which is read once and completely.
 
-    The stream of the conversion is the one that is asked for; with 0 the archive assigns it.
+    The conversion's stream is the requested one; with 0 the archive assigns one.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class FeedSource:
         *,
         is_replacing: bool = False,
     ) -> None:
-        """`is_replacing`: the file replaces what the archive has of its day; otherwise a second source is refused."""
+        """`is_replacing`: the file replaces the archived rows of its day; otherwise a second source of a day is
+        refused.
+        """
         self._path = path
         self._conversion = conversion
         self._options = options or FeedOptions()
@@ -88,7 +91,7 @@ class FeedSource:
         if known and done == known["of"]:
             return []
         done = 0 if self.is_replacing else done
-        # cut as it was when the run began that did not end, also if there are more cores today
+        # keep the slice size of an interrupted run, even if there are more cores today
         size = known.get("slice_size", 0) or slice_size_of(self._path, self._options, self._cores)
         slices = plan_slices(
             self._path,
@@ -113,23 +116,23 @@ class FeedSource:
 
     @property
     def stream(self) -> int:
-        """The stream that was asked for; 0: the archive assigns one."""
+        """The requested stream; 0: the archive assigns one."""
         return self._conversion.stream_id
 
     @property
     def key(self) -> str:
-        """Of the content as it is now; it is read again only if the file has changed."""
+        """Key of the current content; the file is read again only if it has changed."""
         try:
             stat = self._path.stat()
         except OSError as error:
-            raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
+            raise ConfigurationError(f"cannot read the feed file: {error.strerror}", where=str(self._path)) from None
         seen = stat.st_mtime_ns, stat.st_size
         if self._keyed is None or self._keyed[0] != seen:
             self._keyed = seen, f"{FEED}{self._identity()}"
         return self._keyed[1]
 
     def trading_day(self) -> TradingDay | None:
-        """None where the file does not say its date."""
+        """Return the trading day; None if the file does not give its date."""
         if not self.day:
             return None
         plan = self._conversion.load()[1]
@@ -141,7 +144,9 @@ class FeedSource:
         return TradingDay(self.day, self.venue, begin_ns, end_ns)
 
     def others(self, catalogue: Catalogue) -> OtherSources:
-        """What the archive has of the file's day from elsewhere; of a file with its own stream, only that stream."""
+        """Return the other archived sources of the file's day; for a file with its own stream, only sources of that
+        stream.
+        """
         day = self.trading_day()
         return OtherSources() if day is None else other_sources(catalogue, day, self.key, self.stream)
 
@@ -151,20 +156,20 @@ class FeedSource:
 
     @cached_property
     def day(self) -> str:
-        """The trading date, told or found; empty where the file does not say it."""
+        """The given or detected trading date; empty if the file does not give one."""
         if self._conversion.trading_date:
             return self._conversion.trading_date
         found = find_date(self._path, self._conversion.load()[1].calendar)
         return "" if found is None else found.isoformat()
 
     def _stream(self, catalogue: Catalogue, known: dict[str, Any]) -> int:
-        """The number of the file's stream: as archived, as asked for, or the lowest that is free."""
+        """Return the number of the file's stream: the archived one, the requested one, or the lowest free one."""
         archived = known.get("stream", 0)
         if archived and self.stream in (0, archived):
             return int(archived)
         if archived:
             raise ConfigurationError(
-                f"is archived as stream {archived}, not {self.stream}",
+                f"the file is archived as stream {archived}, not {self.stream}",
                 where=str(self._path),
                 hint=f"leave out --stream, or give --stream {archived}",
             )
@@ -181,54 +186,58 @@ class FeedSource:
         if self.stream in feeds or str(self.stream) in catalogue.cursors:
             owner = feeds.get(self.stream, "a journal")
             raise ConfigurationError(
-                f"cannot be archived as stream {self.stream}: that is the stream of {owner}",
+                f"cannot archive the file as stream {self.stream}, which is the stream of {owner}",
                 where=str(self._path),
-                hint="leave out --stream: the archive assigns a free number",
+                hint="leave out --stream, so that the archive assigns a free number",
             )
         return self.stream
 
     def _refuse_same_day(self, catalogue: Catalogue) -> None:
-        """Two files of one day and venue are a correction, or hours or lines of one session; a capture is a copy."""
+        """Refuse a second file of a day and venue. The file may be a correction, a part of the session or a copy, which
+        the user must decide.
+        """
         found = self.others(catalogue)
         if found and not self.is_replacing:
             raise same_day(self, *found.names)
 
     def _identity(self) -> str:
-        """The same for the same content, converted in the same way; the number of the stream does not matter."""
+        """Return an identity that is equal for equal content and conversion; the stream number is ignored."""
         try:
             with self._path.open("rb") as file:
                 content = file_digest(file, "sha256").digest()
         except OSError as error:
-            raise ConfigurationError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
+            raise ConfigurationError(f"cannot read the feed file: {error.strerror}", where=str(self._path)) from None
         conversion = msgspec.structs.replace(self._conversion, stream_id=0)
         told = msgspec.json.encode([conversion, self._options])
         return sha256(content + told).hexdigest()[:32]
 
 
 def same_day(feed: FeedSource, *others: str | Path) -> ConfigurationError:
-    """Why a file is refused whose day and venue another file has already."""
-    names, are = " and ".join(map(str, others)), "is" if len(others) == 1 else "are"
+    """Return the error for a file whose day and venue another file already has."""
+    names, have = " and ".join(map(str, others)), "has" if len(others) == 1 else "have"
     return ConfigurationError(
-        f"is of {feed.day} and venue {feed.venue}, as {names} {are}: "
-        "they have the same messages, or may be parts of one session",
+        f"the file has messages of {feed.day}, venue {feed.venue}, and so {have} {names}: "
+        "the files have the same messages, or may be parts of one session",
         where=str(feed.path),
-        hint="--replace puts the file in the place of what is archived of the day; if they are parts of one session, "
-        "give --stream for each file to archive them as streams of their own, each with its own books",
+        hint="--replace replaces the archived rows of the day with the file; if the files are parts of one session, "
+        "give --stream for each file, so that each becomes a stream with its own books",
     )
 
 
 def feed_streams(catalogue: Catalogue) -> dict[int, str]:
-    """By stream: the file whose messages it has."""
+    """Return the file of each stream."""
     return {position["stream"]: position["path"] for key, position in catalogue.sources.items() if key.startswith(FEED)}
 
 
 class JournalSource:
-    """A capture, of which there is more every time it is asked, while it goes on."""
+    """A capture journal, which grows while the capture continues."""
 
     def __init__(
         self, place: JournalPlace, cores: int = 1, records_max: int | None = None, *, is_skipping: bool = False
     ) -> None:
-        """`is_skipping`: go on behind records that retention removed too early; else they are an error."""
+        """`is_skipping`: skip records that retention removed before they were archived; otherwise such records are an
+        error.
+        """
         self._place = place
         self._is_skipping = is_skipping
         self._cores = cores
@@ -241,9 +250,9 @@ class JournalSource:
         last = extent.next_sequence - 1
         if last < done:
             raise ArchiveError(
-                f"ends with record {last}, though records up to {done} are archived: it is another journal",
+                f"the journal ends with record {last}, but records up to {done} are archived: this is another journal",
                 where=self._place.where,
-                hint="give it another archive, or another directory",
+                hint="use another archive, or the journal's original directory",
             )
         first = done + 1 if done else extent.first_sequence
         removed = max(extent.first_sequence - first, 0)
@@ -252,8 +261,8 @@ class JournalSource:
                 f"records {first:,} to {extent.first_sequence - 1:,} were removed before they were archived",
                 first_sequence=extent.first_sequence,
                 where=self._place.where,
-                hint="--skip-removed goes on behind them, and notes them in the table quarantine; "
-                "a journal must be kept for longer than its archive is behind",
+                hint="--skip-removed skips these records and lists them in the table quarantine; "
+                "the journal's retention must exceed the delay of its archive",
             )
         first += removed
         cursors = [msgspec.convert(image, CursorImage) for image in catalogue.cursors.values()]
@@ -266,7 +275,9 @@ class JournalSource:
         return [Piece(each, key, {"last": each.last}) for each in slices]
 
     def _step(self, first: int, last: int, cursors: list[CursorImage]) -> list[JournalSlice]:
-        """As many slices as cores, however the segments are; a small step is one."""
+        """Cut a step into as many slices as there are cores, independent of segment boundaries; a small step is one
+        slice.
+        """
         slices: list[JournalSlice] = []
         size = max(-(-(last - first + 1) // self._cores), SLICE_RECORDS_MIN)
         for start in range(first, last + 1, size):
@@ -277,7 +288,7 @@ class JournalSource:
 
 
 def place_of(text: str, secret: str = "", ca: str = "", admin: str = "", credentials: str = "") -> JournalPlace | None:
-    """A directory or an address as the place of a journal; None for a file."""
+    """Parse a directory or an address to a journal's place; None for a file."""
     if text.startswith(REMOTE):
         return JournalPlace(text, secret, ca, admin, credentials)
     path = Path(text)
@@ -285,6 +296,6 @@ def place_of(text: str, secret: str = "", ca: str = "", admin: str = "", credent
         return JournalPlace(str(path.absolute()))
     if not path.exists():
         raise ConfigurationError(
-            "there is no such file or directory", where=text, hint="name a journal's directory, tcp://HOST:PORT, a file"
+            "no such file or directory", where=text, hint="give a journal's directory, tcp://HOST:PORT or a feed file"
         )
     return None

@@ -1,14 +1,14 @@
-"""What a slice of a capture tells about its delivery, besides its messages: rows of the audit's tables.
+"""Facts about the delivery of a capture's messages: rows of the audit's tables.
 
     facts = SliceFacts(place, models)
-    facts.take(messages, is_repeated)          # every message, in order, also the copies
+    facts.take(messages, is_repeated)          # every message in order, including duplicates
     facts.lose(loss); facts.close(reader.streams)
     for rows in facts.rows(): ...
 
-`delivery` counts packets and messages of every publisher, `loss` names what a capture says is missing, `agreement`
-has a digest of every 1,024 messages of every publisher, `latency` counts how long messages took from hop to hop,
-`session` has what publishers announced of source streams: where sessions begin and end, and other discontinuities.
-Rows of several slices add up.
+`delivery` counts packets and messages per publisher, `loss` lists the losses that a capture reports, `agreement` has a
+digest of every 1,024 messages of every publisher, `latency` counts message latencies from hop to hop, and `session` has
+the announcements of publishers about source streams: begin and end of sessions, and other discontinuities. Rows of
+several slices add up.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ANNOUNCED = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY)
 ORIGIN_KINDS = int(OriginFlag.SYNCHRONISED | OriginFlag.DISCONTINUITY | OriginFlag.IMAGE)
 
 BLOCK_SHIFT = 10
-"""Messages of a block of `agreement`, as a power of two."""
+"""Number of messages per `agreement` block, as a power of two."""
 
 NOWHERE = 0xFFFF_FFFF
 
 VENUE = "venue to adapter"
 CAPTURE = "adapter to capture"
 NEGATIVE_BUCKET = -1
-"""Of latencies below zero: two clocks that disagree."""
+"""The bucket of negative latencies, which are caused by clocks that disagree."""
 
 _BIGINTS = ("packets", "packets_lost", "packets_repaired", "packets_repeated", "packets_reordered")
 
@@ -64,7 +64,7 @@ FACT_SCHEMAS = {
     "quarantine": "`slice` STRING, `place` STRING, `position` BIGINT, `code` STRING, `reason` STRING, "
     "`excerpt` BINARY, `date` DATE",
 }
-"""The tables of facts, in Spark's words."""
+"""The columns of the fact tables, as Spark DDL."""
 
 _ARROW = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "BINARY": pa.binary()}
 
@@ -87,12 +87,12 @@ class SliceFacts:
         self._time_ns = 0
 
     def take(self, messages: MessageRows, is_repeated: NDArray[np.bool_]) -> None:
-        """All messages of a batch, and which of them are copies of what another publisher brought before."""
+        """Process all messages of a batch; the mask marks duplicates of messages that another publisher sent before."""
         places, origins = messages.places, messages.origins
         if places is None or not len(messages):
             return
         self._time_ns = self._time_ns or int(places["captured_ns"][0])
-        # what a backup that is not synchronised, an image or an announcement says under a number is not compared
+        # numbers of an unsynchronised backup, of an image or of an announcement are not comparable
         is_numbered = (origins["seq"] != 0) & (origins["flags"] & ORIGIN_KINDS == SYNCHRONISED)
         self._count(places, origins, is_repeated)
         self._note_announced(messages, places, origins)
@@ -100,7 +100,7 @@ class SliceFacts:
             self._digest(messages, places, origins, is_numbered)
 
     def measure(self, model: MessageModel, records: NDArray[Any], messages: MessageRows) -> None:
-        """How long the messages of one model took."""
+        """Count the latencies of the messages of one model."""
         if "receive_time" not in model.fields_by_name or not len(messages):
             return
         received = records["receive_time"]
@@ -116,7 +116,7 @@ class SliceFacts:
         self._losses += losses
 
     def rows(self, streams: NDArray[Any]) -> Iterator[TableRows]:
-        """Everything, with what the reader says of its streams (STREAM_DTYPE)."""
+        """Yield all rows, given the reader's table of streams (STREAM_DTYPE)."""
         yield from self._delivery(streams)
         yield from self._loss()
         yield from self._agreement()
@@ -138,7 +138,7 @@ class SliceFacts:
             found[3] += copies
 
     def _note_announced(self, messages: MessageRows, places: NDArray[Any], origins: NDArray[Any]) -> None:
-        """Each publisher's own announcements; not those that an adapter repeats because it joined a term later."""
+        """Record each publisher's own announcements, but not repetitions by an adapter that joined a term later."""
         for index in np.flatnonzero(origins["flags"] & ORIGIN_KINDS == ANNOUNCED).tolist():
             note = DiscontinuityNote.decode(messages.payload(index))
             origin, place = origins[index], places[index]
@@ -167,7 +167,9 @@ class SliceFacts:
             histogram.record(values_ns[chosen & (streams == stream)])
 
     def _delivery(self, streams: NDArray[Any]) -> Iterator[TableRows]:
-        """Packets are counted in the row of the first of the source streams that they bring, 0 if they bring none."""
+        """Yield delivery rows. A packet counts in the row of the first source stream that it carries, or 0 if it
+        carries none.
+        """
         rows = []
         for stream in streams:
             key = int(stream["publisher"]), int(stream["group"]), int(stream["epoch"])
@@ -208,7 +210,7 @@ class SliceFacts:
 
 
 def quarantine_rows(name: str, place: str, bad: Iterable[Quarantined], time_ns: int) -> Iterator[TableRows]:
-    """Rows of the table `quarantine`; `time_ns` is for those that have no time of their own, if it is known."""
+    """Yield rows of the table `quarantine`; `time_ns` is used for entries without a time, if known."""
     found = list(bad)
     rows = [(name, place, each.position, each.code, each.reason, each.excerpt, 0) for each in found]
     now_ns = time_ns or time.time_ns()
@@ -216,7 +218,7 @@ def quarantine_rows(name: str, place: str, bad: Iterable[Quarantined], time_ns: 
 
 
 def fact_rows(table: str, rows: list[tuple[Any, ...]], times_ns: NDArray[np.int64] | int) -> Iterator[TableRows]:
-    """Rows whose last value is the stream."""
+    """Yield rows whose last value is the stream."""
     if not rows:
         return
     columns = [column.split() for column in FACT_SCHEMAS[table].split(", ")]
@@ -229,7 +231,7 @@ def fact_rows(table: str, rows: list[tuple[Any, ...]], times_ns: NDArray[np.int6
 
 
 def bounded(rows: TableRows) -> TableRows:
-    """Those of no more partitions than a slice may make; rows that belong to no stream then have no date (1970)."""
+    """Restrict rows to the allowed number of partitions; rows that belong to no stream then have no date (1970)."""
     times = np.maximum(rows.times_ns, 0)
     is_admitted = PartitionBound().admit(times, rows.streams)
     if is_admitted.all():
@@ -241,7 +243,7 @@ def bounded(rows: TableRows) -> TableRows:
 
 
 class _Runs:
-    """Neighbours that agree in every key: where each run starts, how long it is, and its keys."""
+    """Runs of neighbouring rows with equal keys: start, length and keys of each run."""
 
     def __init__(self, keys: list[NDArray[Any]]) -> None:
         is_new = np.zeros(len(keys[0]), np.bool_)
@@ -254,5 +256,5 @@ class _Runs:
 
 
 def _signed(number: int) -> int:
-    """The same 64 bits as Spark's BIGINT."""
+    """Return the same 64 bits as a Spark BIGINT."""
     return number - 2**64 if number >= 2**63 else number

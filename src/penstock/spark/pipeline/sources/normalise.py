@@ -1,10 +1,9 @@
-"""Normalisation: slices read as rows of the archive's tables, with an account of everything that was in them.
+"""Normalisation: slices read as rows of the archive's tables, with an account of all their messages.
 
-A recorded feed is converted as live adapters do it; a capture has what they published, of which each message is taken
-once. The workers do it, below work.py: rows go into files there, and never through the JVM.
+A recorded feed is converted as by a live adapter. A capture holds the messages that adapters published; each message is
+taken once. Normalisation runs in the workers, below work.py, which writes the rows into files; rows never pass the JVM.
 
-reading = read_slice(piece)
-for rows in reading: ...                   # TableRows: of messages, of facts, of the quarantine
+reading = read_slice(piece) for rows in reading: ... # TableRows: of messages, of facts, of the quarantine
 reading.account.is_balanced
 """
 
@@ -45,25 +44,25 @@ Slice: TypeAlias = FeedSlice | JournalSlice
 
 
 class Reading(Protocol):
-    """The rows of one slice; the account is whole when all were taken."""
+    """The rows of one slice; the account is complete after the last row."""
 
     account: Account
     schemas: dict[str, str]
     cursors: dict[str, Any]
     documents: list[str]
-    """Of models that came in band."""
+    """Documents of models received in band."""
     sessions: dict[str, list[SeenRun]]
 
     def __iter__(self) -> Iterator[TableRows]: ...
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What the archive says to those who read captures."""
+    """The archive's knowledge that the reading of captures depends on."""
 
     documents: Sequence[str] = ()
-    """Of models that messages may have besides the shipped ones."""
+    """Documents of custom models."""
     covered: Sequence[TradingDay] = ()
-    """Days whose messages the archive has from a file that replaced the captured ones."""
+    """Days whose captured messages were replaced by those of a file."""
 
     def models(self) -> dict[int, MessageModel]:
         return {model.id: model for model in map(MessageModel.parse, self.documents)}
@@ -74,7 +73,7 @@ def read_slice(piece: Slice, known: Known | None = None) -> Reading:
 
 
 class FeedReading:
-    """A stretch of a recorded feed, converted."""
+    """A converted stretch of a recorded feed."""
 
     def __init__(self, piece: FeedSlice) -> None:
         self.account = Account()
@@ -163,16 +162,16 @@ class JournalReading:
             yield Quarantined(first, "removed", reason, b"")
 
     def _bounded(self, facts: Iterable[TableRows]) -> Iterator[TableRows]:
-        """Facts of no more partitions than messages may have; what is left out is told in the quarantine."""
+        """Yield facts of the allowed number of partitions; omitted rows are noted in the quarantine."""
         for rows in facts:
             kept = bounded(rows)
             if left_out := len(rows.batch) - len(kept.batch):
-                reason = f"{left_out:,} rows of {rows.table} are left out: the slice has too many streams"
+                reason = f"{left_out:,} rows of {rows.table} are omitted: the slice has too many streams"
                 self._tables.quarantined.append(Quarantined(self._piece.first, "partitions", reason, b""))
             yield kept
 
     def _close_account(self) -> None:
-        """Messages that the reader left out, and bad records, each of which counts as one, come on top."""
+        """Add the messages that the reader left out, and bad records, each of which counts as one message."""
         found, account = self._reader.account, self._tables.account
         account.taken = found.taken
         account.repeated += found.repeated
@@ -184,14 +183,14 @@ class JournalReading:
 
 
 def counted(account: Account, rows: Iterable[TableRows]) -> Iterator[TableRows]:
-    """Rows about messages, which are counted apart from them."""
+    """Count rows about messages, separately from the messages."""
     for each in rows:
         account.facts[each.table] = account.facts.get(each.table, 0) + len(each.batch)
         yield each
 
 
 def schemas_of(tables: MessageTables, account: Account) -> dict[str, str]:
-    """Of the tables that have rows."""
+    """Return the schemas of the tables that have rows."""
     models = {model.name: model for model in tables.models.values()}
     found = {table: table_schema(None if table == RAW else models[table]) for table in account.rows}
     return found | {table: FACT_SCHEMAS[table] for table in account.facts}
