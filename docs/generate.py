@@ -10,7 +10,6 @@ import argparse
 import ast
 import importlib
 import itertools
-import pkgutil
 import re
 import sys
 import textwrap
@@ -178,9 +177,11 @@ def _is_documented(kind: type) -> bool:
 
 
 def _import_everything() -> None:
-    for module in pkgutil.walk_packages([str(SOURCE)], "penstock."):
-        if not module.name.startswith(UNDOCUMENTED):
-            importlib.import_module(module.name)
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if not name.startswith(UNDOCUMENTED):
+            importlib.import_module(name)
 
 
 def _field_texts(kind: type) -> dict[str, str]:

@@ -100,7 +100,7 @@ def switch(
     secret: SecretOption = None,
 ) -> None:
     """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
-    with --force nobody is asked, but with a witness its lease has to be over: one that lives is switched without."""
+    --force asks no router, but with a witness the old lease must have ended. Omit --force while the other one lives."""
     if lose and not force:
         raise ConfigurationError("--lose is for a switch by force", hint="add --force, or leave it out")
     with opened(router, connect, credentials, secret, role="operator") as assured:

@@ -118,7 +118,7 @@ class SubscribedFeed(Feed):
 
 
 class ChannelFeed(Feed):
-    """Multicast channels without authentication or entitlements: for trials."""
+    """Multicast channels without an administration server, for trials."""
 
     def __init__(self, channels: Sequence[Channel], data: Sink, counters: Counters) -> None:
         super().__init__("channels", data, counters)

@@ -5,8 +5,8 @@
     table = ConverterTable.find(TableChoice(name="itch", venue="XBOS", prefix="md.us.bx"))
     converter = Converter(table.compile(), stream_id=1)
 
-docs/how-to/converting.md describes the language. Compiling a table reports mistakes with the file, the key and the expected
-value.
+docs/how-to/converting.md describes the language. Compiling a table reports mistakes with the file, the key and the
+expected value.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class SubOptions:
         typer.Option(
             "--filter",
             metavar="HOST:PORT",
-            help="Through this filter module; auto, as with --connect unless told: the host's if there is one; none.",
+            help="Through this filter module. auto (default with --connect): the host's module if it answers; none.",
         ),
     ] = None
     delivery: Annotated[str, typer.Option(help="Of --filter: how packets come.", metavar="unicast|ring|shared")] = (
