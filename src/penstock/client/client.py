@@ -147,8 +147,8 @@ class Client(NodeWays, StreamWays, AssuredWays):
         With `node`, "host:port" or "auto", messages come through a distribution node (docs/how-to/records.md), always
         starting with the current state; `offload` uses a separate process for the work, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md), starting
-        at `since`: a sequence number, a time, an age, "oldest" or "live".
+        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md), from
+        `since` on: a sequence number, a time, an age, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)
