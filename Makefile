@@ -32,7 +32,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-debug lint bench soak clean browser
+.PHONY: help setup demo test test-debug lint bench soak docs clean browser
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -71,6 +71,11 @@ bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="m
 soak: $(STAMPS)/build browser ## the long and wide variants of the suite
 	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 $(ARGS)
 
+docs: $(STAMPS)/build $(STAMPS)/site ## generate the reference pages and build the site into build/site; warnings are errors
+	@$(BIN)/python docs/generate.py
+	@build/site-venv/bin/mkdocs build --strict --quiet
+	@echo "==> build/site/index.html"
+
 clean: ## remove everything that was built or installed here
 	rm -rf $(VENV) build .hypothesis .mypy_cache .ruff_cache .import_linter_cache src/*.egg-info
 	find src -name '*.so' -delete
@@ -93,6 +98,12 @@ $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 $(STAMPS)/peers: $(STAMPS)/build requirements-bench.lock
 	@echo "==> installing the peers to measure beside"
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements-bench.lock
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/site: requirements-docs.lock # an environment of its own: the site generator's packages are no business of the suite
+	@echo "==> installing the site generator"
+	@$(PYTHON) -m venv build/site-venv
+	@build/site-venv/bin/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements-docs.lock
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/build-debug: $(STAMPS)/build $(SOURCES)

@@ -18,4 +18,6 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name == "connect":
         return importlib.import_module("penstock.client").connect
+    if name == "spark":  # a package of its own, imported when it is used
+        return importlib.import_module("penstock.spark")
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

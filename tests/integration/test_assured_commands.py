@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_here import run_here
+from first_plant_kit import free_first_port
 from integration.assured_kit import client_of, router_config, router_here
 from integration.command_kit import running
 from penstock.assured.live.config import RouterAccess
@@ -245,9 +246,9 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_first_plant_has_a_PairOfRouters(tmp_path: Path) -> None:
-    """What `penstock init` says to type is right: who books publishes, who clears consumes."""
+    """What `penstock init` says to type is right; a client who may only publish cannot consume."""
     directory = tmp_path / "plant.d"
-    told = done("init", directory).stdout
+    told = done("init", directory, "--port", free_first_port()).stdout
     publish, drain = map(shlex.split, re.findall(r"^  penstock (queue .*)$", told, flags=re.MULTILINE))
     plant = str(directory / "plant.toml")
     with running("node", plant, "admin"), running("node", plant, "witness"), running("node", plant, "router-a"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from certificates import make_certificate
+from command_here import run_here
 from integration.command_kit import running
 from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console
 from penstock.base.errors import ConfigurationError
@@ -29,6 +30,9 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         with running("console", "--config", str(tmp_path / "plant.toml"), "--port", "0") as command:
             command.wait_for_output("Ctrl-C ends it")
             url = page_of(tmp_path, "console")
+            second = run_here("console", "--config", tmp_path / "plant.toml", "--port", url.rpartition(":")[2])
+            assert second.returncode == 1
+            assert "`penstock up` serves the console of its plant there" in second.stderr
             assert url in command.out
             browser = Browser(int(url.rpartition(":")[2]))
             assert browser.log_in("boss").document["plant"] == "trial"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from first_plant_kit import free_first_port
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, children_of, is_alive, kill, running
 from integration.console_kit import Browser, Talk
 from waiting import wait_until
@@ -181,7 +182,7 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_ends_it_cleanly(tmp_path: Path)
 
 def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) -> None:
     directory = tmp_path / "plant.d"
-    with running("init", str(directory)) as init:
+    with running("init", str(directory), "--port", str(free_first_port())) as init:
         assert init.end() == 0, init.err
         (url,) = set(re.findall(r"penstock://127.0.0.1:\d+", init.out))
         (module,) = re.findall(r"--filter (127.0.0.1:\d+)", init.out)
@@ -193,7 +194,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
     with running("up", plant) as up:
         up.wait_for_output("the plant runs")
         up.wait_for_output("adapter-b: backup, synchronised")
-        credentials = str(directory / "subscriber-1.toml")
+        credentials = str(directory / "alice.toml")
         with running("sub", "--connect", url, "--credentials", credentials, "md.us.eq.>", "--json") as sub:
             sub.wait_for_output('"topic":"md.us.eq.')
             by_filter = ("--filter", module, "md.us.eq.*.trade", "--count", "40")

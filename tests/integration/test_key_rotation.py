@@ -12,14 +12,14 @@ from admin_kit import config, credentials, credentials_file
 from integration.command_kit import completed, running
 from integration.test_capture import payloads
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel
-from penstock.security.authentication_watch import AuthenticationWatch
-from penstock.security.brokering import AuthenticationChanged
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.brokering import AuthenticationChanged
+from penstock.security.live.authentication_watch import AuthenticationWatch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import Authenticator, Packer
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -52,7 +52,7 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
     ):
         after = alice.authentication().events_after
         polling = pool.submit(alice.events, after)
-        wait_until(lambda: bool(server._service.core.readers._readers), "the request for events")
+        wait_until(lambda: bool(server.live.service.core.readers._readers), "the request for events")
         claiming = pool.submit(quill.claim_publisher, "desk")
         heard = polling.result(PATIENCE_SECONDS)
         assert isinstance(heard.events[0].body, AuthenticationChanged)
@@ -64,7 +64,7 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
         alice.close()
         polling.exception(PATIENCE_SECONDS)
         # alice is gone, and nobody waits for her
-        wait_until(lambda: not server._service.core.readers._readers, "the end of the request for events")
+        wait_until(lambda: not server.live.service.core.readers._readers, "the end of the request for events")
         assert quill.claim_publisher("desk").epoch == 2
 
 

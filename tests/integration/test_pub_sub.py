@@ -6,11 +6,16 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from command_here import run_here
 from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, completed, kill, running
+from penstock.cli.sub.channel import _explain_silence
+from penstock.cli.sub.options import SubOptions
+from penstock.middleware.live.receiver import SocketReceiver
 from penstock.net.udp import free_channel
 
 
@@ -311,3 +316,23 @@ def test_a_channel_beside_a_map_is_refused(tmp_path: Path) -> None:
         done = completed(*words)
         assert done.returncode != 0
         assert what in done.stderr
+
+
+def test_a_subscriber_that_receives_nothing_says_why() -> None:
+    channel = str(free_channel())
+    with running("sub", channel, "--seconds", "0.1") as sub:
+        assert sub.end() == 0
+        assert f"-- no message yet: nothing arrives from {channel}; `penstock pub` publishes there" in sub.err
+
+
+def test_a_subscriber_whose_topics_match_nothing_says_so() -> None:
+    receiver = SimpleNamespace(counters={"messages_delivered": 1_234})
+    options = SubOptions(where="bid_price > 5")
+    said = _explain_silence(cast(SocketReceiver, receiver), "239.255.74.1:7401", ["md.B.>"], options)
+    assert said == "1,234 messages arrived from 239.255.74.1:7401, none of them on md.B.> with bid_price > 5"
+
+
+def test_a_subscriber_without_the_filter_module_that_it_wants_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.filter.client.discovery.answers", lambda place: False)
+    done = run_here("sub", "--filter", "auto", str(free_channel()), "--seconds", "0.1")
+    assert "no filter module answers at 127.0.0.1:7402, and nothing arrives" in done.stderr

@@ -1,22 +1,29 @@
 """Documents are run, not believed."""
 
+import ast
+import importlib.util
 import re
+import shlex
+import tomllib
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from documents_kit import DOCUMENTS, NOT_RUN, ROOT, blocks_of, indented_blocks_of
 from logs import logs_kept
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
-from penstock.cli.main import app
+from penstock.cli.main import COMMANDS, app, load_command
 from penstock.model.message import RESERVED_NAMES
 from penstock.net.udp import free_ports
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+NOT_RUN_MAX = 20
+"""Blocks that may be marked as not run, in all documents together."""
 
 
 @pytest.mark.usefixtures("own_formats")
@@ -31,14 +38,16 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     namespace: dict[str, object] = {}
     written = sorted(set(re.findall(r"port=(\d+)", path.read_text())))
     ports = dict(zip(written, map(str, free_ports(len(written))), strict=True))
-    for block in re.findall(r"```python\n(?!# \S+\.py\n)(.*?)```", path.read_text(), flags=re.DOTALL):
-        block = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block)
-        exec(compile(block, path.name, "exec"), namespace)
+    for block in blocks_of(path):
+        is_file = re.match(r"# \S+\.py\n", block.text) is not None
+        if block.kind == "python" and block.is_run and not block.needs_plant and not is_file:
+            text = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block.text)
+            exec(compile(text, path.name, "exec"), namespace)
 
 
 def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_path: Path) -> None:
     for name, block in re.findall(
-        r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
+        r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/how-to/agents.md").read_text(), re.DOTALL
     ):
         (tmp_path / name).write_text(block)
         (tmp_path / name).chmod(0o600)
@@ -70,11 +79,86 @@ def test_every_file_and_function_that_the_architecture_names_exists() -> None:
 
 
 def test_the_models_document_lists_every_reserved_name() -> None:
-    text = (ROOT / "docs" / "models.md").read_text()
+    text = (ROOT / "docs" / "reference" / "models.md").read_text()
     (listed,) = re.findall(r"no field can be\ncalled (.*?)\.\n", text, flags=re.DOTALL)
     assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(RESERVED_NAMES)
 
 
 def test_the_stream_document_explains_every_cause() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "docs" / "protocol").glob("*.md"))
+    text = "".join(path.read_text() for path in (ROOT / "docs" / "reference" / "protocol").glob("*.md"))
     assert [cause for cause in Cause if f"`{cause}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["commands.md", "configuration.md", "python-api.md", "metrics.md", "errors.md"])
+def test_generated_pages_are_current(name: str, generator: ModuleType) -> None:
+    page = ROOT / "docs" / "reference" / name
+    assert page.read_text() == generator.pages()[name], f"{name} is stale: run `make docs`"
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """docs/generate.py, whose pages are made once."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.pages()
+    module.pages = lambda: made  # type: ignore[attr-defined]
+    return module
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    marked = [block for page in DOCUMENTS for block in blocks_of(page) if not block.is_run]
+    assert len(marked) <= NOT_RUN_MAX
+    assert all(len(block.mark) > len(NOT_RUN) + 10 for block in marked)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_programs_are_fenced_so_that_they_run(path: Path) -> None:
+    """An indented block is a drawing, a command or a part of a document, and no program."""
+    assert [block for block in indented_blocks_of(path) if _is_program(block)] == []
+
+
+def _is_program(text: str) -> bool:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.With | ast.For | ast.Import | ast.ImportFrom | ast.FunctionDef) for node in body)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_documented_configuration_is_toml(path: Path) -> None:
+    for block in blocks_of(path):
+        if block.kind == "toml":
+            tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_documented_commands_exist_with_their_options(path: Path) -> None:
+    texts = [block.text for block in blocks_of(path) if block.kind in ("", "console")] + indented_blocks_of(path)
+    for line in "\n".join(texts).replace("\\\n", " ").splitlines():
+        if found := re.match(r"(?:\$ )?(?:\S+=\S+ )*penstock (?!\[)([a-z].*)", line):
+            _check_command(found[1], f"{path.name}: {line}")
+
+
+def _check_command(text: str, where: str) -> None:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|<>")
+    lexer.whitespace_split = True
+    words = []
+    for word in lexer:
+        if set(word) <= set(";&|<>"):
+            break
+        words.append(word)
+    if words[0] not in COMMANDS:
+        assert re.fullmatch(r"--?[a-z-]+", words[0]), where
+        return
+    command: Any = load_command(words[0])
+    rest = words[1:]
+    while hasattr(command, "commands") and rest and rest[0] in command.commands:
+        command = command.commands[rest.pop(0)]
+    flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
+    used = {word.partition("=")[0] for word in rest if re.match(r"--[a-z]", word)}
+    assert used <= flags, f"{where}: {sorted(used - flags)}"
+    assert not hasattr(command, "commands") or not rest or rest[0].startswith("-"), f"{where}: no command {rest[0]}"

@@ -4,7 +4,7 @@
     replay        a journal's records as the receiver's Delivers and LossReceipts
     PacketRows    a journal's records as MessageRows: arrays over the bytes, for processing many messages at once
 
-docs/protocol/capture.md defines the content of a record.
+docs/reference/protocol/capture.md defines the content of a record.
 """
 
 from penstock.capture.driver import Capture

@@ -8,7 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.base.errors import ConfigurationError
 from penstock.base.files import share_with_group
+from penstock.net.place import answers
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting
 from penstock.web.process import run_console
@@ -29,6 +31,11 @@ def console(
     settings = plant.console()
     if port is not None:
         settings = msgspec.structs.replace(settings, port=port)
+    if settings.port and answers((settings.host, settings.port)):
+        raise ConfigurationError(
+            f"port {settings.port} of {settings.host} is in use",
+            hint="`penstock up` serves the console of its plant there; --port 0 starts one more on a free port",
+        )
     os.chdir(config.parent)  # a plant's paths begin there
 
     def tell(told: Told) -> None:

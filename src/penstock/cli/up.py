@@ -13,7 +13,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory, share_with_group
 from penstock.base.words import counted
 from penstock.cli.common.interrupt import interruptible
-from penstock.demo.layout import BOOKING, CLEARING, EDGE, ENDPOINT, MUX, PREFIX, write_layout
+from penstock.demo.layout import EDGE, ENDPOINT, MUX, PREFIX, write_layout
+from penstock.demo.ports import FIRST_DEFAULT, PORTS, Ports
 from penstock.demo.reports import DemoOptions
 from penstock.node.checking import check_files
 from penstock.node.console_config import ConsoleConfig
@@ -113,8 +114,20 @@ def node(
     raise typer.Exit(run(config, noting(described, name, tell), path=path))
 
 
+USER = "alice"
+"""The subscriber of a first plant."""
+
+
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory for the plant's documents.")],
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1_024,
+            max=65_536 - PORTS,
+            help=f"First of the {PORTS} ports that the plant uses; the administration server listens there.",
+        ),
+    ] = FIRST_DEFAULT,
 ) -> None:
     """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
     try:
@@ -125,24 +138,27 @@ def init(
         raise ConfigurationError(
             f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"
         ) from None
-    layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True))
+    options = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
+    ports = Ports.documented(port)
+    layout = write_layout(directory, options, ports=ports, user=USER)
     (credentials,) = layout.credentials
-    typer.echo(
-        f"Wrote {layout.plant}, the policy and credentials. Run the plant; in other terminals watch it, subscribe:\n"
-    )
+    login = f"--connect {layout.url} --credentials {credentials}"
+    typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant:\n")
     typer.echo(f"  penstock up {layout.plant}")
-    typer.echo(f"  penstock top {layout.plant}")
     typer.echo(
-        f"  penstock sub --connect {layout.url} --credentials {credentials} --filter {layout.filter} 'md.us.eq.AAPL.>'"
+        "\nIn other terminals, subscribe as alice: by way of the filter module, as records, metered, from the tree:\n"
     )
-    way = f"--connect {layout.url} --credentials {credentials} --node"
-    typer.echo(f"  penstock sub {way} {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
-    typer.echo(f"  penstock sub {way} {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
-    party = f"--connect {layout.url} --credentials {directory}"
-    typer.echo(f"  penstock queue publish {layout.router} {PREFIX}.trial 'a trade' {party}/{BOOKING}.toml")
-    typer.echo(f"  penstock queue drain {layout.router} {ENDPOINT} {party}/{CLEARING}.toml")
+    typer.echo(f"  penstock sub {login} --filter {layout.filter} 'md.us.eq.AAPL.>'")
+    typer.echo(f"  penstock sub {login} --node {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
+    typer.echo(f"  penstock sub {login} --node {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
+    typer.echo(f"  penstock sub {login} --agent 127.0.0.1:{ports.agents[-1]} 'md.us.eq.AAPL.trade'")
+    typer.echo("\nPublish and consume assured messages:\n")
+    typer.echo(f"  penstock queue publish {layout.router} {PREFIX}.trial 'a trade' {login}")
+    typer.echo(f"  penstock queue drain {layout.router} {ENDPOINT} {login}")
+    typer.echo("\nWatch and operate the plant:\n")
+    typer.echo(f"  penstock top {layout.plant}")
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")
     typer.echo(
-        f"\n`penstock up` shows where the console is: log in as operations, with the secret in "
-        f"{directory / 'operations.toml'}"
+        f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
+        f"{directory / 'operations.toml'}."
     )

@@ -4,8 +4,8 @@
         for message in client.subscribe("md.us.eq.AAPL.>"): ...
 
 The administration server gives the addresses and keys of streams; the data comes directly from the feed adapters, over
-multicast or TCP. Read docs/client.md first; then client.py, subscription.py, and line.py, which processes messages
-before the application receives them.
+multicast or TCP. Read docs/how-to/client.md first; then client.py, subscription.py, and line.py, which processes
+messages before the application receives them.
 """
 
 from penstock.capture.reading import UnreadMessage

@@ -24,6 +24,7 @@ from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
 from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
@@ -35,11 +36,11 @@ from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
+from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.brokering import (
     Authentication,
     AuthenticationChanged,
     Brokered,
@@ -49,9 +50,10 @@ from penstock.security.brokering import (
     StreamMoved,
     SubscriptionChanged,
 )
-from penstock.security.client import AdminClient
-from penstock.security.direct_address import NUMBERS, direct_address
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.direct_address import NUMBERS, direct_address
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.client.subscription import Since
@@ -103,10 +105,11 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        around = (admin, self._protection, self.config, self.models, self, self._adopt)
-        self._nodes = NodeConsumers(*around)
-        self._streams = Streams(*around)
-        self._assured = AssuredSessions(*around)
+        guard = Guard(self._protection.secret, self._protection.tls)
+        context = ClientContext(admin, guard, self.config, self.models, self, self._adopt)
+        self._nodes = NodeConsumers(context)
+        self._streams = Streams(context)
+        self._assured = AssuredSessions(context)
 
     @overload
     def subscribe(
@@ -136,16 +139,16 @@ class Client(NodeWays, StreamWays, AssuredWays):
         since: Since = "live",
         **options: Any,
     ) -> Subscription | NodeSubscription | HeldStream:
-        """Subscribe to topics (docs/topics.md), optionally with a filter condition (docs/filters.md).
+        """Subscribe to topics (docs/reference/topics.md), optionally with a filter (docs/reference/filters.md).
 
         With `image`, the subscription begins with the current state of its topics, followed by exactly the later
         updates.
 
-        With `node`, "host:port" or "auto", messages come through a distribution node (docs/records.md), always starting
-        with the current state; `offload` uses a separate process for the work, `convert` makes prices floats.
+        With `node`, "host:port" or "auto", messages come through a distribution node (docs/how-to/records.md), always
+        starting with the current state; `offload` uses a separate process, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, messages come through a distribution tree (docs/agents.md), starting at
-        `since`: a sequence number, a time, an age, "oldest" or "live".
+        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md),
+        starting at `since`: a sequence number, a time, an age, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)
@@ -161,6 +164,12 @@ class Client(NodeWays, StreamWays, AssuredWays):
             )
         if offload is not None or convert:
             raise LocalProtocolError("offload and convert need a node", hint='set node="auto", or node="host:port"')
+        return self._subscribe_to_streams(topics, where, image=image, transport=transport)
+
+    def _subscribe_to_streams(
+        self, topics: tuple[str, ...], where: str | None, *, image: bool, transport: Transport
+    ) -> Subscription:
+        """From the feeds themselves, by multicast, a filter module or TCP."""
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' matches all topics")
         for topic in topics:
@@ -236,6 +245,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             config=config,
             ring=ring,
             keys=(),
+            lease=self._lease.flag,
         )
         with self._lock:
             self._publishers = [each for each in self._publishers if not each.is_closed] + [made]

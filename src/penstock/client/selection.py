@@ -15,8 +15,8 @@ EVERYTHING = ">"
 
 
 class Selection:
-    """Topic patterns (docs/topics.md), and a condition (docs/filters.md) on messages of one model. Messages addressed
-    to the application at `address` are selected as well.
+    """Topic patterns (docs/reference/topics.md), and a condition (docs/reference/filters.md) on messages of one model.
+    Messages addressed to the application at `address` are selected as well.
     """
 
     def __init__(

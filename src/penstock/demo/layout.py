@@ -4,16 +4,17 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.admin.store import FILE_NAME
+from penstock.admin.live.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.base.files import write_file
+from penstock.demo.ports import Ports
 from penstock.demo.reports import DemoOptions
 from penstock.demo.routing import ROUTERS, Routing, routing
 from penstock.engine.control import ClassName
 from penstock.feed.core.play.generator import WELL_KNOWN
 from penstock.net.secret import write_private
-from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.security.proof import SALT_SIZE, SecretVerifier
+from penstock.net.udp import Channel
+from penstock.security.core.proof import SALT_SIZE, SecretVerifier
 
 FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]
@@ -115,8 +116,11 @@ class Layout(msgspec.Struct, frozen=True):
     """Rate of the metered consumer."""
 
 
-def write_layout(directory: Path, options: DemoOptions) -> Layout:
-    subscribers = [f"subscriber-{number + 1}" for number in range(options.subscribers)]
+def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None = None, user: str = "") -> Layout:
+    """Write a plant's documents. `ports` are free ones by default. `user` replaces the subscribers: a client who may
+    also send and receive the assured messages and publish in the tree."""
+    ports = ports or Ports.free()
+    subscribers = [user] if user else [f"subscriber-{number + 1}" for number in range(options.subscribers)]
     receivers = [*subscribers, *CONSUMERS]
     roles = {"feed": "adapter", OPERATIONS: "administrator", **dict.fromkeys(receivers, "")}
     roles |= dict.fromkeys((FILTER, *NODES), "filter")
@@ -126,30 +130,27 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
         roles |= {ROUTER: "filter", BOOKING: "", CLEARING: ""}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    write_file(policy, _policy(entries, [*receivers, *NODES], options).encode())
-    admin_port, request_port, filter_port, websocket_port, *ports = free_ports(4 + len(NODES) + len(ADAPTERS))
-    node_ports, peer_ports = ports[: len(NODES)], ports[len(NODES) :]
-    lines = [free_channel(), free_channel()]
+    write_file(policy, _policy(entries, [*receivers, *NODES], options, user).encode())
     adapters = "".join(
-        _ADAPTER.format(name=name, channel=_inline(free_channel()), port=port, journal=_journal(name, options))
-        for name, port in zip(ADAPTERS, peer_ports, strict=True)
+        _ADAPTER.format(name=name, channel=_inline(channel), port=port, journal=_journal(name, options))
+        for name, port, channel in zip(ADAPTERS, ports.peers, ports.published, strict=True)
     )
-    routed = _routing(options) if options.router else Routing("", "")
+    routed = _routing(options, ports) if options.router else Routing("", "")
     plant = directory / "plant.toml"
     plant.write_text(
         _PLANT.format(
             feed=FEED,
             topics=TOPICS,
             admin=ADMIN,
-            admin_port=admin_port,
-            lines=", ".join(map(_inline, lines)),
-            request_port=request_port,
+            admin_port=ports.admin,
+            lines=", ".join(map(_inline, ports.lines)),
+            request_port=ports.request,
             adapters=adapters,
             filter=FILTER,
-            filter_port=filter_port,
+            filter_port=ports.filter,
             accounts=_accounts(FILTER, options),
-            nodes=_NODES.format(topics=TOPICS, ports=node_ports, websocket_port=websocket_port, names=NODES),
-            tree=_tree(options) if options.tree else "",
+            nodes=_NODES.format(topics=TOPICS, ports=ports.nodes, websocket_port=ports.websocket, names=NODES),
+            tree=_tree(options, ports) if options.tree else "",
             router=routed.document,
             spin=str(options.spin).lower(),
             player=PLAYER,
@@ -162,12 +163,12 @@ def write_layout(directory: Path, options: DemoOptions) -> Layout:
     )
     return Layout(
         plant,
-        f"penstock://127.0.0.1:{admin_port}",
+        f"penstock://127.0.0.1:{ports.admin}",
         [directory / f"{name}.toml" for name in subscribers],
         [directory / JOURNAL.format(name) for name in ADAPTERS],
         [directory / ACCOUNTS.format(name) for name in _accountants(options)],
-        f"127.0.0.1:{filter_port}",
-        {name: f"127.0.0.1:{port}" for name, port in zip(NODES, node_ports, strict=True)},
+        f"127.0.0.1:{ports.filter}",
+        {name: f"127.0.0.1:{port}" for name, port in zip(NODES, ports.nodes, strict=True)},
         directory / "state" / ADMIN / FILE_NAME,
         directory / f"{OPERATIONS}.toml",
         routed.places,
@@ -184,25 +185,25 @@ def _make_client(directory: Path, name: str, role: str) -> str:
     return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
 
 
-def _policy(entries: list[str], receivers: list[str], options: DemoOptions) -> str:
+def _policy(entries: list[str], receivers: list[str], options: DemoOptions, user: str) -> str:
+    users = [user] if user else []
     rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {receivers}\nreceive = {TOPICS}\n'
     if options.tree:
         everything = [*TOPICS, *DESK_TOPICS]
-        rules += f"\n[[rule]]\nwho = {[TREE, OPERATIONS, VISITOR]}\nreceive = {everything}\n"
-        rules += f"\n[[rule]]\nwho = {[OPERATIONS, VISITOR]}\nsend = {DESK_TOPICS}\n"
+        rules += f"\n[[rule]]\nwho = {[TREE, OPERATIONS, VISITOR, *users]}\nreceive = {everything}\n"
+        rules += f"\n[[rule]]\nwho = {[OPERATIONS, VISITOR, *users]}\nsend = {DESK_TOPICS}\n"
     if options.router:
         booked, queued = [f"{PREFIX}.>"], [f"queue.{ENDPOINT}"]
-        rules += f"\n[[rule]]\nwho = {[BOOKING]}\nreceive = {TOPICS}\nsend = {booked}\n"
-        rules += f"\n[[rule]]\nwho = {[CLEARING]}\nreceive = {queued}\n"
+        rules += f"\n[[rule]]\nwho = {[BOOKING, *users]}\nreceive = {TOPICS}\nsend = {booked}\n"
+        rules += f"\n[[rule]]\nwho = {[CLEARING, *users]}\nreceive = {queued}\n"
     return "\n".join([*entries, rules])
 
 
-def _tree(options: DemoOptions) -> str:
+def _tree(options: DemoOptions, ports: Ports) -> str:
     """Return the tree: a root with the feed, two agents below it, a leaf below each; and the console."""
-    *ports, console_port = free_ports(2 + len(AGENTS))
-    places = {name: f"127.0.0.1:{port}" for name, port in zip((ROOT, *AGENTS), ports, strict=True)}
+    places = {name: f"127.0.0.1:{port}" for name, port in zip((ROOT, *AGENTS), ports.agents, strict=True)}
     root = _ROOT.format(
-        name=ROOT, port=ports[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON + _accounts(ROOT, options)
+        name=ROOT, port=ports.agents[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON + _accounts(ROOT, options)
     )
     below = [
         _AGENT.format(
@@ -212,13 +213,14 @@ def _tree(options: DemoOptions) -> str:
             alternates=f'alternates = ["{places[alternate]}"]\n' if alternate else "",
             common=_COMMON + _accounts(name, options),
         )
-        for (name, (parent, alternate)), port in zip(AGENTS.items(), ports[1:], strict=True)
+        for (name, (parent, alternate)), port in zip(AGENTS.items(), ports.agents[1:], strict=True)
     ]
-    return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=console_port)])
+    return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=ports.console)])
 
 
-def _routing(options: DemoOptions) -> Routing:
+def _routing(options: DemoOptions, ports: Ports) -> Routing:
     return routing(
+        ports,
         credentials=ROUTER,
         operator=OPERATIONS,
         endpoint=ENDPOINT,
@@ -305,7 +307,6 @@ admin = {{ credentials = "{names[2]}.toml" }}
 """
 
 _COMMON = f"""\
-tree = "demo"
 admin = {{ credentials = "{TREE}.toml" }}
 agents = {{ {", ".join(f'{name} = "{TREE}"' for name in AGENTS)} }}
 operators = ["{OPERATIONS}"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.net.udp import free_ports
+from penstock.demo.ports import Ports
 
 ROUTERS = ("router-a", "router-b")
 WITNESS = "witness"
@@ -18,32 +18,31 @@ class Routing(NamedTuple):
 
 
 def routing(
-    *, credentials: str, operator: str, endpoint: str, topics: list[str], accounts: Callable[[str], str]
+    ports: Ports, *, credentials: str, operator: str, endpoint: str, topics: list[str], accounts: Callable[[str], str]
 ) -> Routing:
     """Return two routers with one endpoint, replicated to the second router, and a witness."""
-    *controls, link, witness = free_ports(2 + 2 * len(ROUTERS))
-    places = [f"127.0.0.1:{port}" for port in controls[:2]]
-    ports = {**dict(zip(ROUTERS, controls[2:], strict=True)), WITNESS: witness}
+    places = [f"127.0.0.1:{port}" for port in ports.routers]
+    votes = dict(zip((*ROUTERS, WITNESS), ports.voters, strict=True))
     routers = [
         _ROUTER.format(
             name=name,
-            port=controls[number],
+            port=ports.routers[number],
             endpoint=endpoint,
             topics=topics,
             operator=operator,
             credentials=credentials,
             accounts=accounts(name),
             routers=list(ROUTERS),
-            link=link,
+            link=ports.link,
             other=places[1 - number],
             witness=WITNESS,
-            listen=ports[name],
-            voters=", ".join(f'{voter} = "127.0.0.1:{port}"' for voter, port in ports.items() if voter != name),
+            listen=votes[name],
+            voters=", ".join(f'{voter} = "127.0.0.1:{port}"' for voter, port in votes.items() if voter != name),
             lease_ms=LEASE_MS,
         )
         for number, name in enumerate(ROUTERS)
     ]
-    third = _WITNESS.format(name=WITNESS, routers=list(ROUTERS), port=witness, lease_ms=LEASE_MS)
+    third = _WITNESS.format(name=WITNESS, routers=list(ROUTERS), port=votes[WITNESS], lease_ms=LEASE_MS)
     return Routing("".join([*routers, third]), ",".join(places))
 
 

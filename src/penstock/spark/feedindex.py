@@ -5,7 +5,7 @@
 A small file is one slice and needs no index. A large file is cut at message boundaries (*frames*), and the conversion
 state at every cut is kept as an image (*states*); building the images converts the feed once without building messages.
 Files that cannot be cut in place (compressed files, text files, and captures, whose lines are merged in order) are
-written to a *tape* first. feedcache.py stores the index; docs/protocol/feed-index.md describes every file.
+written to a *tape* first. feedcache.py stores the index; docs/reference/protocol/feed-index.md describes every file.
 """
 
 from __future__ import annotations

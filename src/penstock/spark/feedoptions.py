@@ -23,7 +23,7 @@ STREAM_MAX = 2**31 - 1
 
 
 class FeedSourceOptions(Config, frozen=True):
-    """Options of the format; docs/spark-feeds.md describes each."""
+    """Options of the format; docs/how-to/spark-feeds.md describes each."""
 
     path: tuple[str, ...] = ()
     rows: Literal["messages", "source", "bad", "slices"] = "messages"

@@ -10,7 +10,7 @@ Equivalent, as a Spark format with the same options:
     spark.read.format("penstock-feed").options(table="itch", date="2019-01-30", model="trade").load("day.itch")
 
 The first read of a large file builds its index (feedindex.py); then every core reads a part of the file. The rows equal
-what a live adapter publishes for the same input, bit by bit: see docs/spark-feeds.md.
+what a live adapter publishes for the same input, bit by bit: see docs/how-to/spark-feeds.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
     spark.readStream.format("penstock").option("connect", "10.0.0.7:7410").option("topics", "md.us.>").load()
 
-docs/spark.md lists all options. Compiled code in the Python workers builds the rows, which reach Spark as Arrow
+docs/how-to/spark.md lists all options. Compiled code in the Python workers builds the rows, which reach Spark as Arrow
 batches. A restarted query resumes exactly at its checkpoint. An offset holds, for every journal, the number of the next
 record and the cursors for detecting duplicate messages.
 """

@@ -4,7 +4,7 @@
     groups.group_of("md.us.eq.AAPL.quote")              the group it is published on
     groups.groups_for(["md.us.eq.AAPL.>"])              the groups that a subscriber must join
 
-docs/protocol/group-map.md describes the document.
+docs/reference/protocol/group-map.md describes the document.
 """
 
 import functools

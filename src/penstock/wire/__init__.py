@@ -1,7 +1,7 @@
 """The packet format: encode messages into packets, and decode packets.
 
 This package handles bytes only: it keeps no stream state, repairs nothing and opens no socket (see
-penstock.middleware), and does not interpret a message's content (see penstock.model). Read docs/protocol/packet.md
+penstock.middleware), and does not interpret a message's content (see penstock.model). Read protocol/packet.md
 first, then packet.py for the vocabulary and _codec.pxd for the layout. _packet.pyx decodes one packet, _packer.pyx
 encodes packets, _batch.pyx does both for many packets at once.
 """

@@ -1,4 +1,4 @@
-"""The packet format's layout, and the kernels that read and write it; docs/protocol/packet.md draws the layout.
+"""The packet format's layout, and the kernels that read and write it; docs/reference/protocol/packet.md draws the layout.
 
 Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
 penstock.wire._codec.

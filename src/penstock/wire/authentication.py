@@ -1,6 +1,6 @@
 """Authentication of datagrams: keys, the publishers they are for, and the accepted epochs.
 
-docs/protocol/packet.md draws the trailer; _authentication.pyx writes and checks it.
+docs/reference/protocol/packet.md draws the trailer; _authentication.pyx writes and checks it.
 """
 
 import msgspec

@@ -25,7 +25,7 @@ from penstock.net.core.control import Name
 from penstock.net.live.agent import CoreRunner
 from penstock.net.page_access import PageAccessConfig
 from penstock.runtime.node import Node
-from penstock.security.access import AnyPort
+from penstock.security.core.access import AnyPort
 
 log = logger("assured.witness")
 
@@ -148,7 +148,7 @@ class LiveWitness:
             epoch=memory.epoch,
             holder=memory.holder,
             bound_to=self._voter.bound_to(self._clock.now_ns()),
-            alone=memory.alone,
+            alone=memory.degraded,
             routers=self.config.routers,
             in_touch=lease.in_touch,
             control_port=self._lease.port,

@@ -16,8 +16,8 @@ from rich.progress import Progress
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError
+from penstock.capture.record_text import json_line, text_lines
 from penstock.cli.common.times import parse_time
-from penstock.cli.journal.records import json_line, text_lines
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote
 from penstock.journal.live.files import Directory, boot_id
@@ -25,7 +25,7 @@ from penstock.journal.live.verify import SegmentReport, inspect, missing_segment
 from penstock.journal.server import JournalServer
 from penstock.net.live.agent import run_agent
 from penstock.net.secret import Secret, read_secret
-from penstock.security.journal_access import JournalAccess, JournalLogin, admin_access
+from penstock.security.live.journal_access import JournalAccess, JournalLogin, admin_access
 
 COLUMNS = ("first", "last", "bytes", "from (UTC)", "to", "state")
 DEFAULT_PORT = 7_410

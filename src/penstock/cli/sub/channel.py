@@ -9,17 +9,18 @@ from typing import cast
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.cli.clock import compare_clocks
 from penstock.cli.common.channel import CHANNEL
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.model import find_model
-from penstock.cli.sub.latency import LatencyMeter
 from penstock.cli.sub.options import SubOptions
-from penstock.cli.sub.output import EVERYTHING
+from penstock.cli.sub.output import EVERYTHING, SilenceNotice
 from penstock.cli.sub.views import JsonView, PrettyView, QuietView, View
+from penstock.client.latency import LatencyMeter
 from penstock.client.selection import Selection
 from penstock.filter.client import FilteredReceiver
-from penstock.filter.client.discovery import NONE, find_filter
-from penstock.filter.core.control import Wish
+from penstock.filter.client.discovery import AUTO, NONE, find_filter
+from penstock.filter.core.control import PORT_DEFAULT, Wish
 from penstock.middleware import Deliver, DeliverBatch, ReceiverConfig
 from penstock.middleware.core.grouping import channels_for
 from penstock.middleware.live.receiver import MulticastReceiver, SocketReceiver
@@ -30,6 +31,7 @@ from penstock.topics import GroupMap
 log = logger("sub")
 
 LOOK_SECONDS = 0.2
+CLOCK_EXCHANGES = 16
 CHANNEL_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}(:.*)?|[^*>!/]+:[0-9]+")
 """An address, right or wrong; Channel.parse() says what is wrong with it."""
 
@@ -40,7 +42,9 @@ def show_channel(options: SubOptions) -> None:
     if options.clock is not None and not options.latency:
         raise ConfigurationError("--clock means nothing without --latency")
     model = find_model(options.model)
-    meter = LatencyMeter(model, options.clock) if options.latency else None
+    clock = options.clock
+    compare = None if clock is None else lambda: compare_clocks(clock, CLOCK_EXCHANGES)
+    meter = LatencyMeter(model, compare) if options.latency else None
     selection = Selection(patterns or [EVERYTHING], options.where, model)
     view = JsonView(model) if options.json else QuietView() if options.quiet else PrettyView(model)
     started = time.monotonic()
@@ -55,7 +59,8 @@ def show_channel(options: SubOptions) -> None:
         place = f"the filter at {module[0]}:{module[1]}"
     with interruptible() as interrupt, receiver:
         log.info("listening", channel=place, patterns=" ".join(patterns or [EVERYTHING]))
-        _show(receiver, selection, view, meter, interrupt, options.count, started + options.seconds)
+        silence = SilenceNotice(lambda: _explain_silence(receiver, place, patterns, options))
+        _show(receiver, selection, view, meter, silence, interrupt, options.count, started + options.seconds)
     _write_summary(receiver, selection, view, place, time.monotonic() - started)
     if meter is not None:
         sys.stderr.write(f"{meter.summary()}\n")
@@ -108,6 +113,7 @@ def _show(
     selection: Selection,
     view: View,
     meter: LatencyMeter | None,
+    silence: SilenceNotice,
     interrupt: Interrupt,
     count: int | None,
     deadline: float,
@@ -124,7 +130,21 @@ def _show(
                 if view.shown == count:
                     return view.flush()
         view.flush()
+        silence.check(view.shown)
+    silence.check(view.shown, is_end=True)
     return None
+
+
+def _explain_silence(receiver: SocketReceiver, place: str, patterns: list[str], options: SubOptions) -> str:
+    if delivered := receiver.counters["messages_delivered"]:
+        return f"{delivered:,} messages arrived from {place}, none of them on {' '.join(patterns)}" + (
+            f" with {options.where}" if options.where else ""
+        )
+    missing = f"no filter module answers at 127.0.0.1:{PORT_DEFAULT}, and " if options.filter_place == AUTO else ""
+    return (
+        f"{missing}nothing arrives from {place}; `penstock pub` publishes there, "
+        "and the streams of a plant need --connect and --credentials"
+    )
 
 
 def _write_summary(receiver: SocketReceiver, selection: Selection, view: View, place: str, ran_seconds: float) -> None:

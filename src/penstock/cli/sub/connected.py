@@ -6,9 +6,9 @@ from typing import cast, get_args
 import msgspec
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.cli.common.channel import INTERFACE
 from penstock.cli.common.interrupt import interruptible
-from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect
@@ -42,6 +42,7 @@ def show_subscription(options: SubOptions) -> None:
             losing=subscription,
             tell=_write_receipt,
             summary=lambda seconds: _summary(subscription, seconds),
+            explain_silence=lambda: _explain_silence(options),
         )
 
 
@@ -71,6 +72,13 @@ def _write_receipt(receipt: Receipt, is_json: bool) -> None:
     else:
         what = "packets" if isinstance(receipt, LossReceipt) else f"messages of source stream {receipt.stream_id}:"
         sys.stderr.write(f"-- lost {what} {receipt.first} to {receipt.last}: {receipt.cause}\n")
+
+
+def _explain_silence(options: SubOptions) -> str:
+    return (
+        f"no feed has published on {' '.join(options.topics)} since the subscription began; "
+        f"`penstock admin status --connect {options.connect}` shows the feeds, --image begins with the current state"
+    )
 
 
 def _summary(subscription: Subscription, ran_seconds: float) -> str:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.cli.common.interrupt import interruptible
-from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import connect
@@ -34,6 +34,9 @@ def show_node(options: SubOptions) -> None:
             losing=consumer if isinstance(consumer, NodeMessages) else None,
             tell=_write_missed,
             summary=lambda seconds: _summary(consumer, seconds),
+            explain_silence=lambda: (
+                f"the node has no record on {' '.join(options.topics)}; `penstock top` shows its items"
+            ),
         )
 
 

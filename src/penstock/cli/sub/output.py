@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from penstock.base.readable import harmless_json, printable
 from penstock.capture.reading import Readable
 from penstock.cli.common.interrupt import Interrupt
-from penstock.cli.common.readable import harmless_json, printable
 from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage
 from penstock.engine.client import UnreadRecord, Withdrawn
@@ -25,6 +25,7 @@ from penstock.wire import Origin
 AnyReadable: TypeAlias = Readable | UnreadRecord
 
 LOOK_SECONDS = 0.2
+SILENCE_SECONDS = 3.0
 EVERYTHING = ">"
 
 
@@ -35,6 +36,22 @@ class Losing(Protocol):
     def loss_count(self) -> int: ...
     @property
     def losses(self) -> Sequence[Any]: ...
+
+
+class SilenceNotice:
+    """Tells once, on standard error, why nothing may have arrived: after SILENCE_SECONDS, or at the end."""
+
+    def __init__(self, explain: Callable[[], str]) -> None:
+        self._explain = explain
+        self._due = time.monotonic() + SILENCE_SECONDS
+        self._is_told = False
+
+    def check(self, shown: int, *, is_end: bool = False) -> None:
+        if self._is_told or (not is_end and time.monotonic() < self._due):
+            return
+        self._is_told = True
+        if not shown:
+            sys.stderr.write(f"-- no message yet: {self._explain()}\n")
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -53,9 +70,11 @@ class Output(msgspec.Struct, frozen=True):
         losing: Losing | None,
         tell: Callable[[Any, bool], None],
         summary: Callable[[float], str],
+        explain_silence: Callable[[], str],
     ) -> None:
         """Until interrupted, or as much and as long as told, with what is lost in between; then a summary on standard
         error."""
+        silence = SilenceNotice(explain_silence)
         known = KnownInstruments()
         write = _ignore if self.is_quiet else partial(_write_json if self.is_json else _write_line, known)
         started = time.monotonic()
@@ -72,9 +91,11 @@ class Output(msgspec.Struct, frozen=True):
                     told = losing.loss_count
                 if message is None:
                     sys.stdout.flush()
+                    silence.check(shown)
                 else:
                     write(message)
                     shown += 1
+            silence.check(shown, is_end=True)
         finally:
             sys.stdout.flush()
             sys.stderr.write(summary(time.monotonic() - started) + "\n")

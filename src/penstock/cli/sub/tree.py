@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 import msgspec
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.cli.common.interrupt import interruptible
-from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import write_told
 from penstock.client import connect
@@ -49,6 +49,7 @@ def show_stream(options: SubOptions) -> None:
             losing=subscription,
             tell=_write_receipt,
             summary=lambda seconds: _summary(subscription, seconds),
+            explain_silence=lambda: _explain_silence(subscription, options),
         )
 
 
@@ -79,6 +80,15 @@ def _write_info(agent: str, info: Info) -> None:
     if info.kind not in ("through", "load"):
         told = msgspec.json.encode(info).decode()
         sys.stderr.write(printable(f"-- {agent} says {info.kind}: {told}") + "\n")
+
+
+def _explain_silence(subscription: StreamSubscription, options: SubOptions) -> str:
+    topics, streams = " ".join(options.topics), ", ".join(subscription.positions())
+    if not streams:
+        return f"the tree has no stream with topics that match {topics}; --infostream shows what its agents announce"
+    return (
+        f"nothing was published on {topics} in {streams} since {options.since}; --since oldest begins with what is kept"
+    )
 
 
 def _summary(subscription: StreamSubscription, ran_seconds: float) -> str:

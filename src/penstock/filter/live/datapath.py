@@ -44,7 +44,7 @@ from penstock.middleware.live.receiver import note_unsent
 from penstock.net.live.handover import Handover
 from penstock.net.live.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
-from penstock.security.refusal import RefusalError
+from penstock.security.core.refusal import RefusalError
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch
 
@@ -261,7 +261,7 @@ class DataPath:
 
     def _open(self, opened: Opened) -> None:
         if opened.delivery != "ring":
-            self.dispatcher.open(opened.consumer, address_key(opened.address))
+            self.dispatcher.open(opened.consumer, address_key(opened.address), opened.key)
             return
         ring = RingWriter.create(self._config.ring_bytes, PACKET_SIZE_MAX)
         name = random_bytes(SEGMENT_NAME_SIZE).hex()  # nobody but the application is told

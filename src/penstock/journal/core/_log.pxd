@@ -1,4 +1,4 @@
-"""The journal's layout on disk, and the kernels that read and write it; docs/protocol/journal.md draws the layout.
+"""The journal's layout on disk, and the kernels that read and write it; docs/reference/protocol/journal.md draws the layout.
 
 Only this file defines the layout as numbers. Compiled code cimports it, Python imports the same names from
 penstock.journal.core._log.

@@ -1,6 +1,6 @@
 """The header of a segment, the mark file, the oldest file, and segment names.
 
-docs/protocol/journal.md draws all of them; the numbers are in _log.pxd.
+docs/reference/protocol/journal.md draws all of them; the numbers are in _log.pxd.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Control messages between a follower and a journal's server (docs/protocol/journal.md).
+"""Control messages between a follower and a journal's server (docs/reference/protocol/journal.md).
 
 follower server
   │ Login ───────────────────────► │      first, if the server requires tokens

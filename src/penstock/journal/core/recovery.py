@@ -1,6 +1,6 @@
 """Recovery: what a writer finds on disk when it opens a journal, and how it repairs the journal.
 
-The rules, with reasons in docs/protocol/journal.md:
+The rules, with reasons in docs/reference/protocol/journal.md:
 
 - Segments follow each other by their names and headers. A segment's records end where the next segment begins; later
   data in the segment was written before a failed sync and is ignored.

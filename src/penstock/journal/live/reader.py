@@ -5,7 +5,7 @@
         for record in journal.follow(): ...          # continues, and waits for new records
 
 A reader returns only records on disk, so that no returned record can vanish in a crash. The mark, which the writer
-renews after every sync, gives the newest of them (docs/protocol/journal.md). If no writer has run since the machine was
+renews after every sync, gives the newest of them (protocol/journal.md). If no writer has run since the machine was
 booted, all file content comes from the disk.
 """
 

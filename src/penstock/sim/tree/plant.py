@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.sim.judge import SeedRun, work
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.tree.apps import Subscriber, Subscription

@@ -3,9 +3,10 @@ combines them.
 
 runner.py shows the whole sequence. The modules in that order:
 
-    capture.py       finds new input since the last commit, and cuts the input into slices
-    work.py          work of a Spark worker on a slice: normalise.py (rows: tables.py, facts.py), writer.py (files)
-    archive.py       the tables; read commits.py first: an archive is a log of commits, one document for all tables each
+    sources/         finds new input since the last commit, cuts the input into slices (capture.py), and builds the rows
+                     of a slice (normalise.py)
+    work.py          work of a Spark worker on a slice: rows from sources/, files by archive/writer.py
+    archive/         the tables; read commits.py first: an archive is a log of commits, one document for all tables each
     deriving.py      derive/: tables computed from other tables, incrementally or all at once
     audit/           reports computed from the tables
 

@@ -13,24 +13,32 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
-from penstock.spark.pipeline.commits import Account, Commit, FileEntry
-from penstock.spark.pipeline.compaction import compact, crowded_files
-from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, refuse_other_days, remove_day
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, TradingDay
+from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
+from penstock.spark.pipeline.archive.days import (
+    OtherSources,
+    Removed,
+    covered_days,
+    refuse_archived_rows,
+    refuse_other_days,
+    remove_day,
+)
+from penstock.spark.pipeline.archive.schemas import evolved
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
-from penstock.spark.pipeline.normalise import Known
-from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.sessions import session_changes, sessions_going_on
+from penstock.spark.pipeline.sources.capture import FeedSource, Piece, Source, feed_streams
+from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -127,11 +135,12 @@ def follow(
     *,
     is_ended: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
+    first_date: Callable[[], date] | None = None,
 ) -> RunReport:
-    """Process the sources step by step until stopped; the current step is still committed.
+    """Archive the sources step by step until `is_ended`; the current step is still committed.
 
-    Small files are merged between the steps. Derivations run incrementally, and close a session when the source has
-    begun the next one.
+    Between the steps, small files are merged, and rows of dates before `first_date()` are removed. Derivations run
+    incrementally, and close a session when it has ended (sessions.py).
     """
     report = RunReport()
     while not is_ended():
@@ -148,6 +157,8 @@ def follow(
         if derive(spark, archive, derivations, on_each=progress.derive) is not None:
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
+            report.commits += 1
+        if first_date is not None and retain(archive, before=first_date().isoformat()) is not None:
             report.commits += 1
         if is_idle:
             sleep(POLL_SECONDS)
@@ -202,12 +213,9 @@ def replace(
 
     If stopped early, nothing changes.
     """
-    day = source.trading_day()
-    if day is None:
-        raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
-    if archive.catalogue.derived and not derivations:
+    catalogue, day = archive.catalogue, _day_of(source)
+    if catalogue.derived and not derivations:
         raise ConfigurationError("--replace rebuilds the derived tables", hint="leave out --no-derive")
-    catalogue = archive.catalogue
     found, pieces = source.others(catalogue), source.pieces(catalogue)
     position = pieces[-1].position if pieces else catalogue.sources[source.key]
     if source.key in catalogue.sources and pieces:  # a part of the file was archived by an interrupted run
@@ -215,14 +223,8 @@ def replace(
     covers = {} if source.stream else {"covers": list(day)}
     if not pieces and not found and position.get("covers") == covers.get("covers"):
         return
-    mixed = {file.stream for file in found.mixed if file.stream is not None}
-    for stream, _ in sessions_going_on(catalogue, mixed if derivations else (), day.end_ns):
-        raise ArchiveError(
-            f"cannot replace {day} now: the open session of stream {stream} has messages after that day, and "
-            "would be cut",
-            where=str(archive.path),
-            hint="replace the day when the session has ended, or end it now with --close in a run of the capture",
-        )
+    if derivations:
+        _refuse_open_sessions(archive, found, day)
     closing = {str(stream) for stream in found.streams}
     if derive(spark, archive, derivations, closing=closing, on_each=progress.derive) is not None:
         report.commits += 1
@@ -269,6 +271,25 @@ def replace(
     )
     report.commits += 1
     report.replaced.append(Replaced(day=str(day), sources=found.names, rows=_changes(removed, gone, [*files, *come])))
+
+
+def _day_of(source: FeedSource) -> TradingDay:
+    day = source.trading_day()
+    if day is None:
+        raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
+    return day
+
+
+def _refuse_open_sessions(archive: Archive, found: OtherSources, day: TradingDay) -> None:
+    """Refuse to replace a day if an open session has messages of the day and after it."""
+    mixed = {file.stream for file in found.mixed if file.stream is not None}
+    for stream, _ in sessions_going_on(archive.catalogue, mixed, day.end_ns):
+        raise ArchiveError(
+            f"cannot replace {day} now: the open session of stream {stream} has messages after that day, and "
+            "would be cut",
+            where=str(archive.path),
+            hint="replace the day when the session has ended; --close in a run of the capture ends it now",
+        )
 
 
 def _session_count(results: list[SliceResult]) -> int:

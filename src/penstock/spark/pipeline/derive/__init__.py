@@ -4,7 +4,7 @@ A derivation receives the rows of one step and returns the rows that follow from
 streaming many small ones. A step lists the sessions that end with it; only their rows are closed. State from step to
 step is returned as rows of the table CARRIED, archived with the step's commit, and passed to the next step.
 
-docs/derived-tables.md describes every table and column, and the exact rules.
+docs/reference/derived-tables.md describes every table and column, and the exact rules.
 """
 
 from penstock.spark.pipeline.derive.asof import TradeQuote, as_of

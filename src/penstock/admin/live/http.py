@@ -1,0 +1,47 @@
+"""Web requests: bounded in size and time, and understood or refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.decoding import DECODE_ERRORS, json_decoder
+from penstock.base.endpoint import TOKEN_NEEDED, BearerToken
+from penstock.base.errors import LimitError, RequestError, TokenError
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def protected(page: Page, token: BearerToken | None, refuse: Callable[[TokenError], Response]) -> Page:
+    """The page for requests that have the token; `refuse` answers the others. Without a token everybody may read it."""
+    if token is None:
+        return page
+
+    async def answer(request: Request) -> Response:
+        if token.allows(request.headers.get("authorization", "")):
+            return await page(request)
+        refusal = refuse(TokenError(TOKEN_NEEDED, where=request.url.path))
+        refusal.headers["www-authenticate"] = "Bearer"  # as RFC 9110 demands
+        return refusal
+
+    return answer
+
+
+async def read_document(request: Request, kind: Any, *, size_max: int, within_s: float, where: str, hint: str) -> Any:
+    """The JSON document of a request, of a kind that msgspec knows; `where` and `hint` are for whoever is refused."""
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(within_s):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > size_max:
+                    raise LimitError(f"a request has at most {size_max} bytes")
+                chunks.append(chunk)
+    except TimeoutError:
+        raise RequestError(f"did not come whole within {within_s:g} s") from None
+    try:
+        return json_decoder(kind).decode(b"".join(chunks))
+    except DECODE_ERRORS as error:
+        raise RequestError(f"is not understood: {error}", where=where, hint=hint) from None

@@ -1,0 +1,114 @@
+"""The TOML document of a converter table; plan.py interprets the document and refuses contradictions."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.base.config import Config, convert
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Venue = Annotated[str, Meta(max_length=4)]
+Prefix = Annotated[str, Meta(max_length=128)]
+QuantityDecimals = Literal[0, 8]
+Step = dict[str, Any]
+MapValue = str | int | list[str]
+
+
+class TableChoice(Config, frozen=True):
+    """A table and its parameters: `{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }` in a configuration."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """The name of a shipped table, or the path of a TOML file."""
+
+    venue: Venue = ""
+    """The market identifier code of the messages; empty keeps the table's own."""
+
+    prefix: Prefix = ""
+    """The first levels of every topic; empty keeps the table's prefix."""
+
+    quantity_decimals: QuantityDecimals | None = None
+    """0 for whole quantities, 8 for fractions; None keeps the table's own."""
+
+    calendar: str = ""
+    """The name of a shipped trading calendar, or the path of a TOML file; empty keeps the table's own."""
+
+
+def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None, calendar: str = "") -> TableChoice:
+    """The table with its options applied; an invalid value raises an error that names the option."""
+    given = {
+        "name": name,
+        "venue": venue,
+        "prefix": prefix,
+        "quantity_decimals": quantity_decimals,
+        "calendar": calendar,
+    }
+    return convert(given, TableChoice, where="table")
+
+
+class InstrumentDocument(Config, frozen=True):
+    """How a source message identifies its instrument: `key` is a field (a locate code, or the symbol itself), `symbol`
+    the field with the symbol. A message with both defines an unknown instrument.
+    """
+
+    key: Name
+    symbol: Name
+
+
+class SymbolsDocument(Config, frozen=True):
+    """The mapping from the venue's symbols to venue-independent ones: first `same_as` and the reference file, then
+    suffixes.
+
+    `suffixes` replaces the end of a symbol, trying the longest first. `topic` replaces characters in topics only.
+    """
+
+    suffixes: dict[str, str] = msgspec.field(default_factory=dict)
+    same_as: dict[str, str] = msgspec.field(default_factory=dict)
+    topic: dict[Annotated[str, Meta(min_length=1, max_length=1)], str] = msgspec.field(default_factory=dict)
+    file: str = ""
+
+
+class OutputDocument(Config, frozen=True):
+    """An application message: its model, its topic, and the fields that are equal wherever it is emitted."""
+
+    model: Name
+    topic: Annotated[str, Meta(min_length=1)]
+    fields: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class TableDocument(Config, frozen=True):
+    name: Name
+    format: Name
+    message: dict[str, list[Step]]
+    description: str = ""
+    modules: list[str] = msgspec.field(default_factory=list)
+    """Python files beside the table, or modules by their dotted names, that are loaded before the table is compiled."""
+
+    venue: Venue = ""
+    prefix: Prefix = ""
+    """Replaces {prefix} in topics. A TableChoice overrides the defaults `venue` and `prefix`."""
+
+    quantity_decimals: QuantityDecimals = 0
+    """Decimals of all quantities, in the conversion state and in messages: 8 if the venue trades fractions. A
+    TableChoice can override them.
+    """
+
+    calendar: str = ""
+    """The name of a shipped trading calendar, or the path of a TOML file relative to the table. Empty: the shipped
+    calendar of the venue. A TableChoice can override it.
+    """
+
+    timezone: str = "UTC"
+    event_time: str = "constant(0)"
+    instrument: InstrumentDocument | None = None
+    symbols: SymbolsDocument = SymbolsDocument()
+    map: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    markets: dict[Venue, Annotated[str, Meta(min_length=1, max_length=8)]] = msgspec.field(default_factory=dict)
+    """For a feed shared by several venues: the code of each venue in the feed's messages. The codes define
+    `map(own_market)`, which is 1 for the code of the table's venue and 0 for other codes. For a venue that is not
+    listed, the map is always 1, because such a venue shares the feed with no listed one.
+    """
+
+    bits: dict[Name, dict[str, MapValue]] = msgspec.field(default_factory=dict)
+    output: dict[Name, OutputDocument] = msgspec.field(default_factory=dict)
+    image: list[Step] = msgspec.field(default_factory=list)
