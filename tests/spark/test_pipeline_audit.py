@@ -364,7 +364,7 @@ def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path
     write_tables(tmp_path / "lossy", facts(**grown(gone=4)), date="2024-01-02")
     lossy = result(run_audit(Archive.open(tmp_path / "lossy"), spark, sections=sections), "tree")
     assert lossy.verdict == "bad"
-    assert "4 messages told as missing" in lossy.summary
+    assert "4 messages reported as missing" in lossy.summary
 
 
 @pytest.mark.spec("PIPE-7", "REPL-1")

@@ -229,11 +229,11 @@ def test_limits_refuse_and_count(state: ConversionState) -> None:
 
 
 def test_a_callers_mistake_is_told(state: ConversionState) -> None:
-    with pytest.raises(LocalProtocolError, match="no instrument 1"):
+    with pytest.raises(LocalProtocolError, match="unknown instrument 1"):
         state.add_order(1, 1, Side.BID, 1, 1)
-    with pytest.raises(LocalProtocolError, match="no side 2"):
+    with pytest.raises(LocalProtocolError, match="invalid side 2"):
         state.add_order(1, 0, 2, 1, 1)
     with pytest.raises(LocalProtocolError, match="longer than 16"):
         state.instrument("A" * 17)
-    with pytest.raises(LocalProtocolError, match="called 'IBM'"):
+    with pytest.raises(LocalProtocolError, match="unknown instrument 'IBM'"):
         state.book("IBM")

@@ -64,19 +64,19 @@ def test_flags_are_as_wide_as_their_highest_bit_needs(bit: int, size: int) -> No
         (field("model", "u8"), "'model' is reserved"),
         (field("_hidden", "u8"), "'_hidden' is not a name"),
         (field("a", "price"), "type 'price' needs 'decimals'"),
-        (field("a", "u8", "decimals = 2"), "type 'u8' has no 'decimals'"),
+        (field("a", "u8", "decimals = 2"), "type 'u8' takes no 'decimals'"),
         (field("a", "text"), "type 'text' needs 'size'"),
         (field("a", "enum", "values = {}"), "'values' is empty"),
         (field("a", "enum", "values = { x = 1, y = 1 }"), "duplicate number"),
         (field("a", "enum", "optional = true\nvalues = { x = 0 }"), "0 means missing"),
         (field("a", "flags", "optional = true\nbits = { x = 0 }"), "flags cannot be optional"),
-        (field("a", "text", 'size = 4\nconflate = "sum"'), "text has no sum"),
+        (field("a", "text", 'size = 4\nconflate = "sum"'), "text cannot be conflated by sum"),
         (field("a", "u8", "since = 2"), "since 2 is later than the model's version 1"),
         (field("a", "u8", "repeat = 2"), "{n}"),
         (field("a_{n}", "u8"), "{n}"),
         (field("a", "u8", 'part = "left"'), "is not declared"),
-        (field("a_{n}", "i64", "repeat = 512") + field("b_{n}", "i64", "repeat = 512"), "at most 512"),
-        (field("a_{n}", "text", "size = 1024\nrepeat = 40"), "more than 32768 bytes"),
+        (field("a_{n}", "i64", "repeat = 512") + field("b_{n}", "i64", "repeat = 512"), "above the limit of 512"),
+        (field("a_{n}", "text", "size = 1024\nrepeat = 40"), "exceeds the limit of 32768 bytes"),
     ],
 )
 def test_a_document_that_contradicts_itself_is_refused(document: str, says: str) -> None:
@@ -91,7 +91,7 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
         parse(field("a_{n}", "i64", 'repeat = 2\npart = "p"'), head='version = 1\nparts = [{name = "p", size = 8}]')
     with pytest.raises(ModelError, match="part 'q' has no field"):
         parse(field("a", "i64", 'part = "p"'), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
-    with pytest.raises(ModelError, match="field\\[0\\] 'a': needs a part, one of: p, q"):
+    with pytest.raises(ModelError, match="field\\[0\\] 'a': the field needs a part, one of: p, q"):
         parse(field("a", "i64"), head='version = 1\nparts = [{name = "p"}, {name = "q"}]')
     with pytest.raises(ModelError, match="part 'r' is not one of: p"):
         parse(field("a", "i64", 'part = "r"'), head='version = 1\nparts = [{name = "p"}]')
@@ -136,7 +136,7 @@ def test_shipped_models_have_ids_of_their_own() -> None:
     assert len({shipped(name).id for name in shipped_names()}) == 33
     assert not shipped("trade").conflate
     assert not shipped("book_event").conflate
-    with pytest.raises(ModelError, match="there are: agent_account"):
+    with pytest.raises(ModelError, match="shipped models: agent_account"):
         shipped("qoute")
 
 
@@ -220,7 +220,7 @@ def test_other_words_in_a_description_need_no_new_version() -> None:
 
 
 def test_a_name_that_is_not_shipped_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ModelError, match=r"did you mean 'quote'\? there are: agent_account, agent_intake"):
+    with pytest.raises(ModelError, match=r"did you mean 'quote'\? shipped models: agent_account, agent_intake"):
         shipped("qoute")
 
 

@@ -80,5 +80,5 @@ class Backoff:
         return pause_ns(self._policy, self._failures, self._randomness, max_ms=max_ms)
 
     def next_seconds(self, error: Exception | None = None) -> float:
-        """The same pause in seconds, chosen by the error of the attempt."""
+        """Return the pause before the next attempt in seconds, chosen by the error of the last attempt."""
         return self.next_ns(is_absent=isinstance(error, UnreachableError)) / NS_PER_SECOND

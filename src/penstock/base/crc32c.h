@@ -1,6 +1,7 @@
-/* CRC32C (Castagnoli) with the processor's instruction if available, otherwise with a table. *
-   * Three independent streams, each a third of the data, hide the instruction's latency of three cycles; their results
-   * are joined with carry-less multiplications by x^n modulo the polynomial, for n that are computed once at start-up.
+/* CRC32C (Castagnoli) with the processor's instruction if available, otherwise with a table.
+ *
+ * Three independent streams, each a third of the data, hide the instruction's latency of three cycles; their results
+ * are joined with carry-less multiplications by x^n modulo the polynomial, for n that are computed once at start-up.
  */
 #ifndef PENSTOCK_CRC32C_H
 #define PENSTOCK_CRC32C_H

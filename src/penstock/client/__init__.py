@@ -1,4 +1,4 @@
-"""What applications import: connect to a plant, subscribe, read messages, contribute.
+"""The client for applications: connect to a plant, subscribe, read messages, contribute.
 
     with penstock.connect("penstock://127.0.0.1:7400", credentials="alice.toml") as client:
         for message in client.subscribe("md.us.eq.AAPL.>"): ...

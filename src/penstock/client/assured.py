@@ -38,7 +38,7 @@ class HeldAssured(Holding, Assured):
 
 
 class AssuredSessions:
-    """Of one client."""
+    """Opens the assured sessions of a client."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context

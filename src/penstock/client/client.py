@@ -139,16 +139,16 @@ class Client(NodeWays, StreamWays, AssuredWays):
         since: Since = "live",
         **options: Any,
     ) -> Subscription | NodeSubscription | HeldStream:
-        """Messages on topics (docs/reference/topics.md) that meet the condition (docs/reference/filters.md), if given.
+        """Subscribe to topics (docs/reference/topics.md), optionally with a filter (docs/reference/filters.md).
 
         With `image`, the subscription begins with the current state of its topics, followed by exactly the later
         updates.
 
         With `node`, "host:port" or "auto", messages come through a distribution node (docs/how-to/records.md), always
-        starting with the current state; `offload` uses a separate process for the work, `convert` makes prices floats.
+        starting with the current state; `offload` uses a separate process, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md), from
-        `since` on: a sequence number, a time, an age, "oldest" or "live".
+        With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md),
+        starting at `since`: a sequence number, a time, an age, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)
@@ -163,7 +163,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
                 topics, "critical", node=node, offload=offload, convert=convert, where=where or ""
             )
         if offload is not None or convert:
-            raise LocalProtocolError("offload and convert are for a node", hint='name one: node="auto", or host:port')
+            raise LocalProtocolError("offload and convert need a node", hint='set node="auto", or node="host:port"')
         return self._subscribe_to_streams(topics, where, image=image, transport=transport)
 
     def _subscribe_to_streams(

@@ -66,10 +66,10 @@ class Contributor:
         self._changed = threading.Condition()
         self._error: PenstockError | None = None
         self._is_closed = False
-        self._kept: deque[Contribution] = deque()  # what some adapter has not taken
-        self._first = 0  # the number of the oldest of them; 0 until an adapter said how far it is
-        self._taken: dict[StreamAddress, int] = {}  # by adapter, the next number
-        # of the loop's thread
+        self._kept: deque[Contribution] = deque()  # messages that at least one adapter has not confirmed
+        self._first = 0  # number of the oldest kept message; 0 until an adapter has reported its position
+        self._taken: dict[StreamAddress, int] = {}  # next number, by adapter
+        # only used in the loop's thread
         self._connections = AdapterConnections(
             protection,
             config,
@@ -92,7 +92,7 @@ class Contributor:
         content = bytes(payload)
         with self._changed:
             if len(self._kept) >= self._config.unconfirmed_max:
-                # an adapter that is away gets the rest from the other adapters when it returns
+                # a disconnected adapter gets these messages from the other adapters when it returns
                 self._forget(self._connections.open)
             if len(self._kept) >= self._config.unconfirmed_max:
                 raise LimitError(
@@ -180,7 +180,7 @@ class Contributor:
         request: OpenStream,
         opened: StreamOpened,
     ) -> None:
-        """Ask how far the adapter is, then send what it lacks, again and again."""
+        """Ask for the adapter's position, then send the missing messages, repeatedly."""
         self._news.setdefault(address, asyncio.Event())
         await connection.send(Contribute(self.stream, 1, []))
         writing = asyncio.create_task(self._write(address, connection))

@@ -152,7 +152,7 @@ class Line:
         if self._image is not None:
             self._image.cancel()
 
-    # Where it comes from
+    # Sources of messages
 
     def can_take(self, stream: BrokeredStream) -> bool:
         """True if this line can take the stream; a stream with another transport needs a new line. So does a stream
@@ -260,7 +260,7 @@ class Line:
         self._authenticators.append(made)
         return made
 
-    # What becomes of it
+    # Processing of received messages
 
     def _judged(self, merged: Sequence[object]) -> list[Outcome]:
         outcomes: list[Outcome] = []

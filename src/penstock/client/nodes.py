@@ -19,7 +19,7 @@ T = TypeVar("T", NodeSubscription, NodeRecords)
 
 
 class NodeConsumers:
-    """Of one client."""
+    """Opens the consumers of a client."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
@@ -78,7 +78,7 @@ class NodeConsumers:
                 raise
 
     def _way(self, request: ConsumerRequest, offload: bool | None) -> dict[str, Any]:
-        """How the consumer comes to be. TLS is for other hosts."""
+        """Return the arguments for creating the consumer. TLS is only for other hosts."""
         guard = self._context.guard
         return {
             "offload": self._context.config.offload if offload is None else offload,

@@ -49,7 +49,7 @@ class HeldPublisher(Holding, StreamPublisher):
 
 
 class Streams:
-    """Of one client."""
+    """Opens the tree streams of a client."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context

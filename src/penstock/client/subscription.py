@@ -167,17 +167,17 @@ class Subscription:
 
     @property
     def losses(self) -> list[Receipt]:
-        """Proof of what was not seen, oldest first: gaps, discontinuities, losses of streams that are not merged."""
+        """Return loss receipts, oldest first: gaps, discontinuities, losses of streams that are not merged."""
         return self._record.losses
 
     @property
     def loss_count(self) -> int:
-        """How many receipts there were; `losses` has the newest of them."""
+        """Return the number of receipts so far; `losses` has the newest of them."""
         return self._record.loss_count
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """The session events of source streams up to the reader's position, oldest first."""
+        """Return the session events of source streams up to the reader's position, oldest first."""
         return self._record.sessions
 
     @property

@@ -70,7 +70,7 @@ class UnicastReceiver:
         self._receivers: dict[int, Receiver] = {}
         self._batch = DatagramBatch(BATCH_PACKETS, SystemRandomness().below(2**64))
         self._rest: tuple[int, int, list[bytes]] | None = None
-        # of the loop's thread
+        # only used in the loop's thread
         self._connections = AdapterConnections(
             protection,
             config,
@@ -83,7 +83,7 @@ class UnicastReceiver:
         self._connection_count = 0
 
     def follow(self, addresses: Sequence[StreamAddress]) -> None:
-        """Be connected to these adapters, and to no others."""
+        """Connect to exactly these adapters."""
         self._thread.start(self._connections.follow(addresses)).result()
 
     def modify(self, topics: Sequence[str]) -> None:

@@ -1,8 +1,9 @@
 """Conversion: source messages of any feed become application messages as a converter table defines.
 
-A table is compiled to a plan; the same compiled code runs it for one message and for a batch. It knows nothing of
-sockets, lines or subscribers (that is penstock.feed). Read table.py first, then converter.py; core/ compiles a table to
-a plan, kernel/ runs it, books/ has the state that it changes. docs/how-to/converting.md is the tables' language.
+A table is compiled to a plan; the same compiled code runs the plan for a single message and for a batch. This package
+knows nothing of sockets, lines or subscribers (see penstock.feed). Read table.py first, then converter.py; core/
+compiles a table to a plan, kernel/ runs the plan, books/ has the conversion state. docs/how-to/converting.md describes
+the language of the tables.
 """
 
 from penstock.convert.books.state import ConversionState, StateImage, StateLimits

@@ -200,7 +200,7 @@ def _policy(entries: list[str], receivers: list[str], options: DemoOptions, user
 
 
 def _tree(options: DemoOptions, ports: Ports) -> str:
-    """A root that takes the feed, two agents below it, a leaf below each; and the console."""
+    """Return the tree: a root with the feed, two agents below it, a leaf below each; and the console."""
     places = {name: f"127.0.0.1:{port}" for name, port in zip((ROOT, *AGENTS), ports.agents, strict=True)}
     root = _ROOT.format(
         name=ROOT, port=ports.agents[0], topics=TREE_TOPICS, desk=DESK_TOPICS, common=_COMMON + _accounts(ROOT, options)

@@ -20,7 +20,7 @@ class Routing(NamedTuple):
 def routing(
     ports: Ports, *, credentials: str, operator: str, endpoint: str, topics: list[str], accounts: Callable[[str], str]
 ) -> Routing:
-    """Two routers with one endpoint, of which the second has copies, and a third voter."""
+    """Return two routers with one endpoint, replicated to the second router, and a witness."""
     places = [f"127.0.0.1:{port}" for port in ports.routers]
     votes = dict(zip((*ROUTERS, WITNESS), ports.voters, strict=True))
     routers = [

@@ -1,6 +1,8 @@
-/* Operations on shared memory that C has and Cython lacks: atomic words, fences, the futex and the clocks. *
-   * One side stores data, then releases a word; the other acquires the word, then loads the data. The data itself is
-   * copied with memcpy while the other side may be writing it: a copy is used only after its verification. */
+/* Operations on shared memory that C has and Cython lacks: atomic words, fences, the futex and the clocks.
+ *
+ * One side stores data, then releases a word; the other acquires the word, then loads the data. The data itself is
+ * copied with memcpy while the other side may be writing it: a copy is used only after its verification.
+ */
 #ifndef PENSTOCK_SHM_MEMORY_H
 #define PENSTOCK_SHM_MEMORY_H
 
@@ -61,8 +63,8 @@ static inline void sleep_ns(int64_t duration_ns) {
 }
 
 /* The doorbell: a word that is 1 while a reader sleeps or is about to. Only the writer resets it, so that one reader
-   cannot consume another's wake-up. The full fences on both sides rule out that the reader misses the event and the
-   * writer misses the reader. */
+ * cannot consume another's wake-up. The full fences on both sides ensure that the reader does not miss the event and
+ * the writer does not miss the reader. */
 static inline void doorbell_arm(uint32_t *bell) {
     __atomic_store_n(bell, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -1,4 +1,4 @@
-"""What `penstock top` shows: the nodes of a plant, their streams, losses and consumers, with rates.
+"""The display of `penstock top`: the nodes of a plant, their streams, losses and consumers, with rates.
 
 `penstock top` only reads each node's pages (/health, /status, /metrics), so it needs no entitlements and has no effect
 on the nodes. reading.py parses pages, watch.py builds a picture from consecutive readings (rows.py: row by row); both

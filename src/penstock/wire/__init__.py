@@ -1,9 +1,9 @@
 """The packet format: encode messages into packets, and decode packets.
 
-It is bytes only: it keeps no stream's state, repairs nothing and opens no socket (that is penstock.middleware and
-above), and it does not look into a message's content (that is penstock.model). Read protocol/packet.md first,
-then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx reads one packet, _packer.pyx
-makes them, _batch.pyx does both for many at once.
+This package handles bytes only: it keeps no stream state, repairs nothing and opens no socket (see
+penstock.middleware), and does not interpret a message's content (see penstock.model). Read protocol/packet.md
+first, then packet.py for the vocabulary and _codec.pxd for the layout. _packet.pyx decodes one packet, _packer.pyx
+encodes packets, _batch.pyx does both for many packets at once.
 """
 
 from penstock.wire._authentication import Authenticator, LeaseFlag

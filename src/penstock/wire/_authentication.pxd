@@ -60,9 +60,9 @@ cdef class Authenticator:
     cdef Peer *_peers                     # sorted by source
     cdef Py_ssize_t _peer_count
     cdef dict _peer_places                # by address
-    cdef bint _requests_only              # peers are peers for requests alone
-    cdef bint _is_open                    # what is not from peers needs no trailer
-    cdef object _next_peers               # what trust() was told, set by any thread
+    cdef bint _requests_only              # the exemption is for repair requests alone
+    cdef bint _is_open                    # datagrams from others need no trailer
+    cdef object _next_peers               # arguments of trust(), set by any thread
     cdef LeaseFlag _lease                 # None: the keys have no lease
     cdef readonly uint64_t unauthenticated
     cdef readonly uint64_t unknown_key

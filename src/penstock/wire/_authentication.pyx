@@ -229,7 +229,7 @@ cdef class Authenticator:
     A peer is an address that the node knows from a control connection. Datagrams from there are authentic under the
     peer's own keys alone, whatever publisher and epoch they name.
 
-    use() and trust() may be called in any thread; everything else in the thread that receives.
+    use() and trust() may be called in any thread; all other methods in the receiving thread.
     """
 
     def __cinit__(self, scopes = (), *, trusted = {}, LeaseFlag lease = None):
@@ -247,16 +247,16 @@ cdef class Authenticator:
         self._next_table = AuthenticationTable(scopes)
 
     def trust(self, peers not None, *, bint requests_only = False, bint is_open = False) -> None:
-        """Replace the peers: addresses and their keys, of which datagrams to a peer get trailers with the first. From a
-        peer without keys no trailer is needed, nor for what comes in shared memory. With `requests_only` a peer is one
-        for repair requests alone: a filter module lets its applications ask for packets, not send data. With `is_open`
-        datagrams that are not from peers need no trailer."""
+        """Replace the peers: addresses and their keys, the first of which authenticates datagrams to the peer. Datagrams
+        from a peer without keys, or through shared memory, need no trailer. With `requests_only`, peers may only send
+        repair requests: a filter module accepts requests from its applications, but no data. With `is_open`, datagrams
+        from other addresses need no trailer."""
         if max((len(keys) for keys in peers.values()), default=0) > PEER_KEYS_MAX:
             raise LocalProtocolError(f"a peer has more than {PEER_KEYS_MAX} keys")
         self._next_peers = (dict(peers), requests_only, is_open)
 
     def trailer(self, packet not None, destination = None) -> bytes:
-        """The trailer for a packet, made with the peer's key if it goes to a peer, and else with the active key of its
+        """Return the trailer for a packet, with the peer's key if it goes to a peer, and else with the active key of its
         publisher's scope. Empty for a peer without keys, and if the others need no trailers either."""
         cdef bytes data = bytes(packet) + bytes(TRAILER_SIZE)
         cdef uint32_t size = <uint32_t>(len(data) - TRAILER_SIZE)
@@ -371,7 +371,7 @@ cdef class Authenticator:
         batch.count = kept
 
     cdef bint is_for_peers(self, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-        """Whether a datagram of this kind is one that peers may send."""
+        """True if peers may send a datagram of this kind."""
         if not self._requests_only:
             return True
         return size >= PACKET_HEADER_SIZE and data[PACKET_KIND_AT] == KIND_NACK

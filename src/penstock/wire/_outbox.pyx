@@ -1,4 +1,4 @@
-"""Packets on their way out, each for one of many consumers, in memory that is used again and again. Behind each packet
+"""Outgoing packets to many consumers, in reusable memory. Behind each packet
 there is room for an authentication trailer."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -30,7 +30,7 @@ cdef class Outbox:
 
     def __cinit__(self, uint64_t rows_max, uint64_t bytes_max):
         if not 1 <= rows_max <= UINT32_MAX or not PACKET_SIZE_MAX + PER_PACKET <= bytes_max < <uint64_t>1 << 48:
-            raise LocalProtocolError(f"an outbox cannot have room for {rows_max} packets of {bytes_max} bytes")
+            raise LocalProtocolError(f"invalid outbox size: {rows_max} packets of {bytes_max} bytes")
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self._data = numpy.empty(bytes_max, numpy.uint8)
@@ -42,7 +42,7 @@ cdef class Outbox:
 
     @staticmethod
     def for_consumers(consumers_max: int) -> Outbox:
-        """One that has room for the largest packet for each of so many consumers, and for some more."""
+        """Create an outbox with room for the largest packet for each consumer, and some more."""
         packet_size_max = whole_lines(PACKET_SIZE_MAX + TRAILER_SIZE)
         return Outbox(max(2 * consumers_max, ROWS_MIN), consumers_max * packet_size_max + packet_size_max + BYTES_SPARE)
 
@@ -69,7 +69,7 @@ cdef class Outbox:
         self.used = 0
 
     cdef bint has_room(self, uint64_t packets, uint64_t size) noexcept nogil:
-        """For so many packets of so many bytes together."""
+        """True if there is room for this many packets with this total size."""
         return self.count + packets <= self.rows_max and self.used + size + packets * PER_PACKET <= self.bytes_max
 
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil:

@@ -1,7 +1,9 @@
-/* Digest functions, 128-bit sums, and other operations that C has and Cython lacks. *
-   * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
-   * taken out again by subtraction and the order in which rows came does not matter. docs/reference/protocol/state-image.md has
-   * the definition; the numbers below are part of it. */
+/* Digest functions, 128-bit sums, and other operations that C has and Cython lacks.
+ *
+ * A row of the conversion state is mixed to 64 bits; the digest is the sum of its rows' mixes, so that a row can be
+ * removed by subtraction and the order of the rows does not matter. docs/reference/protocol/state-image.md has the definition;
+ * the numbers below are part of it.
+ */
 #ifndef PENSTOCK_CONVERT_MIX_H
 #define PENSTOCK_CONVERT_MIX_H
 

@@ -1,7 +1,9 @@
-/* Memory for the rows of one state: blocks with power-of-two sizes, on large pages where available. *
-   * Millions of orders are reached in no order. With pages of 4 KiB nearly every access would also miss the processor's
-   * table of pages; with pages of 2 MiB it seldom does. Whoever frees a block says how large it is. Under the address
-   * sanitizer every block is an allocation of its own, so that it can watch their bounds. */
+/* Memory for the rows of one state: blocks with power-of-two sizes, on large pages where available.
+ *
+ * Millions of orders are accessed in random order. With pages of 4 KiB, nearly every access would also miss the TLB;
+ * with pages of 2 MiB, few do. The caller passes the size of a block when freeing it. Under the address sanitizer,
+ * every block is a separate allocation, so that the sanitizer can check its bounds.
+ */
 #ifndef PENSTOCK_CONVERT_POOL_H
 #define PENSTOCK_CONVERT_POOL_H
 
@@ -123,8 +125,8 @@ static inline void pool_close(Pool *pool) {
 
 #endif
 
-/* Allocate a larger block, copy the `used` bytes and free the old block. On failure return NULL and keep the old block.
- */
+/* Allocate a larger block, copy the `used` bytes and free the old block. On failure, return NULL and keep the old
+ * block. */
 static inline void *pool_grow(Pool *pool, void *block, size_t size, size_t used, size_t size_wanted) {
     void *grown = pool_take(pool, size_wanted);
     if (!grown) return NULL;

@@ -1,7 +1,7 @@
 """Source formats: the layout of a feed's messages, as defined by a TOML document.
 
-A format knows no meaning: that 4 bytes are shares is the document's word, what shares are for is a converter table's.
-The shipped ones are in the directory formats/ of this package.
+A format defines layout, not meaning: a format says that 4 bytes are shares, a converter table says how shares are used.
+The shipped formats are in the directory formats/ of this package.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ async def follow_remote_batches(
 
     def report(error: PenstockError, is_news: bool) -> None:
         nonlocal give_up_at, is_served
-        if is_served:  # patience begins with the loss: a quiet journal sends nothing for hours
+        if is_served:  # patience begins with the loss: an idle journal sends nothing for hours
             give_up_at = loop.time() + patience_seconds
             is_served = False
         if not isinstance(error, ConnectionLostError | UnreachableError) or loop.time() >= give_up_at:
@@ -146,7 +146,7 @@ async def follow_remote_batches(
                         return
                     is_served = True
                     attempt.succeeded()
-            raise ConnectionLostError("the server said goodbye", where=f"{host}:{port}")
+            raise ConnectionLostError("the server closed the connection", where=f"{host}:{port}")
 
 
 async def measure_remote(

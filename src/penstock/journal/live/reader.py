@@ -4,9 +4,9 @@
         for sequence, timestamp_ns, payload in journal.read(from_sequence=1_000): ...
         for record in journal.follow(): ...          # continues, and waits for new records
 
-A reader sees only records that are on the disk, so none that it has shown can vanish in a crash. How far that is says
-the mark, which the writer renews after every sync (protocol/journal.md). Without a writer since the machine was
-started, what is in the files has come from the disk.
+A reader returns only records on disk, so that no returned record can vanish in a crash. The mark, which the writer
+renews after every sync, gives the newest of them (protocol/journal.md). If no writer has run since the machine was
+booted, all file content comes from the disk.
 """
 
 import bisect

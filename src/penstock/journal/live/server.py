@@ -53,7 +53,8 @@ log = logger("journal.server")
 
 
 class JournalServer:
-    """From start() to close(). Off the loopback address it needs `tls` and `secret`, and refuses to start without.
+    """The server of one journal, from start() to close(). On an address other than loopback it requires `tls` and
+    `secret`.
 
     With `check_token`, every follower must log in with a token, also on loopback. The token is checked at the login and
     then every TOKEN_CHECK_SECONDS; an invalid token ends the connection.
@@ -77,7 +78,7 @@ class JournalServer:
         self._check_token = check_token
         self._login_seconds = config.handshake_ms / 1_000
         self._follow = follow or FollowConfig()
-        JournalReader.open(path).close()  # better refused now than to the first follower
+        JournalReader.open(path).close()  # refuse an unreadable journal now, not at the first follower
         self.counters = counters or Counters("journal.server")
         self._admission: Admission[Outbox[Refused], Refused] = Admission(
             _Refusals(),

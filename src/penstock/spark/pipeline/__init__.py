@@ -3,12 +3,12 @@ combines them.
 
 runner.py shows the whole sequence. The modules in that order:
 
-    sources/         what there is to read, from where the last commit left off, cut into slices (capture.py), and the
-                     rows of a slice (normalise.py)
-    work.py          what Spark's workers do with a slice: rows from sources/, files by archive/writer.py
-    archive/         the tables; commits.py first: an archive is its commits, a commit one document for all tables
-    deriving.py      derive/: tables that follow from others, step by step or all at once
-    audit/           what the tables prove
+    sources/         finds new input since the last commit, cuts the input into slices (capture.py), and builds the rows
+                     of a slice (normalise.py)
+    work.py          work of a Spark worker on a slice: rows from sources/, files by archive/writer.py
+    archive/         the tables; read commits.py first: an archive is a log of commits, one document for all tables each
+    deriving.py      derive/: tables computed from other tables, incrementally or all at once
+    audit/           reports computed from the tables
 
 An archive or a journal can also be replayed to live subscribers (replay.py) and used to plan multicast groups
 (plan.py).

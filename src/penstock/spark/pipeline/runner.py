@@ -137,10 +137,10 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     first_date: Callable[[], date] | None = None,
 ) -> RunReport:
-    """Archive what the sources have, step after step, until `is_ended`; the step in progress is committed whole.
+    """Archive the sources step by step until `is_ended`; the current step is still committed.
 
-    Between the steps, small files are merged, and rows of dates before `first_date()` are removed. Derivations carry
-    their state from step to step, and close a session when it has ended (sessions.py).
+    Between the steps, small files are merged, and rows of dates before `first_date()` are removed. Derivations run
+    incrementally, and close a session when it has ended (sessions.py).
     """
     report = RunReport()
     while not is_ended():
@@ -215,7 +215,7 @@ def replace(
     """
     catalogue, day = archive.catalogue, _day_of(source)
     if catalogue.derived and not derivations:
-        raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
+        raise ConfigurationError("--replace rebuilds the derived tables", hint="leave out --no-derive")
     found, pieces = source.others(catalogue), source.pieces(catalogue)
     position = pieces[-1].position if pieces else catalogue.sources[source.key]
     if source.key in catalogue.sources and pieces:  # a part of the file was archived by an interrupted run
@@ -285,8 +285,8 @@ def _refuse_open_sessions(archive: Archive, found: OtherSources, day: TradingDay
     mixed = {file.stream for file in found.mixed if file.stream is not None}
     for stream, _ in sessions_going_on(archive.catalogue, mixed, day.end_ns):
         raise ArchiveError(
-            f"cannot replace {day} now: the session of stream {stream} that is open has messages after that day, and "
-            "would be closed in its middle",
+            f"cannot replace {day} now: the open session of stream {stream} has messages after that day, and "
+            "would be cut",
             where=str(archive.path),
             hint="replace the day when the session has ended; --close in a run of the capture ends it now",
         )

@@ -10,7 +10,7 @@ the full name and trading date, separates them (capture.cursors). A session ends
 
 * when a later session of its stream begins,
 * when an adapter announces its end, after the last message of the announcement,
-* when its stream is that of a recorded file that has been read to its end, or
+* when its stream belongs to a recorded file that has been read to its end, or
 * when the run is asked to close everything, or a file replaces rows of its stream.
 
 Derivations close a session's bars, books and day when the session has ended, and carry them from step to step until
@@ -136,8 +136,8 @@ def days_since(
 ) -> tuple[list[StreamSession], list[FileEntry]]:
     """Return, for a derivation over all streams, the sessions of the days to compute, and the files that they replace.
 
-    A day is made when all of its sessions have ended. It is made once more when a session is added to it, such as the
-    file of another venue; then it replaces what was `written` of it before.
+    A day is computed when all of its sessions have ended, and again when a session is added to the day, such as the
+    file of another venue. The new rows then replace the earlier ones in `written`.
 
     Two kinds of open sessions delay no day. The rows of a session that is longer than a day, such as that of a stream
     of contributions, are used when it has ended. The session of a stream that has stopped counts as ended.

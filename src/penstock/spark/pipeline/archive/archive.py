@@ -9,8 +9,9 @@
     archive.frame(spark, "trade", dates=["2024-01-02"])
     pandas.read_parquet(archive.paths("trade"))
 
-One process writes; others are refused. A writer first finishes or removes what a killed one left. Readers never write;
-the files of the commit that they opened stay for the grace period. protocol/archive.md describes every file.
+One process writes; further writers are refused. A writer first completes or removes the work of a killed writer.
+Readers never write; the files of the commit that a reader opened remain for the grace period. protocol/archive.md
+describes every file.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Event times of the session's messages so far."""
     last_ns: int
     ended: int = 0
-    """The commit in which the derivations closed it; 0: it is open."""
+    """The commit in which the derivations closed the session; 0: open."""
     last_place: int | None = None
     """The place of its last message, if its end was announced."""
 

@@ -18,13 +18,13 @@ class SeenRun(msgspec.Struct, array_like=True):
     """Messages of one stream, lineage and session tag in one slice; or the announcement that their session ended."""
 
     place: int
-    """The lowest place of the messages; of an end: the place of the session's last message."""
+    """The lowest position of the messages; for an end, the position of the session's last message."""
     tag: int
     first_ns: int
     """Event times."""
     last_ns: int
     begun: int = 0
-    """The lineage with which their session began, if an announcement said so; else 0."""
+    """The first lineage of the session, if announced; else 0."""
     is_end: bool = False
     """Messages at higher places with this tag belong to another session."""
 

@@ -173,8 +173,9 @@ class MessageTables:
         return found
 
     def _raw(self, messages: MessageRows, model_id: int) -> Iterator[TableRows]:
-        """Messages without a model, of an unknown model, or of a newer version of a model than the known one; sealed
-        messages of any model. Their content is kept whole, so that a later run can read them."""
+        """Yield messages without a model, of an unknown model, or of a version newer than the known one; and sealed
+        messages of any model. Their full content is kept, so that a later run can read them.
+        """
         is_placed, times = self._placed(messages, np.zeros(len(messages), np.int64))
         messages = messages.select(is_placed)
         contents = pa.array([messages.payload(index) for index in range(len(messages))], pa.binary())
