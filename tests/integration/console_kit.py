@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials
 from penstock.security.core.authentication import scope_of
-from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, EventBody
+from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, Events
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
 from penstock.web.server import ConsoleServer
@@ -233,17 +233,22 @@ def running_console(directory: Path, more: str = "", **settings: Any) -> Iterato
         chosen = {"port": 0, "interval_ms": 100, "state_directory": str(directory / "console"), **settings}
         config: ConsoleConfig = msgspec.structs.replace(plant.console(), **chosen)
         thread = LoopThread("console")
-        console = ConsoleServer(plant, config)
         try:
-            thread.start(console.start()).result(PATIENCE_SECONDS)
+            console = thread.start(_started(plant, config)).result(PATIENCE_SECONDS)
             made = RunningConsole(directory, admin, console, thread)
             try:
                 with made.stack:
                     yield made
             finally:
-                thread.start(console.stop()).result(PATIENCE_SECONDS)
+                thread.start(console.node.close()).result(PATIENCE_SECONDS)
         finally:
             thread.close()
+
+
+async def _started(plant: Plant, config: ConsoleConfig) -> ConsoleServer:
+    console = ConsoleServer(plant, config)
+    await console.node.start()
+    return console
 
 
 @contextlib.contextmanager
@@ -278,8 +283,8 @@ def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
         scope = scope_of(told)
         publisher.authenticate(scope.keys, scope.active_key_id)
 
-    def take(events: Iterable[EventBody]) -> None:
-        for event in events:
+    def take(answer: Events, _: int) -> None:
+        for event in (each.body for each in answer.events):
             if isinstance(event, AuthenticationChanged) and event.authentication.scope == registered.feed:
                 use(event.authentication)
 

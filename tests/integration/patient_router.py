@@ -8,8 +8,8 @@ from penstock.assured.live import client_links, disk
 from penstock.base.clock import NS_PER_MS
 
 PATIENT: tuple[tuple[Any, str, Any], ...] = (
-    (client_links, "LOOK_OUT_NS", 50 * NS_PER_MS),
-    (disk, "QUICK_SECONDS", 60.0),
+    (client_links, "AWAIT_NEXT_NS", 50 * NS_PER_MS),
+    (disk, "FAST_SYNC_SECONDS", 60.0),
 )
 
 if __name__ == "__main__":

@@ -36,9 +36,19 @@ from penstock.middleware.unicast import (
 )
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret, read_secret
+from penstock.net.udp import host_socket
 from penstock.security import Opener, StreamKey, StreamKeyRing
+from penstock.security.core.authentication import scope_of
 from penstock.security.live.client import AdminClient
-from penstock.wire import Extension, MessageFlag, PacketMessage, decode_origin, decode_seal
+from penstock.wire import (
+    Authenticator,
+    Extension,
+    MessageFlag,
+    PacketMessage,
+    decode_origin,
+    decode_seal,
+    encode_nack,
+)
 
 TOPICS = ("md.us.eq.>",)
 
@@ -245,6 +255,54 @@ def test_a_revoked_client_reads_nothing_when_the_lease_of_an_adapter_that_is_cut
             wait_for(lambda: entitled.listen(1) and entitled.opened > 100, "messages that bob can read")
             wait_for(lambda: revoked.listen(1) and revoked.unopened > 100, "messages that alice cannot read")
             assert revoked.opened == opened
+
+
+@pytest.mark.spec("AUTH-6")
+def test_an_adapter_that_is_cut_off_answers_no_repair_requests_after_its_lease(tmp_path: Path) -> None:
+    limits = AdminLimits(heartbeat_s=0.2, key_lease_s=3.0)
+    with AdminServer(config(tmp_path, limits=limits)) as server, Relay(server.port) as relay:
+        admin = AdminConfig(
+            url=f"penstock://127.0.0.1:{relay.port}",
+            credentials=str(credentials_file(tmp_path, "feed")),
+            topics=TOPICS,
+        )
+        with (
+            running_feed(tmp_path, 1, rate=500, admin=admin, service=ServiceConfig()) as feed,
+            MulticastReceiver(feed.channels) as receiver,
+            AdminClient.connect(server.url, credentials("alice")) as alice,
+            host_socket("127.0.0.1") as asking,
+        ):
+            (adapter,) = feed.adapters
+            wait_for(lambda: adapter.status().is_registered, "the adapter is registered")
+            told = alice.subscribe(["md.us.eq.>"]).streams[0].authentication
+            assert told is not None
+            authenticator = Authenticator([scope_of(told)])
+            wait_for(lambda: receiver.receive(0.1) and receiver._core.streams(), "packets of the adapter")
+            (stream,) = receiver._core.streams()
+            numbers = iter(range(1, 1_000_000))
+
+            def ask() -> int:
+                """Requests that the adapter has answered."""
+                ranges = [(stream.next_sequence - 1, stream.next_sequence - 1)]
+                key, number = stream.key, next(numbers)
+                request = encode_nack(key.publisher_id, key.group, stream.epoch, ranges, requester=7, number=number)
+                asking.sendto(request + authenticator.trailer(request), stream.source)
+                return counted(adapter, "nacks_received")
+
+            wait_for(lambda: ask() > 0, "an answer")
+            relay.cut()
+            wait_for(lambda: ask() and dropped(adapter) > 0, "a request after the end of the lease")
+            answered, refused = counted(adapter, "nacks_received"), dropped(adapter)
+            wait_for(lambda: ask() and dropped(adapter) > refused + 10, "further requests")
+            assert counted(adapter, "nacks_received") == answered
+            relay.heal()
+            wait_for(lambda: ask() > answered, "an answer after the server is back")
+
+
+def dropped(adapter: AdapterProcess) -> int:
+    page = adapter.page("/metrics").decode()
+    found = re.findall(r'^penstock_packets_dropped_total\{.*cause="lease_ended".*\} (\S+)$', page, re.MULTILINE)
+    return sum(int(float(each)) for each in found)
 
 
 @pytest.mark.spec("ADM-7")

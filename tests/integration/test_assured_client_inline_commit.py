@@ -18,7 +18,7 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 @pytest.fixture(autouse=True)
 def on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is quick, and for how long a link stays lent, is not what these tests are about."""
+    """What is quick, and for how long a link stays handed over, is not what these tests are about."""
     monkeypatch.setattr(inline_commit, "STREAK_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(inline_commit, "IDLE_SECONDS", PATIENCE_SECONDS)
 
@@ -42,7 +42,7 @@ class Numbers:
         self.count = 0
         while not inline_commit_of(client).is_handed_over:
             self.publish()
-            assert self.count < 1_000, "the link is not lent"
+            assert self.count < 1_000, "the link is not handed over"
 
     def publish(self, timeout: float | None = PATIENCE_SECONDS) -> None:
         self.count += 1

@@ -42,7 +42,7 @@ from penstock.net.core.control import Hello, encode_session
 from penstock.net.core.framing import encode_frame
 from waiting import PATIENCE_SECONDS, wait_until
 
-ATTENDED = 20
+INLINE_COUNT = 20
 
 
 @pytest.fixture(autouse=True)
@@ -59,9 +59,11 @@ def router(tmp_path: Path) -> Iterator[RouterProcess]:
         yield router
 
 
-def attended(router: RouterProcess) -> int:
-    """Messages that it has served so."""
-    lines = [line for line in router.page("/metrics").splitlines() if "messages_attended" in line and line[0] != "#"]
+def committed_inline(router: RouterProcess) -> int:
+    """Messages that the router has committed inline."""
+    lines = [
+        line for line in router.page("/metrics").splitlines() if "messages_committed_inline" in line and line[0] != "#"
+    ]
     return sum(int(float(line.split()[-1])) for line in lines)
 
 
@@ -76,11 +78,11 @@ class Numbers:
         self.publisher.publish("orders.new", b"%d" % self.count, timeout=timeout)
         self.count += 1
 
-    def until_attended(self, router: RouterProcess, count: int = ATTENDED) -> None:
+    def until_committed_inline(self, router: RouterProcess, count: int = INLINE_COUNT) -> None:
         """Until the router has served some more of them so."""
-        end = attended(router) + count
+        end = committed_inline(router) + count
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while attended(router) < end:
+        while committed_inline(router) < end:
             assert time.monotonic() < deadline, "the short way is not taken"
             for _ in range(50):
                 self.publish()
@@ -99,7 +101,7 @@ def found_in(client: Assured, count: int) -> list[int]:
 def test_messages_are_stored_once_and_in_order(router: RouterProcess) -> None:
     with client_of(router.place) as client, client.publisher() as publisher:
         numbers = Numbers(publisher)
-        numbers.until_attended(router, 100)
+        numbers.until_committed_inline(router, 100)
         assert client.endpoints("orders")[0].messages == numbers.count
         assert found_in(client, numbers.count) == list(range(numbers.count))
 
@@ -108,7 +110,7 @@ def test_a_consumer_gets_messages_in_their_order_while_they_are_published(router
     found: list[int] = []
     with client_of(router.place) as client, client_of(router.place) as other, client.publisher() as publisher:
         numbers = Numbers(publisher)
-        numbers.until_attended(router)
+        numbers.until_committed_inline(router)
         with other.endpoint("orders", prefetch=64) as queue:
 
             def consume() -> None:
@@ -129,7 +131,7 @@ def test_a_consumer_gets_messages_in_their_order_while_they_are_published(router
 def test_others_are_answered_meanwhile(router: RouterProcess) -> None:
     with client_of(router.place) as client, client_of(router.place) as other, client.publisher() as publisher:
         numbers = Numbers(publisher)
-        numbers.until_attended(router)
+        numbers.until_committed_inline(router)
         is_over = threading.Event()
 
         def publish() -> None:
@@ -138,13 +140,15 @@ def test_others_are_answered_meanwhile(router: RouterProcess) -> None:
 
         publishing = threading.Thread(target=publish, daemon=True)
         publishing.start()
-        before = attended(router)
+        before = committed_inline(router)
         for count in range(20):
             other.create_endpoint(EndpointConfig(name=f"queue-{count}", wants=(Want(topics=("other",)),)))
             with other.publisher() as second:
                 assert second.publish("other", b"", timeout=PATIENCE_SECONDS) == "stored"
-            wait_until(lambda before=before: attended(router) > before, "the first one to be served so again")
-            before = attended(router)
+            wait_until(
+                lambda before=before: committed_inline(router) > before, "the first one to be committed inline again"
+            )
+            before = committed_inline(router)
         is_over.set()
         publishing.join(PATIENCE_SECONDS)
         assert [each.messages for each in other.endpoints("queue-0")] == [20]
@@ -214,10 +218,10 @@ class RawClient:
             self._pieces = self._splitter.feed(data)
         return self._pieces.pop(0)
 
-    def until_attended(self, router: RouterProcess) -> None:
-        end = attended(router) + ATTENDED
+    def until_committed_inline(self, router: RouterProcess) -> None:
+        end = committed_inline(router) + INLINE_COUNT
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while attended(router) < end:
+        while committed_inline(router) < end:
             assert time.monotonic() < deadline, "the short way is not taken"
             for _ in range(50):
                 self.send(self.frame())
@@ -227,7 +231,7 @@ class RawClient:
 @pytest.fixture
 def raw(router: RouterProcess) -> Iterator[RawClient]:
     with closing(RawClient(router.place)) as client:
-        client.until_attended(router)
+        client.until_committed_inline(router)
         yield client
 
 
@@ -235,7 +239,7 @@ def test_frames_in_pieces_or_together_are_taken_as_ever(router: RouterProcess, r
     for cut in (1, 4, 5, 30):
         frame = raw.frame()
         raw.send(frame[:cut])
-        before = attended(router)  # it has had time to see that
+        before = committed_inline(router)  # it has had time to see that
         raw.send(frame[cut:])
         assert raw.outcome() == {raw.number: OUTCOME_STORED}
         raw.send(raw.frame() + raw.frame())
@@ -243,8 +247,8 @@ def test_frames_in_pieces_or_together_are_taken_as_ever(router: RouterProcess, r
         while raw.number not in found:
             found |= raw.outcome()
         assert found == dict.fromkeys((raw.number - 1, raw.number), OUTCOME_STORED)
-        assert attended(router) >= before
-        raw.until_attended(router)
+        assert committed_inline(router) >= before
+        raw.until_committed_inline(router)
     raw.send(raw.frame(bytes(100_000)))
     assert raw.outcome() == {raw.number: OUTCOME_STORED}
     raw.number -= 1
@@ -287,7 +291,7 @@ def test_after_kill_9_everything_acknowledged_is_there_once(router: RouterProces
     with client_of(router.place) as client, client.publisher() as publisher:
         numbers = Numbers(publisher)
         for _ in range(3):
-            numbers.until_attended(router)
+            numbers.until_committed_inline(router)
             raised = publish_until_killed(router, numbers)
             assert not raised, "what was not acknowledged was sent again"
         assert client.endpoints("orders")[0].messages == numbers.count
@@ -307,9 +311,9 @@ def publish_until_killed(router: RouterProcess, numbers: Numbers) -> list[BaseEx
             raised.append(error)
 
     thread = threading.Thread(target=publish, daemon=True)
-    before = attended(router)
+    before = committed_inline(router)
     thread.start()
-    wait_until(lambda: attended(router) > before + ATTENDED, "the publisher to be served so")
+    wait_until(lambda: committed_inline(router) > before + INLINE_COUNT, "messages to be committed inline")
     router.kill()
     router.start()
     is_over.set()
@@ -326,7 +330,7 @@ def test_when_syncs_fail_on_the_short_way_nothing_more_is_acknowledged(
         with client_of(router.place) as client:
             publisher = client.publisher()
             numbers = Numbers(publisher)
-            numbers.until_attended(router)
+            numbers.until_committed_inline(router)
             failing.touch()
             with pytest.raises((RefusedError, UnreachableError)):
                 numbers.publish(timeout=1.0)
@@ -349,7 +353,7 @@ def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: 
     config = router_config(tmp_path / "state", journal=JournalConfig(retry_ms=20), reserve_bytes=0)
     with router_here(config) as router, closing(RawClient(router.place)) as raw:
         served = served_of(router)
-        while served() < ATTENDED:
+        while served() < INLINE_COUNT:
             raw.send(raw.frame())
             assert raw.outcome() == {raw.number: OUTCOME_STORED}
         storing = router.router._storing
@@ -364,7 +368,7 @@ def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: 
                 wait_until(lambda: storing._writer.durable_sequence == storing._writer.next_sequence - 1)
         assert raw.outcome() == {raw.number: OUTCOME_STORED}, "when it is on the disk, at its place or in a new segment"
         wait_until(lambda: router.router.status().is_storing, "the disk to be well again")
-        while served() < before + ATTENDED:
+        while served() < before + INLINE_COUNT:
             raw.send(raw.frame())
             assert raw.outcome() == {raw.number: OUTCOME_STORED}
     with router_here(config) as router, client_of(router.place) as client:
@@ -372,6 +376,6 @@ def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: 
 
 
 def served_of(router: RouterHere) -> Callable[[], int]:
-    """How many messages it has served without its loop."""
+    """Returns a function that counts the messages that the router has committed inline."""
     counters = router.router._links.counters
-    return lambda: counters["messages_attended"]
+    return lambda: counters["messages_committed_inline"]

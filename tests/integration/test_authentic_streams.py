@@ -17,12 +17,25 @@ from integration.test_client import A_ID, AAPL, take
 from penstock.admin.live.driver import AdminServer
 from penstock.base.counters import Cause
 from penstock.client import Client, ClientConfig, Subscription
+from penstock.filter.client import FilteredReceiver
+from penstock.filter.core.control import Wish
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel, group_socket, host_socket
 from penstock.security.core.access import AdminAccess
 from penstock.security.live.client import AdminClient
-from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher, decode, encode_nack
+from penstock.wire import (
+    TRAILER_SIZE,
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
+    Packer,
+    PacketFlag,
+    VouchedPublisher,
+    decode,
+    encode_gone,
+    encode_nack,
+)
 from penstock.wire._authentication import strip_trailer
 from waiting import wait_until
 
@@ -91,6 +104,64 @@ def test_a_filter_module_is_not_disturbed_by_forged_packets(
         with penstock.connect(server.url, credentials=credentials("alice"), config=through) as alice:
             check_undisturbed(alice, channel, feed, attack)
         assert beside.module.counters.by_cause("packets_dropped").get(Cause.UNAUTHENTICATED, 0) > 0
+
+
+@pytest.mark.spec("AUTH-1")
+@pytest.mark.parametrize("delivery", ["unicast", "shared"])
+def test_nobody_forges_packets_or_requests_between_a_filter_module_and_an_application(
+    server: AdminServer, feed: AdminClient, tmp_path: Path, delivery: Wish
+) -> None:
+    """The forger sends from the very sockets of both, as a host of the segment can from their addresses."""
+    channel = free_channel()
+    feed.register(registered_on(channel, A_ID))
+    admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
+    with (
+        filter_here(admin=admin, state_directory=str(tmp_path / "state"), channels=(str(channel),)) as beside,
+        AdminClient.connect(server.url, credentials("alice")) as alice,
+        adapter_on(channel, A_ID, feed) as publisher,
+    ):
+        wait_until(lambda: beside.module.status().is_in_touch, "the administration server")
+        token = alice.subscribe(["md.us.eq.>"]).token
+        where = f"127.0.0.1:{beside.port}"
+        with FilteredReceiver(where, ["md.us.eq.>"], token=token, delivery=delivery) as application:
+            data, asked = beside.module._data, application.counters
+            assert application.receive(0) == []  # it takes its place
+            assert application._attachment is not None
+            registered = application._attachment.registered
+            group = (registered.group, registered.group_port) if delivery == "shared" else None
+            to = group or application._own.getsockname()
+            heard: list[bytes] = []
+
+            def hear(count: int) -> bool:
+                for each in application.receive(0.01):
+                    heard.extend(bytes(message.payload) for message in getattr(each, "messages", ()))
+                return len(heard) >= count
+
+            for number in range(1, 11):
+                publisher.publish_batch(Originated(AAPL, [number]))
+                wait_until(lambda number=number: hear(number), "the message")
+                for forged in forgeries(A_ID, channel.group_id, publisher.next_sequence):
+                    data._own.sendto(forged, to)
+                    data._own.sendto(forged + bytes(TRAILER_SIZE), to)
+                request = encode_nack(A_ID, channel.group_id, 1, [(1, number)], requester=5, number=number)
+                application._own.sendto(request, data.address)
+            unauthenticated = beside.module.counters.by_cause
+            wait_until(lambda: unauthenticated("packets_dropped").get(Cause.UNAUTHENTICATED, 0) == 10, "the drops")
+            wait_until(lambda: hear(0) and asked["packets_dropped"] >= 100, "the drops at the application")
+            assert beside.module.counters["nacks_received"] == 0
+            assert len(heard) == len(set(heard)) == 10
+            assert b"forged" not in heard
+
+
+def forgeries(publisher_id: int, group: int, sequence: int) -> list[bytes]:
+    """The next number, a number near 2^64, an end, a later epoch, and a loss that was none."""
+    made = []
+    for first, epoch in ((sequence, 1), (2**63, 1), (1, 2**32 - 1)):
+        packer = Packer(publisher_id, group, epoch, first_sequence=first)
+        packer.add("md.us.eq.AAPL.quote", b"forged")
+        made.append(packer.flush() or b"")
+    goodbye = Packer(publisher_id, group, 1, first_sequence=sequence).empty(PacketFlag.GOODBYE)
+    return [*made, goodbye, encode_gone(publisher_id, group, 1, [(1, sequence + 10)])]
 
 
 @pytest.mark.spec("AUTH-2")

@@ -16,7 +16,7 @@ from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.live.unix import connect
 from penstock.node.console_config import ConsoleLimits
 from penstock.node.member import Member
-from penstock.node.orders import Order, OrderDesk, give_order, place_of
+from penstock.node.orders import Order, OrderListener, give_order, place_of
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials, Policy
@@ -228,12 +228,12 @@ def test_orders_that_are_none(tmp_path: Path) -> None:
     document = tmp_path / "plant.toml"
     with pytest.raises(UnreachableError):
         give_order(document, Order("look"))
-    desk = OrderDesk(document, lambda order: f"{order.what} {order.node}")
+    listener = OrderListener(document, lambda order: f"{order.what} {order.node}")
     is_over = threading.Event()
 
     def serve() -> None:
         while not is_over.is_set():
-            desk.serve()
+            listener.serve()
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -251,7 +251,7 @@ def test_orders_that_are_none(tmp_path: Path) -> None:
     finally:
         is_over.set()
         thread.join()
-        desk.close()
+        listener.close()
 
 
 def test_the_name_of_the_socket_is_the_users_own(tmp_path: Path) -> None:

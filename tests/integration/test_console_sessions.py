@@ -218,7 +218,7 @@ def test_the_console_ends_in_order(tmp_path: Path) -> None:
     with running_console(tmp_path) as console:
         socket = console.browser("alice").socket("/ws/watch")
         socket.recv(10)
-        ending = console.thread.start(console.console.stop())
+        ending = console.thread.start(console.console.node.close())
         assert close_code(socket) == 1001
         ending.result(30)
 

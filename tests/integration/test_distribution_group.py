@@ -18,7 +18,14 @@ from penstock.plant.live.datagrams import DatagramSender
 from penstock.security import Grant
 from penstock.security.core.access_control import Rights
 from penstock.security.core.refusal import RefusalError
-from penstock.wire import Packer, PacketFlag
+from penstock.wire import (
+    AuthenticationKey,
+    AuthenticationScope,
+    Authenticator,
+    Packer,
+    PacketFlag,
+    VouchedPublisher,
+)
 from waiting import wait_until
 
 LOCAL = "127.0.0.1"
@@ -115,6 +122,67 @@ def test_a_stranger_with_the_address_of_the_plant_cannot_forge_the_group(
         wait_until(
             lambda dropped=dropped: dropped.by_cause("packets_dropped").get(Cause.UNAUTHENTICATED, 0) == 40, "drops"
         )
+
+
+def key_ids(node: Below) -> set[int]:
+    """The keys under which a multiplexer accepts packets of the group."""
+    return {each.key_id for each in node.mux.node._above()._datagrams.group_keys}
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-6")
+def test_a_former_member_cannot_forge_the_group(plant: NodeHere, below: tuple[Below, Below]) -> None:
+    one, two = below
+    group = plant.node._server._downstream._group
+    publisher, channel, former_key = group._publisher, group.channel, group.key
+    three = Below(plant, "three")
+    for each in (one, two, three):
+        assert key_ids(each) == {former_key.key_id}
+    three.close()
+    wait_until(lambda: key_ids(one) == key_ids(two) == {former_key.key_id + 1}, "the next key")
+    packer = Packer(publisher.publisher_id, channel.group_id, 1, first_sequence=publisher.next_sequence)
+    packer.add("penstock.distribution", b"forged")
+    forged = packer.flush() or b""
+    with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
+        stranger.sendto(forged + trailer(forged, publisher.publisher_id, former_key), (channel.group, channel.port))
+    for each in below:
+        dropped = each.mux.node._above()._counters
+        wait_until(
+            lambda dropped=dropped: dropped.by_cause("packets_dropped").get(Cause.UNKNOWN_KEY, 0) == 1, "the drop"
+        )
+    by_group = group_messages(plant)
+    for number in range(2, 12):
+        plant.publish(packed(TOPIC, quote("A", number)))
+    for each in below:
+        assert each.consumer.wait_for(TOPIC, 11) == list(range(1, 12))
+    assert group_messages(plant) == by_group + 10
+    for each in below:
+        causes = each.mux.node._above()._counters.by_cause("packets_dropped")
+        assert causes.get(Cause.UNKNOWN_KEY, 0) == 1
+    late = Below(plant, "late")
+    try:
+        assert key_ids(late) == {former_key.key_id + 1}
+    finally:
+        late.close()
+
+
+@pytest.mark.spec("AUTH-6")
+def test_updates_reach_the_members_while_the_key_is_replaced(plant: NodeHere, below: tuple[Below, Below]) -> None:
+    former_key_id = plant.node._server._downstream._group.key.key_id
+    Below(plant, "three").close()
+    number = 1
+    while not all(key_ids(each) == {former_key_id + 1} for each in below):
+        number += 1
+        plant.publish(packed(TOPIC, quote("A", number)))
+        for each in below:
+            each.consumer.wait_for(TOPIC, number)
+    for each in below:
+        assert each.consumer.wait_for(TOPIC, number)[-1] == number
+        assert each.mux.node._above()._counters.by_cause("packets_dropped").keys() <= {Cause.DUPLICATE}
+
+
+def trailer(packet: bytes, publisher_id: int, key: AuthenticationKey) -> bytes:
+    vouched = VouchedPublisher(publisher_id, 1, 1)
+    return Authenticator([AuthenticationScope("former", (key,), key.key_id, (vouched,))]).trailer(packet)
 
 
 @pytest.mark.spec("ADPT-3")

@@ -22,7 +22,6 @@ from penstock.base.errors import (
     RevokedError,
     TokenError,
 )
-from penstock.cli.pipeline.run import RunOptions, find_sources
 from penstock.journal import JournalWriter, Record
 from penstock.journal.client import follow_remote, measure_remote
 from penstock.journal.core.messages import PROTOCOL, Login
@@ -34,6 +33,7 @@ from penstock.security.core.access import AdminAccess
 from penstock.security.live.client import AdminClient
 from penstock.security.live.journal_access import JournalAccess, JournalLogin
 from penstock.spark.journals import JournalPlace
+from penstock.spark.pipeline.sources.find import SourceSelection, find_sources
 from penstock.spark.source import SourceOptions
 from waiting import PATIENCE_SECONDS
 
@@ -269,24 +269,7 @@ def test_the_options_of_spark_and_of_the_pipeline_name_the_credentials(scene: Sc
     refused = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert refused.returncode != 0
     assert "a token of the administration server is needed" in refused.stderr
-    options = RunOptions(
-        sources=[where],
-        archive=tmp_path / "archive.d",
-        tables=[],
-        venues=[],
-        prefixes=[],
-        modules=(),
-        trading_dates=[],
-        streams=[],
-        quantity_decimals=None,
-        is_following=False,
-        is_skipping=False,
-        is_deriving=False,
-        master=None,
-        secret="",
-        ca="",
-        **given,
-    )
+    options = SourceSelection(sources=[where], **given)
     assert len(find_sources(options, cores=1)) == 1
 
 

@@ -52,7 +52,7 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
     ):
         after = alice.authentication().events_after
         polling = pool.submit(alice.events, after)
-        wait_until(lambda: bool(server._service.core.readers._readers), "the request for events")
+        wait_until(lambda: bool(server.live.service.core.readers._readers), "the request for events")
         claiming = pool.submit(quill.claim_publisher, "desk")
         heard = polling.result(PATIENCE_SECONDS)
         assert isinstance(heard.events[0].body, AuthenticationChanged)
@@ -64,7 +64,7 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
         alice.close()
         polling.exception(PATIENCE_SECONDS)
         # alice is gone, and nobody waits for her
-        wait_until(lambda: not server._service.core.readers._readers, "the end of the request for events")
+        wait_until(lambda: not server.live.service.core.readers._readers, "the end of the request for events")
         assert quill.claim_publisher("desk").epoch == 2
 
 

@@ -13,7 +13,7 @@ from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
-from penstock.node.agents import own_door
+from penstock.node.agents import own_address
 from penstock.tree.client.operator import give_order
 from penstock.tree.config import AgentAccess
 from waiting import wait_until
@@ -88,7 +88,7 @@ def test_whoever_is_in_a_protected_agent_s_process_is_let_in(tmp_path: Path, add
     """As the feeds of a root are."""
     access = msgspec.structs.replace(Protected(tmp_path, address).access(), host=host or address)
     with agent_here(root_config(tmp_path / "root", control=access)) as root:
-        place, guard = own_door(root.agent)
+        place, guard = own_address(root.agent)
         with publisher(place, guard=guard) as source:
             publish(source, range(1, 11))
             assert source.flush(60)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from interop import control_decoder
+from penstock.filter.core.control import PROTOCOL, Registered
 from penstock.net.core.clock import ClockPacket, ClockPacketKind, decode_clock_packet, encode_clock_packet
 from penstock.net.core.control import Goodbye, encode_session
 from penstock.net.core.events import BytesReceived, Close, Connected, Opened
@@ -18,6 +19,10 @@ KEY = b"sixteen bytes or more"
 REQUEST = ClockPacket(ClockPacketKind.REQUEST, 0x0123456789ABCDEF, 1_700_000_000_000_000_000)
 RESPONSE = ClockPacket(
     ClockPacketKind.RESPONSE, REQUEST.cookie, REQUEST.t1, 1_700_000_000_000_123_456, 1_700_000_000_000_123_999
+)
+
+REGISTERED = Registered(
+    "beside", 7, "mask", "filter", "10.0.0.9", 7_000, "239.255.75.1", 7_403, 3, key=b"k" * 16, group_key=b"g" * 16
 )
 
 
@@ -43,7 +48,16 @@ def framed() -> list[bytes]:
     return [encode_frame(payload) for payload in (b"", b"abc", encode_session(Goodbye("done")))]
 
 
-MADE: dict[str, Any] = {"control_handshake": handshake, "clock_packets": clock, "frames": framed}
+def filter_registered() -> list[bytes]:
+    return [encode_frame(PROTOCOL.encode(REGISTERED, 2**16))]
+
+
+MADE: dict[str, Any] = {
+    "control_handshake": handshake,
+    "clock_packets": clock,
+    "filter_registered": filter_registered,
+    "frames": framed,
+}
 
 
 def test_every_golden_file_has_its_maker() -> None:
@@ -66,6 +80,14 @@ def test_the_golden_handshake_means_what_it_should() -> None:
     assert answer == {**expected, "node": "the-server", "nonce": b"s" * 32}
     for side, message in (("client", client_proof), ("server", server_proof)):
         assert message == {"type": "proof", "proof": control_decoder.proof(KEY, side, frames[0], frames[1])}
+
+
+@pytest.mark.spec("AUTH-1")
+def test_the_golden_registration_has_the_keys_of_its_datagrams() -> None:
+    (frame,) = golden("filter_registered")
+    message = control_decoder.message(control_decoder.frames(frame)[0])
+    assert (message["type"], message["key"], message["group_key"]) == ("registered", b"k" * 16, b"g" * 16)
+    assert PROTOCOL.version == (2, 0)
 
 
 def test_the_golden_handshake_opens_a_session_of_today() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from interop.golden_messages import check_golden
 from penstock.assured.core.lease import protocol as lease_protocol
-from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, Released, Terms
+from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseTerms, Released
 from penstock.assured.core.pair import protocol as pair_protocol
 from penstock.assured.core.pair.protocol import (
     PAIR,
@@ -51,7 +51,7 @@ PAIR_MESSAGES = {
 
 LEASE_MESSAGES = {
     "terms": (
-        Terms(("orders-1", "orders-2"), "witness", 3_000, 10_000),
+        LeaseTerms(("orders-1", "orders-2"), "witness", 3_000, 10_000),
         {"routers": ["orders-1", "orders-2"], "witness": "witness", "lease_ms": 3_000, "drift_ppm": 10_000},
     ),
     "ask": (
@@ -69,4 +69,4 @@ def test_messages_of_a_pair_are_the_golden_ones() -> None:
 
 
 def test_messages_of_voters_are_the_golden_ones() -> None:
-    check_golden(LEASE, lease_protocol.Message | Terms, LEASE_MESSAGES, GOLDEN / "lease.txt", 1_024)
+    check_golden(LEASE, lease_protocol.Message | LeaseTerms, LEASE_MESSAGES, GOLDEN / "lease.txt", 1_024)

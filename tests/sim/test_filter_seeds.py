@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock.filter.core.forwarded_stream as carried
@@ -14,11 +15,14 @@ from penstock.filter.core.interests import InterestBook
 from penstock.filter.core.module import FilterModule
 from penstock.filter.core.pass_through import PassThroughStream
 from penstock.filter.core.repairs import Repairs
+from penstock.filter.core.request_window import RequestWindow
 from penstock.filter.core.traffic import Traffic
 from penstock.middleware import Receiver, Unicast
 from penstock.middleware.core import publisher as publishing
 from penstock.middleware.core._requests import RequestGate
 from penstock.sim import FilterPlant, FilterPlantOptions, World, run_filter_seed
+from penstock.sim.filter.apps import ApplicationNode
+from penstock.sim.filter.control import Registered
 from penstock.sim.middleware.stranger import ADDRESS as STRANGER
 from penstock.wire import PacketFlag, decode, restamp
 
@@ -234,9 +238,37 @@ def trust_the_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken(self: FilterModule) -> None:
         if self._authenticator is not None:
-            self._authenticator.trust([STRANGER])
+            self._authenticator.trust({STRANGER: ()})
 
     monkeypatch.setattr(FilterModule, "_trust_applications", broken)
+
+
+def know_applications_by_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter module answers requests that come from the address of an application."""
+
+    def broken(self: FilterModule) -> None:
+        if self._authenticator is not None:
+            addresses = [each.address for each in self._audience.applications.values()]
+            self._authenticator.trust(dict.fromkeys(addresses, ()), requests_only=True)
+
+    monkeypatch.setattr(FilterModule, "_trust_applications", broken)
+
+
+def answer_recorded_requests_of_applications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestWindow, "admits", lambda self, requester, number: True)
+
+
+def know_the_filter_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application takes packets without a trailer from the address of its filter module."""
+    original = ApplicationNode._hear
+
+    def broken(self: ApplicationNode, message: Any) -> None:
+        if isinstance(message, Registered):
+            attached = msgspec.structs.replace(message.attached, key=None, group_key=None)
+            message = msgspec.structs.replace(message, attached=attached)
+        original(self, message)
+
+    monkeypatch.setattr(ApplicationNode, "_hear", broken)
 
 
 def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +284,9 @@ def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
         (answer_recorded_requests, "FilteredRequestChecker"),
         (trust_the_stranger, "Filtered"),
         (start_at_any_packet, "Filtered"),
+        (know_applications_by_their_addresses, "Filtered"),
+        (answer_recorded_requests_of_applications, "FilteredRequestChecker"),
+        (know_the_filter_by_its_address, "Filtered"),
     ],
 )
 def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:

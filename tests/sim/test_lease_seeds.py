@@ -96,11 +96,11 @@ def be_content_with_one_vote(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseKeeper, "_extend", broken)
 
 
-def disregard_who_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def disregard_who_is_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseVoter, "is_barred", lambda self, candidate: False)
 
 
-def note_alone_at_this_router_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def note_degraded_at_this_router_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseKeeper, "_is_noted", lambda self, claim: claim.noted.get(self._name, (0, False))[1])
 
 
@@ -121,8 +121,8 @@ SABOTAGE = [
     hold_as_long_as_promised,
     vote_for_whoever_asks,
     be_content_with_one_vote,
-    disregard_who_is_alone,
-    note_alone_at_this_router_only,
+    disregard_who_is_degraded,
+    note_degraded_at_this_router_only,
     use_an_epoch_twice,
 ]
 

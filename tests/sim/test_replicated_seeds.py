@@ -76,10 +76,10 @@ def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     look = Degradation.look
 
     def hasty(self: Degradation, sending: ReplicationSender | None, now_ns: int, *, is_switching: bool) -> bool | None:
-        is_alone = look(self, sending, now_ns, is_switching=is_switching)
+        is_degraded = look(self, sending, now_ns, is_switching=is_switching)
         if self.mode == "degrading":
             self.mode = "degraded"
-        return None if is_alone else is_alone
+        return None if is_degraded else is_degraded
 
     monkeypatch.setattr(Degradation, "look", hasty)
 

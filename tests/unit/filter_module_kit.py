@@ -29,6 +29,7 @@ from penstock.filter.core.ledger import Entry, Intake, Sent
 from penstock.filter.core.module import FilterModule
 from penstock.middleware import Address, ReceiverConfig, StreamKey
 from penstock.wire import DatagramBatch, Packer, Packet, decode, encode_nack
+from penstock.wire._authentication import strip_trailer
 from unit.middleware_kit import NoRandomness
 
 GROUP, OTHER_GROUP = parse_group("239.1.1.1"), parse_group("239.1.1.2")
@@ -79,6 +80,7 @@ class Harness:
         self.attached: dict[int, Attached] = {}
         self.told: dict[int, list[Any]] = defaultdict(list)
         self.sent: dict[int, list[Packet]] = defaultdict(list)
+        self.datagrams: dict[Address, list[bytes]] = defaultdict(list)
         self.unicast: dict[Address, list[Packet]] = defaultdict(list)
         self.others: list[Any] = []
         self.open: list[Entry] = []
@@ -159,7 +161,8 @@ class Harness:
                     assert consumer in self.consumers
                     self.sent[consumer].append(decode(data))
             case Unicast(destination, data):
-                self.unicast[destination].append(decode(data))
+                self.datagrams[destination].append(data)
+                self.unicast[destination].append(decode(strip_trailer(data)))
             case Tell(application, what):
                 self.told[application].append(what)
             case Opened():

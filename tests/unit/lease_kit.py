@@ -9,13 +9,13 @@ from penstock.assured.core.lease.keeper import LeaseKeeper
 from penstock.assured.core.lease.protocol import (
     Fit,
     Heard,
-    Held,
     Keep,
     Kept,
+    LeaseAcquired,
     LeaseConfig,
     LeaseEvent,
     LeaseInstruction,
-    Lost,
+    LeaseLost,
     Message,
     Reached,
     Tell,
@@ -82,9 +82,9 @@ class Keeper:
                 self.links.tell(to, message)
             case Keep(memory):
                 self._memory.keep(memory, lambda: self._runner.handle(Kept()))
-            case Held(epoch):
+            case LeaseAcquired(epoch):
                 self.held.append(epoch)
-            case Lost(epoch):
+            case LeaseLost(epoch):
                 self.lost.append(epoch)
             case _:
                 pass

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.capture.rows import MessageRows, rows_of_converted
-from penstock.cli.pipeline.run import RunOptions
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalWriter
@@ -19,6 +18,7 @@ from penstock.spark.envelope import envelope_array
 from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.archive.commits import FileEntry, sync_file
 from penstock.spark.pipeline.archive.parquet import open_parquet
+from penstock.spark.pipeline.sources.find import SourceSelection
 from penstock.wire import PacketStore
 
 DAY = date(2024, 1, 2)
@@ -75,20 +75,9 @@ def published(topic_data: Any, payloads: Any, rows: Any) -> list[Published]:
     ]
 
 
-def pipeline_options(**given: Any) -> RunOptions:
+def pipeline_options(**given: Any) -> SourceSelection:
     """Options of `penstock pipeline run`; without others, for files of the table itch."""
-    lists: dict[str, Any] = {
-        "tables": ["itch"],
-        "venues": [],
-        "prefixes": [],
-        "trading_dates": [],
-        "streams": [],
-        "modules": (),
-        "quantity_decimals": None,
-    }
-    rest: dict[str, Any] = dict.fromkeys(("is_following", "is_skipping", "is_closing"), False)
-    rest |= {"sources": [], "archive": Path(), "is_deriving": True, "master": None, "secret": "", "ca": ""}
-    return RunOptions(**{**lists, **rest, **given})
+    return SourceSelection(**{"sources": [], "tables": ["itch"], **given})
 
 
 def write_journal(path: Path, packets: Iterable[bytes], *, start_ns: int, step_ns: int) -> None:

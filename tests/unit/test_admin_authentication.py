@@ -8,7 +8,7 @@ import pytest
 from admin_plant import NOW_NS, Plant
 from penstock.admin.core.authentication import EPOCHS_AHEAD
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, LocalProtocolError, RequestError
+from penstock.base.errors import ForbiddenError, LocalProtocolError, NotEntitledError, RequestError
 from penstock.security import Policy
 from penstock.security.core.authentication import PUBLISHERS, is_older, scope_of
 from penstock.security.core.brokering import (
@@ -19,7 +19,7 @@ from penstock.security.core.brokering import (
     Vouched,
 )
 from penstock.security.live.authentication_state import AuthenticationState
-from penstock.wire import Authenticator
+from penstock.wire import Authenticator, Packer
 
 
 def changes(plant: Plant, client: str) -> list[Authentication]:
@@ -89,6 +89,55 @@ def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() ->
     assert ([each.key_id for each in rotated.keys], rotated.active_key_id) == ([2], 2)
     assert rotated == changes(plant, "feed")[-1]
     assert changes(plant, "alice") == [taken]
+
+
+def accepts(told: Authentication, recorded: bytes) -> bool:
+    """Whether a receiver that starts with these keys accepts the datagram."""
+    return Authenticator([scope_of(told)]).check(recorded, ("10.0.0.66", 6_666)) is not None
+
+
+def wait_beating(plant: Plant, seconds: int, *adapters: str) -> None:
+    for _ in range(seconds):
+        for each in adapters:
+            plant.beat(each)
+        plant.wait(1)
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-4")
+@pytest.mark.parametrize("has_another", [True, False])
+def test_recorded_packets_of_a_silent_adapter_are_worth_nothing_to_a_fresh_receiver(has_another: bool) -> None:
+    plant = Plant()
+    registered = plant.register(epoch=5).authentication
+    assert registered is not None
+    others = ("b",) if has_another else ()
+    if has_another:
+        plant.register(adapter="b", index=1, publisher_id=12, epoch=1)
+    packer = Packer(11, 7, 5)
+    packer.add("md.us.eq.AAPL.quote", b"an old price")
+    packet = packer.flush() or b""
+    recorded = packet + Authenticator([scope_of(registered)]).trailer(packet)
+
+    def fresh() -> Authentication:
+        """What a filter module that has just started gets."""
+        scopes = plant.core.authenticate(plant.caller("filter"), plant.now_ns).scopes
+        (told,) = (each for each in scopes if each.scope == "itch")
+        return told
+
+    limits = plant.limits
+    limit_s = 6 * limits.adapter_lost_s if has_another else limits.key_lease_s
+    wait_beating(plant, int(limit_s) - 1, *others)
+    assert accepts(fresh(), recorded)
+    wait_beating(plant, int(2 * limits.key_rotation_s) + 4, *others)
+    rotated = fresh()
+    assert not accepts(rotated, recorded)
+    assert vouched(rotated)[11][0] == 5, "the adapter is received again when it has the new key"
+    wait_beating(plant, int(2 * limit_s), *others)
+    assert fresh().active_key_id == rotated.active_key_id, "the keys are replaced once for each silence"
+    again = plant.register(epoch=6).authentication
+    assert again is not None
+    assert again.active_key_id == rotated.active_key_id
+    wait_beating(plant, int(limit_s + 2 * limits.key_rotation_s) + 4, *others)
+    assert fresh().active_key_id > rotated.active_key_id, "and once more for the next one"
 
 
 @pytest.mark.spec("AUTH-2")
@@ -310,6 +359,31 @@ def test_who_may_not_listen_to_the_groups_gets_no_keys() -> None:
 
 
 @pytest.mark.spec("AUTH-1")
+@pytest.mark.parametrize("client", ["root", "dora"])
+def test_a_client_without_a_live_grant_gets_no_keys_of_publishers(client: str) -> None:
+    plant = Plant()
+    plant.core.claim_publisher(plant.caller("quill"), PublisherRequest(name="quotes"), plant.now_ns)
+    with pytest.raises(NotEntitledError, match=f"{client} may not check packets of publishers"):
+        plant.core.authenticate(plant.caller(client), plant.now_ns)
+    for entitled in ("alice", "quill", "feed", "filter"):
+        assert plant.core.authenticate(plant.caller(entitled), plant.now_ns).scopes[0].keys
+
+
+@pytest.mark.spec("AUTH-6")
+@pytest.mark.parametrize("client", ["alice", "quill"])
+def test_a_client_from_which_everything_is_taken_loses_the_keys_of_publishers(client: str) -> None:
+    plant = Plant()
+    for each in ("alice", "bob", "quill"):
+        plant.core.authenticate(plant.caller(each), plant.now_ns)
+    plant.revoke(client)
+    (taken,) = changes(plant, client)
+    assert (taken.scope, taken.keys, taken.publishers) == (PUBLISHERS, [], [])
+    assert [each.key_id for each in changes(plant, "bob")[-1].keys] == [1, 2]
+    with pytest.raises(NotEntitledError):
+        plant.core.authenticate(plant.caller(client), plant.now_ns)
+
+
+@pytest.mark.spec("AUTH-1")
 def test_filters_get_the_keys_of_all_feeds_also_of_those_that_come_later() -> None:
     plant = Plant()
     text = plant.core.policy.text.replace("[clients.carol]", '[clients.carol]\nroles = ["filter"]')
@@ -427,4 +501,4 @@ def test_a_filter_module_that_loses_its_role_is_told_to_drop_the_keys() -> None:
         state.note(each)
     keys = {each.name: [key.key_id for key in each.keys] for each in state.scopes}
     assert keys["itch"] == []
-    assert keys[PUBLISHERS]
+    assert keys[PUBLISHERS] == []

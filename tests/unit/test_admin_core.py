@@ -6,7 +6,7 @@ import pytest
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
 from admin_plant import KEY, LIMITS, NOW_NS, Plant, random_numbers
 from penstock.admin import AdminLimits, Caller
-from penstock.admin.core.logins import LoginDesk
+from penstock.admin.core.logins import LoginChallenges
 from penstock.admin.core.state import Stored
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import (
@@ -51,12 +51,14 @@ NONCE = bytes(range(32))
 # Logging in
 
 
-def login(desk: LoginDesk, policy: Policy, name: str, *, later_s: float = 0.0, address: str = "a") -> object:
-    challenge = desk.challenge(policy, name, address, NOW_NS)
+def login(
+    challenges: LoginChallenges, policy: Policy, name: str, *, later_s: float = 0.0, address: str = "a"
+) -> object:
+    challenge = challenges.challenge(policy, name, address, NOW_NS)
     who = credentials(name if name in (*KEYS, "alice", "bob", "dora", "old") else "alice")
     proof = who.answer(challenge, NONCE).proof
     request = LoginRequest(client=name, challenge=challenge.challenge, nonce=NONCE, binding=UNBOUND, proof=proof)
-    client, _ = desk.login(policy, request, address, NOW_NS + int(later_s * NS_PER_SECOND))
+    client, _ = challenges.login(policy, request, address, NOW_NS + int(later_s * NS_PER_SECOND))
     return client
 
 
@@ -70,17 +72,17 @@ def answered(challenge: Challenge, name: str = "alice", binding: bytes = UNBOUND
 def test_a_login_is_bound_to_the_certificate_that_the_client_saw() -> None:
     policy = Policy.parse(policy_text())
     ours, theirs = b"o" * 32, b"t" * 32
-    desk = LoginDesk(LIMITS, KEY, random_numbers(), ours)
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+    challenges = LoginChallenges(LIMITS, KEY, random_numbers(), ours)
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     with pytest.raises(AuthenticationError, match="another certificate"):
-        desk.login(policy, answered(challenge, binding=theirs), "a", NOW_NS)
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        challenges.login(policy, answered(challenge, binding=theirs), "a", NOW_NS)
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     relayed = msgspec.structs.replace(answered(challenge, binding=theirs), binding=ours)
     with pytest.raises(AuthenticationError, match="no such client, or"):
-        desk.login(policy, relayed, "a", NOW_NS)
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        challenges.login(policy, relayed, "a", NOW_NS)
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     answer = credentials("alice").answer(challenge, NONCE, ours)
-    client, proof = desk.login(policy, answered(challenge, binding=ours), "a", NOW_NS)
+    client, proof = challenges.login(policy, answered(challenge, binding=ours), "a", NOW_NS)
     answer.check_server(proof)
     assert client.name == "alice"
 
@@ -88,102 +90,102 @@ def test_a_login_is_bound_to_the_certificate_that_the_client_saw() -> None:
 @pytest.mark.spec("ADM-1")
 def test_a_secret_and_a_key_open_the_door() -> None:
     policy = Policy.parse(policy_text())
-    desk = LoginDesk(LIMITS, KEY, random_numbers())
-    assert login(desk, policy, "alice") == policy.clients["alice"]
-    assert login(desk, policy, "carol") == policy.clients["carol"]
+    challenges = LoginChallenges(LIMITS, KEY, random_numbers())
+    assert login(challenges, policy, "alice") == policy.clients["alice"]
+    assert login(challenges, policy, "carol") == policy.clients["carol"]
 
 
 @pytest.mark.spec("ADM-1")
 def test_wrong_expired_and_replayed_credentials_are_refused() -> None:
     policy = Policy.parse(policy_text())
-    desk = LoginDesk(LIMITS, KEY, random_numbers())
+    challenges = LoginChallenges(LIMITS, KEY, random_numbers())
     with pytest.raises(CredentialsExpiredError):
-        login(desk, policy, "old")
+        login(challenges, policy, "old")
     with pytest.raises(AuthenticationError, match="no such client"):
-        login(desk, policy, "mallory")
+        login(challenges, policy, "mallory")
     with pytest.raises(AuthenticationError, match="has expired"):
-        login(desk, policy, "alice", later_s=31)
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        login(challenges, policy, "alice", later_s=31)
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     wrong = answered(challenge, "bob")
     with pytest.raises(AuthenticationError, match="no such client, or"):
-        desk.login(policy, wrong, "a", NOW_NS)
+        challenges.login(policy, wrong, "a", NOW_NS)
     right = answered(challenge, "alice")
     with pytest.raises(AuthenticationError, match="answered before"):
-        desk.login(policy, right, "a", NOW_NS)  # the wrong answer has used it up
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        challenges.login(policy, right, "a", NOW_NS)  # the wrong answer has used it up
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     right = answered(challenge, "alice")
-    desk.login(policy, right, "a", NOW_NS)
+    challenges.login(policy, right, "a", NOW_NS)
     with pytest.raises(AuthenticationError, match="answered before"):
-        desk.login(policy, right, "a", NOW_NS)  # a replayed proof
-    challenge = desk.challenge(policy, "bob", "a", NOW_NS)
+        challenges.login(policy, right, "a", NOW_NS)  # a replayed proof
+    challenge = challenges.challenge(policy, "bob", "a", NOW_NS)
     stolen = answered(challenge, "alice")
     with pytest.raises(AuthenticationError, match="unknown"):
-        desk.login(policy, stolen, "a", NOW_NS)
+        challenges.login(policy, stolen, "a", NOW_NS)
 
 
 @pytest.mark.spec("ADM-1")
 def test_strangers_cannot_tell_which_clients_there_are() -> None:
     policy = Policy.parse(policy_text())
-    desks = [LoginDesk(LIMITS, KEY, random_numbers()) for _ in range(2)]
-    salts = [desk.challenge(policy, "mallory", "a", NOW_NS).salt for desk in desks for _ in range(2)]
+    servers = [LoginChallenges(LIMITS, KEY, random_numbers()) for _ in range(2)]
+    salts = [challenges.challenge(policy, "mallory", "a", NOW_NS).salt for challenges in servers for _ in range(2)]
     assert len(set(salts)) == 1  # as that of a client that exists, after a restart too
-    assert desks[0].challenge(policy, "marvin", "a", NOW_NS).salt != salts[0]
+    assert servers[0].challenge(policy, "marvin", "a", NOW_NS).salt != salts[0]
 
 
 @pytest.mark.spec("ADM-1")
 def test_patience_ends_and_comes_back() -> None:
     policy = Policy.parse(policy_text())
     limits = AdminLimits(failures_max=3, address_failures_max=5)
-    desk = LoginDesk(limits, KEY, random_numbers())
+    challenges = LoginChallenges(limits, KEY, random_numbers())
     for _ in range(3):
         with pytest.raises(AuthenticationError):
-            login(desk, policy, "mallory")
+            login(challenges, policy, "mallory")
     with pytest.raises(RateLimitedError) as caught:
-        login(desk, policy, "mallory")
+        login(challenges, policy, "mallory")
     assert caught.value.retry_after_s == 60
-    login(desk, policy, "alice")  # another client
+    login(challenges, policy, "alice")  # another client
     for _ in range(2):
         with pytest.raises(AuthenticationError):
-            login(desk, policy, "marvin")
+            login(challenges, policy, "marvin")
     with pytest.raises(RateLimitedError):
-        login(desk, policy, "bob")  # now the address has had enough
-    login(desk, policy, "bob", address="b")
-    login(desk, policy, "alice")  # who was here before is not kept out by others
+        login(challenges, policy, "bob")  # now the address has had enough
+    login(challenges, policy, "bob", address="b")
+    login(challenges, policy, "alice")  # who was here before is not kept out by others
     for _ in range(3):
-        challenge = desk.challenge(policy, "alice", "a", NOW_NS)
+        challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
         wrong = answered(challenge, "bob")
         with pytest.raises(AuthenticationError):
-            desk.login(policy, wrong, "a", NOW_NS)
+            challenges.login(policy, wrong, "a", NOW_NS)
     with pytest.raises(RateLimitedError):
-        login(desk, policy, "alice")  # but by failures of its own name
-    desk.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
+        login(challenges, policy, "alice")  # but by failures of its own name
+    challenges.challenge(policy, "mallory", "a", NOW_NS + 61 * NS_PER_SECOND)
 
 
 def test_who_asks_for_many_challenges_does_not_push_others_out() -> None:
     policy = Policy.parse(policy_text())
-    desk = LoginDesk(AdminLimits(challenges_max=50, address_challenges_max=5), KEY, random_numbers())
-    challenge = desk.challenge(policy, "alice", "a", NOW_NS)
-    own = [desk.challenge(policy, "alice", "b", NOW_NS) for _ in range(200)]
+    challenges = LoginChallenges(AdminLimits(challenges_max=50, address_challenges_max=5), KEY, random_numbers())
+    challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
+    own = [challenges.challenge(policy, "alice", "b", NOW_NS) for _ in range(200)]
     for each, address in ((challenge, "a"), (own[-5], "b")):
-        desk.login(policy, answered(each), address, NOW_NS)
+        challenges.login(policy, answered(each), address, NOW_NS)
     with pytest.raises(AuthenticationError, match="unknown"):
-        desk.login(policy, answered(own[-6]), "b", NOW_NS)
+        challenges.login(policy, answered(own[-6]), "b", NOW_NS)
 
 
 def test_the_tables_of_the_door_are_bounded() -> None:
     policy = Policy.parse(policy_text())
     limits = AdminLimits(challenges_max=4, failure_entries_max=4, failures_max=1)
-    desk = LoginDesk(limits, KEY, random_numbers())
-    first = desk.challenge(policy, "alice", "a", NOW_NS)
+    challenges = LoginChallenges(limits, KEY, random_numbers())
+    first = challenges.challenge(policy, "alice", "a", NOW_NS)
     for number in range(4):
-        desk.challenge(policy, "alice", f"{number}", NOW_NS)
+        challenges.challenge(policy, "alice", f"{number}", NOW_NS)
     right = answered(first)
     with pytest.raises(AuthenticationError, match="unknown"):
-        desk.login(policy, right, "a", NOW_NS)
+        challenges.login(policy, right, "a", NOW_NS)
     for number in range(10):
         with pytest.raises(AuthenticationError):
-            login(desk, policy, "mallory", address=f"x{number}")
-    login(desk, policy, "alice", address="a")  # its failure was the oldest
+            login(challenges, policy, "mallory", address=f"x{number}")
+    login(challenges, policy, "alice", address="a")  # its failure was the oldest
 
 
 @pytest.mark.spec("ADM-1")

@@ -57,7 +57,6 @@ TOTALS = (
     "delivered_total",
     "given_up_total",
     "waiting_count",
-    "unreplicated_count",
 )
 
 
@@ -86,6 +85,7 @@ def state_of(router: Router) -> dict[str, Any]:
         "log_size": tables.log.size,
         "live_size": tables.log.live_size,
         "pending_size": tables.log.pending_size,
+        "unreplicated_count": tables.replication.unreplicated_count,
         "publisher_count": tables.publishers.count,
         "outcomes": tables.publishers.outcome_counts(),
         "endpoints": {each.name: tables.endpoint_numbers(each.number) for each in router.core.endpoints},
@@ -207,9 +207,12 @@ def test_the_short_way_is_taken_by_most_of_them(served: ServedRouter) -> None:
     for number in (10, 11, 12):
         served.serve(publish(handle, number, topic="few"))
     assert served.outcomes(1) == {10: OUTCOME_STORED, 11: OUTCOME_STORED, 12: OUTCOME_FULL}
-    served.core.tables.payload_size_max = 10
-    served.serve(publish(handle, 13, "x" * 11))
-    assert served.outcomes(1) == {13: OUTCOME_TOO_LARGE}
+
+
+def test_a_payload_that_is_too_large_is_refused() -> None:
+    with serving(message_bytes_max=10) as served:
+        served.serve(publish(served.publisher(1), 1, "x" * 11))
+        assert served.outcomes(1) == {1: OUTCOME_TOO_LARGE}
 
 
 def test_what_was_served_survives_a_crash(served: ServedRouter) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.assured.core.lease.protocol import LEASE as PROTOCOL
-from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, Memory, Message, Terms
+from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, LeaseTerms, Memory, Message
 from penstock.assured.live.config import LeaseAccess
 from penstock.assured.live.lease_links import LeaseLinks, apart_ms
 from penstock.assured.live.lease_memory import LeaseMemory
@@ -24,7 +24,7 @@ from unit.net_kit import MS, run, until
 pytestmark = pytest.mark.spec("REPL-14")
 
 
-async def ask_as(name: str, port: int) -> ControlConnection[Message | Terms]:
+async def ask_as(name: str, port: int) -> ControlConnection[Message | LeaseTerms]:
     """Somebody who says that it is this router."""
     connection = await connect_control(PROTOCOL, "127.0.0.1", port, node=name)
     await connection.send(LEASE.terms)
@@ -105,7 +105,7 @@ def test_a_witness_that_was_started_again_is_bound_by_what_it_promised(tmp_path:
             async with connection:
                 await connection.send(lease.terms)
                 await connection.send(Ask(epoch, 1))
-                assert isinstance(await connection.receive(), Terms)
+                assert isinstance(await connection.receive(), LeaseTerms)
                 answer = await connection.receive()
             return "granted" if isinstance(answer, Granted) else getattr(answer, "reason", "")
 

@@ -14,7 +14,7 @@ from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.reserve import Reserve, reserve_of
 from penstock.base.counters import Counters
 from penstock.journal.live.files import WritableDirectory
-from unit.test_assured_storing import CONFIG, lone
+from unit.test_assured_storing import CONFIG, single
 from waiting import PATIENCE_SECONDS
 
 SIZE = 65_536
@@ -83,10 +83,10 @@ def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_ag
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)
         storing = LiveDisk(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
         try:
-            storing.append(lone(1))
+            storing.append(single(1))
             await _until(told, Stored)
             disk.is_full, disk.has_room = True, False
-            storing.append(lone(2))
+            storing.append(single(2))
             troubled = await _until(told, DiskTroubled)
             assert isinstance(troubled, DiskTroubled)
             assert troubled.is_relieved
@@ -107,7 +107,7 @@ def test_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)
         storing = LiveDisk(tmp_path / "journal", CONFIG, Counters("test"), told.put_nowait, reserve=disk.reserve)
-        storing.append(lone(1))
+        storing.append(single(1))
         await _until(told, Stored)
         await storing.close()
         disk.has_room = False

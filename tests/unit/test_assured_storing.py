@@ -67,8 +67,7 @@ async def store(
     disk that is `failing` is another device, until that is noticed."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
-    storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait)
-    storing.after_inline_commit = lambda: None
+    storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait, after_inline_commit=lambda _: None)
     sync, inline_done = WritableDirectory.sync, WritableDirectory.inline_done
 
     def synced(self: WritableDirectory, first_sequence: int) -> None:
@@ -83,7 +82,7 @@ async def store(
         raise OSError(errno.EIO, failing)
 
     try:
-        storing.append(lone(1))  # makes the segment, which takes longer
+        storing.append(single(1))  # makes the segment, which takes longer
         assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
         patch.setattr(WritableDirectory, "sync", synced)
         patch.setattr(WritableDirectory, "inline_done", stored_alone)
@@ -108,7 +107,7 @@ async def store(
     return found
 
 
-def lone(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
+def single(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
     offsets = numpy.arange(count, dtype=numpy.uint32) * 64
     sizes = numpy.full(count, 64, numpy.uint32)
     content = bytes([kind]) + bytes(63)
@@ -119,11 +118,13 @@ def test_a_message_that_comes_alone_is_synced_without_a_change_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPL-1; it is acknowledged after that, as any other."""
-    assert asyncio.run(store(tmp_path, monkeypatch, [lone(2)])) == [LOOP, Stored(2)]
+    assert asyncio.run(store(tmp_path, monkeypatch, [single(2)])) == [LOOP, Stored(2)]
 
 
 @pytest.mark.parametrize(
-    "appends", [[lone(2), lone(3)], [lone(2, count=2)], [lone(2, RECORD_SETTLED)]], ids=["two", "many", "settled"]
+    "appends",
+    [[single(2), single(3)], [single(2, count=2)], [single(2, RECORD_SETTLED)]],
+    ids=["two", "many", "settled"],
 )
 def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: list[Append]
@@ -133,17 +134,17 @@ def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
     assert LOOP not in found
 
 
-def test_after_a_slow_sync_the_loop_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storing_module, "QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(storing_module, "SPARED", 1_000_000)
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2), lone(3)], is_in_turn=True))
+def test_after_a_slow_sync_the_thread_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing_module, "FAST_SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(storing_module, "INLINE_PAUSE_FACTOR", 1_000_000)
+    found = asyncio.run(store(tmp_path, monkeypatch, [single(2), single(3)], is_in_turn=True))
     assert found == [LOOP, Stored(2), "penstock-assured-disk", Stored(3)]
 
 
 def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing=FULL))
+    found = asyncio.run(store(tmp_path, monkeypatch, [single(2)], failing=FULL))
     assert found[0] == LOOP
     assert [type(each) for each in found if not isinstance(each, str)] == [DiskTroubled, DiskRecovered, Stored]
 
@@ -152,7 +153,7 @@ def test_a_lone_message_whose_sync_fails_for_good_is_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPL-1: a sync that failed acknowledges nothing."""
-    found = asyncio.run(store(tmp_path, monkeypatch, [lone(2)], failing=UNSYNCED))
+    found = asyncio.run(store(tmp_path, monkeypatch, [single(2)], failing=UNSYNCED))
     assert isinstance(found[-1], DiskFailed)
 
 
@@ -165,13 +166,12 @@ def test_a_journal_that_cannot_be_lent_is_a_failed_disk(
     async def append() -> list[Event]:
         told: asyncio.Queue[Event] = asyncio.Queue()
         asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
-        storing = LiveDisk(tmp_path, CONFIG, Counters("test"), told.put_nowait)
-        storing.after_inline_commit = lambda: None
+        storing = LiveDisk(tmp_path, CONFIG, Counters("test"), told.put_nowait, after_inline_commit=lambda _: None)
         monkeypatch.setattr(storing._writer, "inline_commit", Mock(side_effect=error))
         try:
-            storing.append(lone(1))
+            storing.append(single(1))
             found = [await asyncio.wait_for(told.get(), PATIENCE_SECONDS)]
-            storing.append(lone(2))
+            storing.append(single(2))
             assert not storing.is_storing
             assert not storing.commit_inline(lambda _: True)
         finally:

@@ -28,6 +28,7 @@ from penstock.wire import (
     AuthenticationScope,
     Authenticator,
     DatagramBatch,
+    LeaseFlag,
     PacketFlag,
     PacketStore,
     VouchedPublisher,
@@ -189,6 +190,25 @@ def authenticated_publisher(**config: object) -> Publisher:
     return made
 
 
+@pytest.mark.spec("AUTH-6")
+def test_a_publisher_whose_lease_has_ended_answers_no_requests() -> None:
+    lease = LeaseFlag(has_ended=False)
+    publisher = Publisher(PUBLISHER_ID, 1, PublisherConfig(), is_authenticated=True, lease=lease)
+    publisher.authenticate([KEY], KEY.key_id)
+    publisher.handle(Publish(GROUP, (OutgoingMessage("t", b"1"),)), 0)
+
+    def repairs(number: int) -> list[bytes]:
+        request = authentic(encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 1)], requester=7, number=number))
+        return sent(publisher.handle(DatagramReceived(request, SOURCE), number * 10 * MS))
+
+    assert len(repairs(1)) == 1
+    lease.has_ended = True
+    assert repairs(2) == []
+    assert publisher.counters.by_cause("packets_dropped") == {Cause.LEASE_ENDED: 1}
+    lease.has_ended = False
+    assert len(repairs(2)) == 1
+
+
 def sent(instructions: list[object]) -> list[bytes]:
     found: list[bytes] = []
     for each in instructions:
@@ -256,7 +276,7 @@ def test_trusted_addresses_need_no_trailer(filter_address: tuple[str, int]) -> N
     core = receiver()
     authenticator = core.in_order.authenticator
     assert authenticator is not None
-    authenticator.trust([filter_address])
+    authenticator.trust({filter_address: ()})
     one, two, three, four = packets(4)
     heard = contents(core.handle(DatagramsReceived(batch_of(one, authentic(two), source=filter_address)), 0))
     heard += contents(core.handle(DatagramReceived(three, filter_address), 0))
@@ -269,7 +289,7 @@ def test_trusted_addresses_need_no_trailer(filter_address: tuple[str, int]) -> N
 def test_a_batch_from_a_socket_knows_trusted_addresses_by_their_numbers() -> None:
     """Numeric sources, as sockets give them, come in tests/integration/test_authentic_streams.py."""
     addresses = [(f"10.0.0.{number}", 1_000 + number) for number in range(1, 100)]
-    authenticator = Authenticator([], trusted=addresses)
+    authenticator = Authenticator([], trusted=dict.fromkeys(addresses, ()))
     assert authenticator.check(packets(1)[0], addresses[50]) is not None
     assert authenticator.check(packets(1)[0], STRANGER) is None
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from assured_kit import Router
 from penstock.assured.core.lease.protocol import LeaseConfig
 from penstock.assured.core.pair.degradation import Degradation
 from penstock.assured.core.pair.protocol import PairConfig
 from penstock.assured.core.pair.uncopied import Uncopied
-from penstock.assured.core.router._tables import Tables
 from penstock.base.clock import NS_PER_MS
 
 ROUTERS = ("a", "b")
@@ -20,10 +20,10 @@ class Disk:
     """A log that is stored at once."""
 
     is_degraded = False
-    role, epoch = "active", 1
     stored_through = 0
 
-    def append_epoch(self, role: str, epoch: int) -> int:
+    def note_degraded(self, is_degraded: bool) -> int:
+        self.is_degraded = is_degraded
         self.stored_through += 1
         return self.stored_through
 
@@ -37,13 +37,13 @@ class Whole:
 
 def degraded(lease: LeaseConfig | None) -> Degradation:
     config = PairConfig(routers=ROUTERS, lease=lease)
-    made = Degradation(config, Disk(), Uncopied(config, Tables(1, 2**20)))  # type: ignore[arg-type]
+    made = Degradation(config, Disk(), Uncopied(config, Router().core.tables))  # type: ignore[arg-type]
     made.activate(0)
     assert made.look(None, LATE_NS) is True
     if lease is not None:
         made.look(None, LATE_NS)
         assert made.mode == "degrading", "the voters have not noted it"
-        made.noted(is_alone=True)
+        made.noted(is_degraded=True)
     for _ in range(2):
         made.look(None, LATE_NS)
     assert made.mode == "degraded"
@@ -57,7 +57,7 @@ def test_repl_8_it_is_synchronous_again_when_the_other_router_has_everything(lea
     assert made.look(stream, 2 * LATE_NS) is False
     assert made.mode == "synchronous"
     assert made.keeps_up(stream) == (lease is None)
-    made.noted(is_alone=False)
+    made.noted(is_degraded=False)
     assert made.keeps_up(stream)
 
 
@@ -71,7 +71,7 @@ def test_repl_8_what_voters_were_told_to_strike_off_has_to_be_noted_anew() -> No
     for _ in range(3):
         made.look(None, 3 * LATE_NS)
     assert made.mode == "degrading"
-    made.noted(is_alone=True)
+    made.noted(is_degraded=True)
     for _ in range(2):
         made.look(None, 3 * LATE_NS)
     assert made.mode == "degraded"

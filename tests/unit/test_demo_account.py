@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.cli.demo.account import lower_rate
 from penstock.demo.consumers import Consumer, Published
 from penstock.demo.layout import Layout
 from penstock.demo.reports import ConsumerReport
+from penstock.demo.verdicts import lower_rate
 
 LAYOUT = Layout(Path("plant.toml"), "", [], [], [], "", {}, Path("audit"), Path("operations.toml"), "", [])
 

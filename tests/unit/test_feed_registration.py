@@ -147,7 +147,7 @@ def test_an_adapter_registers_with_the_server_that_took_over() -> None:
         lambda: beat,
         lambda _, __: None,
         lambda answer, asked_ns: beats.append(asked_ns),
-        lambda _: None,
+        lambda *_: None,
         now_ns=lambda: 7,
     )
     registration.start()

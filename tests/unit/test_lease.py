@@ -7,20 +7,20 @@ import pytest
 from penstock.assured.core.lease.keeper import LeaseKeeper
 from penstock.assured.core.lease.protocol import (
     Able,
-    Alone,
-    AloneNoted,
     Ask,
+    DegradedNoted,
     Denied,
     Fit,
     Force,
     Granted,
     Heard,
-    Held,
     Keep,
     Kept,
+    LeaseAcquired,
     LeaseConfig,
-    Lost,
+    LeaseLost,
     Memory,
+    NoteDegraded,
     Reached,
     Release,
     Released,
@@ -78,7 +78,7 @@ def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
     voter = LeaseVoter(CONFIG, Memory(1, "a"), 0)
     keeper = LeaseKeeper(CONFIG, "b", Memory(), Even(), 0)
     keeper.handle(Fit(True), 0)
-    now_ns, held = 0, list[Held]()
+    now_ns, held = 0, list[LeaseAcquired]()
     while not held and now_ns < 10 * LEASE_NS:
         now_ns = keeper.next_deadline_ns() or now_ns
         events = [Tick()]
@@ -91,9 +91,9 @@ def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
                         events += [Heard("w", each.message) for each in answers if isinstance(each, Tell)]
                     case Keep():
                         events.append(Kept())
-                    case Held():
+                    case LeaseAcquired():
                         held.append(told)
-    assert held == [Held(4)]
+    assert held == [LeaseAcquired(4)]
 
 
 def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soon() -> None:
@@ -123,7 +123,7 @@ def test_a_holder_that_restarts_asks_as_soon_as_it_reaches_a_voter_and_gets_the_
     assert Tell("w", Ask(5, 2)) in again
     assert granted(voter, "a", Ask(5, 2), 1)
     assert keeper.handle(Heard("w", Granted(5, 2, 0, False)), 2) == [Keep(Memory(5, "a"))]
-    assert Held(5) in keeper.handle(Kept(), 3)
+    assert LeaseAcquired(5) in keeper.handle(Kept(), 3)
 
 
 def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
@@ -136,12 +136,12 @@ def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
 
 def test_a_note_that_comes_late_changes_nothing() -> None:
     voter = LeaseVoter(CONFIG, Memory(2, "a"), 0)
-    assert granted(voter, "a", Ask(2, 3, note=3, is_alone=True), 1)
-    assert granted(voter, "a", Ask(2, 2, note=2, is_alone=False), 2)
+    assert granted(voter, "a", Ask(2, 3, note=3, is_degraded=True), 1)
+    assert granted(voter, "a", Ask(2, 2, note=2, is_degraded=False), 2)
     assert voter.memory == Memory(2, "a", "a", 3)
     assert not granted(voter, "b", Ask(3, 1), 3 * LEASE_NS)
     assert granted(voter, "b", Ask(3, 2, is_forced=True), 3 * LEASE_NS)
-    assert voter.memory.alone == "a", "a claim strikes nothing off"
+    assert voter.memory.degraded == "a", "a claim strikes nothing off"
     assert granted(voter, "b", Ask(3, 3, note=1, is_forced=True), 3 * LEASE_NS)
     assert voter.memory == Memory(3, "b", "", 1)
 
@@ -153,7 +153,7 @@ def holder(now_ns: int = 0) -> LeaseKeeper:
     assert told == [Tell("b", Ask(5, 1)), Tell("w", Ask(5, 1))]
     assert keeper.handle(Heard("w", Granted(5, 1, 0, False)), now_ns + 20) == [Keep(Memory(5, "a"))]
     told = keeper.handle(Kept(), now_ns + 30)
-    assert told[:2] == [Held(5), AloneNoted(5, False)]
+    assert told[:2] == [LeaseAcquired(5), DegradedNoted(5, False)]
     return keeper
 
 
@@ -162,14 +162,14 @@ def test_a_holder_counts_from_when_it_asked_and_a_little_less_than_the_promise()
     assert keeper.until_ns == CONFIG.holding_ns < LEASE_NS
     assert keeper.holds(CONFIG.holding_ns - 1)
     assert not keeper.holds(CONFIG.holding_ns), "also when nobody has told it the time"
-    assert Lost(5) in keeper.handle(Tick(), CONFIG.holding_ns)
+    assert LeaseLost(5) in keeper.handle(Tick(), CONFIG.holding_ns)
 
 
 def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
     keeper = holder()
     keeper.handle(Tick(), CONFIG.holding_ns)
     late = keeper.handle(Heard("w", Granted(5, 2, 0, False)), CONFIG.holding_ns + 1)
-    assert Held(5) not in late
+    assert LeaseAcquired(5) not in late
     deadline_ns = keeper.next_deadline_ns()
     assert deadline_ns is not None
     asked = keeper.handle(Tick(), deadline_ns)
@@ -201,22 +201,22 @@ def test_what_an_operator_forces_is_asked_for_though_the_router_is_not_fit() -> 
     assert Tell("w", Ask(5, 1, is_forced=True)) in keeper.handle(Force(), 0)
     keeper.handle(Fit(False), 10)
     assert keeper.handle(Heard("w", Granted(5, 1, 0, False)), 20) == [Keep(Memory(5, "a"))]
-    assert Held(5) in keeper.handle(Kept(), 30)
+    assert LeaseAcquired(5) in keeper.handle(Kept(), 30)
 
 
-def test_alone_is_noted_when_two_voters_have_it_on_their_disks() -> None:
+def test_degraded_is_noted_when_two_voters_have_it_on_their_disks() -> None:
     keeper = holder()
-    told = keeper.handle(Alone(True), NS_PER_MS)
+    told = keeper.handle(NoteDegraded(True), NS_PER_MS)
     assert Keep(Memory(5, "a", "a", 1)) in told
     assert keeper.handle(Kept(), 2 * NS_PER_MS) == []
     assert keeper.handle(Heard("w", Granted(5, 2, 0, False)), 3 * NS_PER_MS) == [], "an older round"
-    assert keeper.handle(Heard("b", Granted(5, 3, 1, True)), 3 * NS_PER_MS) == [AloneNoted(5, True)]
+    assert keeper.handle(Heard("b", Granted(5, 3, 1, True)), 3 * NS_PER_MS) == [DegradedNoted(5, True)]
 
 
 def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases() -> None:
     keeper = holder()
     told = keeper.handle(Release(), 50)
-    assert told == [Lost(5), Tell("b", Released(5)), Tell("w", Released(5))]
+    assert told == [LeaseLost(5), Tell("b", Released(5)), Tell("w", Released(5))]
     assert keeper.next_deadline_ns() == 50 + 2 * LEASE_NS
     answer = keeper.handle(Heard("b", Ask(7, 1)), 60)
     assert answer == [Keep(Memory(7, "b"))]
@@ -235,7 +235,7 @@ def test_a_lease_that_is_released_is_asked_for_at_once() -> None:
 
 def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until_it_recovers() -> None:
     keeper = holder()
-    assert keeper.handle(Able(False), 50) == [Lost(5), Tell("b", Released(5)), Tell("w", Released(5))]
+    assert keeper.handle(Able(False), 50) == [LeaseLost(5), Tell("b", Released(5)), Tell("w", Released(5))]
     for each in (Tick(), Force()):
         assert keeper.handle(each, 3 * LEASE_NS) == []
         assert keeper.next_deadline_ns() is None
@@ -243,9 +243,9 @@ def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until
     assert [(each.to, each.message.epoch) for each in asked if isinstance(each, Tell)] == [("b", 7), ("w", 7)]
 
 
-def test_a_router_that_is_alone_keeps_the_lease_though_its_disk_fails() -> None:
+def test_a_degraded_router_keeps_the_lease_though_its_disk_fails() -> None:
     keeper = holder()
-    keeper.handle(Alone(True), NS_PER_MS)
+    keeper.handle(NoteDegraded(True), NS_PER_MS)
     assert keeper.handle(Able(False), 2 * NS_PER_MS) == []
     assert keeper.holds(2 * NS_PER_MS)
 
@@ -261,14 +261,14 @@ def test_a_holder_that_is_not_active_for_a_whole_lease_gives_it_up() -> None:
     keeper = holder()
     assert keeper.handle(Serving(False), 100) == []
     renewed(keeper, LEASE_NS // 2)
-    assert Lost(5) not in keeper.handle(Serving(False), LEASE_NS + 99)
+    assert LeaseLost(5) not in keeper.handle(Serving(False), LEASE_NS + 99)
     assert keeper.next_deadline_ns() == 100 + LEASE_NS
-    assert Lost(5) in keeper.handle(Serving(False), LEASE_NS + 100)
+    assert LeaseLost(5) in keeper.handle(Serving(False), LEASE_NS + 100)
     keeper = holder()
     keeper.handle(Serving(False), 100)
     renewed(keeper, LEASE_NS // 2)
     keeper.handle(Serving(True), LEASE_NS + 99)
-    assert Lost(5) not in keeper.handle(Serving(False), LEASE_NS + 100)
+    assert LeaseLost(5) not in keeper.handle(Serving(False), LEASE_NS + 100)
 
 
 def test_a_lease_has_three_voters() -> None:
@@ -315,7 +315,7 @@ class Trio:
                     self._letters.append((self.now_ns + NS_PER_MS, name, to, message))
                 case Keep():
                     self._tell(name, Kept())
-                case Held() | Lost():
+                case LeaseAcquired() | LeaseLost():
                     self.changes.append((name, type(told).__name__))
 
 
@@ -324,10 +324,10 @@ def test_a_holder_does_not_depend_on_the_witness() -> None:
     """The router that stands by wants the lease, too; it votes for the holder all the same."""
     trio = Trio()
     trio.run(leases=5)
-    assert trio.changes == [("a", "Held")]
+    assert trio.changes == [("a", "LeaseAcquired")]
     trio.witness = None
     trio.run(leases=20)
-    assert trio.changes == [("a", "Held")], "the other router's vote is enough"
+    assert trio.changes == [("a", "LeaseAcquired")], "the other router's vote is enough"
 
 
 @pytest.mark.spec("REPL-14")
@@ -336,4 +336,4 @@ def test_the_router_that_stands_by_takes_over_though_it_voted_for_the_holder() -
     trio.run(leases=5)
     del trio.keepers["a"]
     trio.run(leases=3)
-    assert trio.changes == [("a", "Held"), ("b", "Held")]
+    assert trio.changes == [("a", "LeaseAcquired"), ("b", "LeaseAcquired")]

@@ -53,10 +53,10 @@ def test_what_the_other_router_has_no_endpoint_for_is_acknowledged_when_voters_k
     publish(leased, 2, b"a.x")
     exchange(leased.one, leased.other)
     assert leased.one.outcomes == {2: SYNC}
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     leased.settle()
     assert leased.one.outcomes == {1: DEGRADED, 2: SYNC}
-    assert leased.witness.memory.alone == "a"
+    assert leased.witness.memory.degraded == "a"
     assert [copying_of(each.pair) for each in leased.routers] == ["degraded", "degraded"]
     assert sent(leased, 3, b"a.x") == SYNC
     assert sent(leased, 4, b"s.x") == DEGRADED
@@ -74,7 +74,7 @@ def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no
     assert leased.one.pair.sending is not None
     assert leased.one.pair.sending.is_whole
     assert leased.one.pair.degrading.mode == "synchronous"
-    assert leased.witness.memory.alone == "a", "it still has what the other one lacks"
+    assert leased.witness.memory.degraded == "a", "it still has what the other one lacks"
 
 
 def test_an_endpoint_that_is_lacking_and_has_nothing_hinders_nobody() -> None:
@@ -88,7 +88,7 @@ def test_what_is_not_to_be_synchronous_hinders_nobody() -> None:
     leased = by_hand(replace(SOLO, replication="asynchronous"))
     assert sent(leased, 1, b"s.x") == STORED
     leased.run(3_000)
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     assert is_switched_when_the_active_one_dies(leased)
 
 
@@ -101,7 +101,7 @@ def test_a_transaction_that_publishes_there_is_noted_first() -> None:
     assert 6 not in leased.one.answers
     leased.settle()
     assert leased.one.answers[6] == Ended(0, "committed", DEGRADED)
-    assert leased.witness.memory.alone == "a"
+    assert leased.witness.memory.degraded == "a"
 
 
 def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
@@ -109,7 +109,7 @@ def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.other.tell(RequestReceived(operate(leased), CreateEndpoint(9, SOLO)))
     leased.run(3_000)
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     assert [copying_of(each.pair) for each in leased.routers] == ["in step", "in step"]
     assert sent(leased, 2, b"s.x") == SYNC
     assert is_switched_when_the_active_one_dies(leased)
@@ -120,10 +120,10 @@ def test_when_it_was_consumed_the_pair_switches_again() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.run(3_000)
-    assert leased.witness.memory.alone == "a"
+    assert leased.witness.memory.degraded == "a"
     leased.one.tell(RequestReceived(10, EmptyEndpoint(9, "solo")))
     leased.run(3_000)
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     assert is_switched_when_the_active_one_dies(leased)
 
 
@@ -132,7 +132,7 @@ def test_repl_7_what_was_synchronous_is_not_given_up_by_itself_when_its_copies_w
     assert sent(leased, 1, b"s.x") == SYNC
     leased.other.tell(RequestReceived(operate(leased), DeleteEndpoint(9, "solo", False)))
     leased.run(3_000)
-    assert leased.witness.memory.alone == "a"
+    assert leased.witness.memory.degraded == "a"
     assert not is_switched_when_the_active_one_dies(leased)
 
 
@@ -144,7 +144,7 @@ def test_repl_7_a_planned_switch_leaves_it_behind_and_says_so(degrade: str) -> N
     leased.run(1_000)
     assert [each.pair.is_active for each in leased.routers] == [False, True]
     assert leased.other.pair.switching.left_there == {"solo": 1}
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     leased.one.tell(SwitchHere())
     leased.run(1_000)
     assert leased.one.pair.is_active
@@ -158,8 +158,8 @@ def test_a_planned_switch_that_is_called_off_is_noted_anew() -> None:
     publish(leased, 2, b"a.x")
     leased.other.tell(SwitchHere())
     leased.settle()
-    assert leased.witness.memory.alone == ""
+    assert leased.witness.memory.degraded == ""
     leased.run(8_000)
     assert leased.one.pair.is_active
     assert "stands_by" in leased.one.notes, "it had stopped for it"
-    assert leased.witness.memory.alone == "a"
+    assert leased.witness.memory.degraded == "a"

@@ -40,9 +40,9 @@ class Router:
                     self.tell(Stored(each.through))
                 case Keep():
                     self.tell(Kept())
-                case Tell("w", Ask(epoch, number, note, is_alone)):
+                case Tell("w", Ask(epoch, number, note, is_degraded)):
                     self.asked += 1
-                    self.tell(Heard("w", Granted(epoch, number, note, is_alone)))
+                    self.tell(Heard("w", Granted(epoch, number, note, is_degraded)))
                 case Tell("w", Released()):
                     self.released += 1
 

@@ -152,7 +152,7 @@ def test_recorded_packets_of_an_older_epoch_are_counted_and_not_reported() -> No
 def test_behind_a_filter_the_filters_address_identifies_the_stream(in_batch: bool) -> None:
     core = receiver(only_expected=True)
     assert core.in_order.authenticator is not None
-    core.in_order.authenticator.trust([FILTER])
+    core.in_order.authenticator.trust({FILTER: ()})
     core.handle(Expect(KEY, 1, 1, FILTER), 0)
     assert take(core, made(1), source=STRANGER, in_batch=in_batch) == []
     answers = take(core, packets(2), source=FILTER, in_batch=in_batch)

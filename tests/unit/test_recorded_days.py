@@ -10,7 +10,6 @@ import pytest
 from feed_slices_kit import converted_slices, mold_day, pcap_of
 from penstock.base.calendar import TradingCalendar
 from penstock.base.errors import ConfigurationError
-from penstock.cli.pipeline.run import find_feeds
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.recorded.dates import find_date
 from penstock.model import shipped
@@ -19,6 +18,7 @@ from penstock.spark.feedoptions import FeedSourceOptions
 from penstock.spark.feedslices import Conversion, FeedSlice
 from penstock.spark.pipeline.archive.commits import Catalogue
 from penstock.spark.pipeline.sources.capture import FeedSource
+from penstock.spark.pipeline.sources.find import find_feeds
 from unit.itch_messages import directory, trade
 from unit.recordings_kit import pipeline_options as options
 

@@ -10,7 +10,6 @@ import pytest
 from command_here import run_here
 from feed_slices_kit import DAY, blocks_of, write_day
 from penstock.base.errors import ConfigurationError, TableError
-from penstock.cli.pipeline.run import find_feeds
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice, converter_function, shipped_tables
 from penstock.convert.table import DIRECTORY
 from penstock.feed.live.config import AdapterConfig
@@ -19,6 +18,7 @@ from penstock.node.plant import Plant
 from penstock.spark.feedoptions import FeedSourceOptions
 from penstock.spark.feedslices import FeedSlice
 from penstock.spark.pipeline.archive.commits import Catalogue
+from penstock.spark.pipeline.sources.find import find_feeds
 from unit.recordings_kit import pipeline_options
 
 BX = TableChoice(name="itch", venue="XBOS", prefix="md.us.bx")

@@ -148,7 +148,7 @@ CATALOGUE = {
     "subscriptions_opened": "Streams that an adapter opened for a subscriber over TCP",
     "subscriptions_refused": "Streams over TCP that an adapter did not open, by cause",
     "subscriptions_ended": "Streams over TCP that ended, by cause",
-    "messages_attended": "Messages that a router stored and acknowledged without its loop",
+    "messages_committed_inline": "Messages that a router committed and acknowledged inline, without its event loop",
     "messages_streamed": "Messages sent to subscribers over TCP",
     "packets_streamed": "Packets sent to subscribers over TCP",
     "bytes_streamed": "Bytes of packets sent to subscribers over TCP",

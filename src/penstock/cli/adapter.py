@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common.nodes import described_node, run_live
+from penstock.cli.common.nodes import described_node, run_node
 from penstock.feed.live.adapter import LiveAdapter
 from penstock.feed.live.config import AdapterConfig
 
@@ -20,7 +20,7 @@ def adapter(
     When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
     """
     chosen, pages = described_node(config, name, AdapterConfig, "adapter")
-    run_live(chosen.name, lambda: LiveAdapter(chosen), _facts_of, pages)
+    run_node(chosen.name, lambda: LiveAdapter(chosen), _facts_of, pages)
 
 
 def _facts_of(live: LiveAdapter) -> dict[str, object]:

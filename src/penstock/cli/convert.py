@@ -16,9 +16,9 @@ from penstock.cli.common.table_options import (
     ModulesOption,
     PrefixOption,
     VenueOption,
-    chosen_table,
 )
 from penstock.convert import Converted, Converter, ConverterTable
+from penstock.convert.core.document import chosen_table
 from penstock.convert.core.explain import explain
 from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.recorded.conversion import RecordedConversion

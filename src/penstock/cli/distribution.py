@@ -8,7 +8,7 @@ import typer
 from penstock.base.errors import ConfigurationError
 from penstock.cli.clock import parse_address
 from penstock.cli.common.channel import INTERFACE, InterfaceOption
-from penstock.cli.common.nodes import described_node, run_live
+from penstock.cli.common.nodes import described_node, run_node
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.node.pages import Pages
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
@@ -64,7 +64,7 @@ def ticker_plant(
             control=PlantAccess(port=port),
             views=tuple(_view(each) for each in view or ()),
         )
-    run_node(chosen, pages)
+    _run(chosen, pages)
 
 
 def _view(name: str) -> ViewName:
@@ -91,7 +91,7 @@ def multiplexer(
         chosen = MuxConfig(
             name=name or "mux", control=MuxAccess(port=port), upstream=UpstreamConfig(host=host, port=above)
         )
-    run_node(chosen, pages)
+    _run(chosen, pages)
 
 
 def edge_cache(
@@ -119,7 +119,7 @@ def edge_cache(
             websocket=WebSocketAccess(port=websocket_port, origins=tuple(origin or ())),
             upstream=UpstreamConfig(host=host, port=above),
         )
-    run_node(chosen, pages)
+    _run(chosen, pages)
 
 
 def _configured(
@@ -133,8 +133,8 @@ def _configured(
     return described_node(path, name, kind, what)
 
 
-def run_node(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
-    run_live(
+def _run(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
+    run_node(
         config.name,
         lambda: live_node(config),
         lambda live: _facts_of(config.name, live),

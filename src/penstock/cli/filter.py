@@ -7,7 +7,7 @@ import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.common.channel import INTERFACE, InterfaceOption, MapOption
-from penstock.cli.common.nodes import control_facts, described_node, run_live
+from penstock.cli.common.nodes import control_facts, described_node, run_node
 from penstock.filter.config import FilterConfig
 from penstock.filter.core.control import PORT_DEFAULT
 from penstock.filter.live.driver import LiveFilter
@@ -58,4 +58,4 @@ def filter_module(
             spin=spin,
         )
     facts = control_facts("filter", chosen.name)
-    run_live(chosen.name, lambda: LiveFilter(chosen), facts, pages, on_hangup=LiveFilter.reload_map)
+    run_node(chosen.name, lambda: LiveFilter(chosen), facts, pages, on_hangup=LiveFilter.reload_map)

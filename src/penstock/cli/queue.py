@@ -11,8 +11,8 @@ from penstock.assured.client import Assured, Delivery
 from penstock.assured.config import EndpointConfig, Treatment, Want, WhenFull
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.errors import NotFoundError
+from penstock.base.readable import harmless_json, printable
 from penstock.base.words import counted
-from penstock.cli.common.readable import harmless_json, printable
 from penstock.cli.common.routers import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
 from penstock.cli.common.times import parse_time
 

@@ -11,9 +11,9 @@ from penstock.assured.live.driver import LiveRouter
 from penstock.assured.live.status import RouterStatus
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.base.words import counted
-from penstock.cli.common.nodes import control_facts, described_node, run_live
-from penstock.cli.common.readable import printable
+from penstock.cli.common.nodes import control_facts, described_node, run_node
 from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
 from penstock.cli.common.statuses import show_statuses
 
@@ -43,7 +43,7 @@ def run(
         chosen = RouterNodeConfig(name=name or "router", state_directory=str(directory), control=access)
     else:
         chosen, pages = described_node(config, name, RouterNodeConfig, "router")
-    run_live(chosen.name, lambda: LiveRouter(chosen), control_facts("router", chosen.name), pages)
+    run_node(chosen.name, lambda: LiveRouter(chosen), control_facts("router", chosen.name), pages)
 
 
 @app.command("status")

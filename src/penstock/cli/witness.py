@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
-from penstock.cli.common.nodes import control_facts, described_node, run_live
-from penstock.cli.common.readable import printable
+from penstock.base.readable import printable
+from penstock.cli.common.nodes import control_facts, described_node, run_node
 from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(help="Run the witness of a pair of message routers, or see how one is.", no_args_is_help=True)
@@ -21,7 +21,7 @@ def run(
     """Run one witness in the foreground. When it runs, one line of JSON on standard output says where routers connect.
     Ctrl-C or SIGTERM ends it in order."""
     chosen, pages = described_node(config, name, WitnessConfig, "witness")
-    run_live(chosen.name, lambda: LiveWitness(chosen), control_facts("witness", chosen.name), pages)
+    run_node(chosen.name, lambda: LiveWitness(chosen), control_facts("witness", chosen.name), pages)
 
 
 @app.command("status")

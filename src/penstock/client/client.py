@@ -163,6 +163,12 @@ class Client(NodeWays, StreamWays, AssuredWays):
             )
         if offload is not None or convert:
             raise LocalProtocolError("offload and convert are for a node", hint='name one: node="auto", or host:port')
+        return self._subscribe_to_streams(topics, where, image=image, transport=transport)
+
+    def _subscribe_to_streams(
+        self, topics: tuple[str, ...], where: str | None, *, image: bool, transport: Transport
+    ) -> Subscription:
+        """From the feeds themselves, by multicast, a filter module or TCP."""
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
         for topic in topics:
@@ -236,6 +242,7 @@ class Client(NodeWays, StreamWays, AssuredWays):
             config=config,
             ring=ring,
             keys=(),
+            lease=self._lease.flag,
         )
         with self._lock:
             self._publishers = [each for each in self._publishers if not each.is_closed] + [made]

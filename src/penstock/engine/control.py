@@ -18,6 +18,7 @@ node below (multiplexer, edge)  node above: the same, and
   │ Vouch ───────────────────────► │      may this consumer of mine have that?
   │ ◄────────────────────── Vouched│
   │ ◄───────────────────── Withdrawn      what a token gave is taken back
+  │ ◄───────────────────── GroupKeys      the keys of the group's packets have changed
 
 Events (protocol/distribution.md) go in the ring and the regions of a local consumer, in Events messages of a
 session, or in datagrams between nodes. On a WebSocket the same messages are JSON texts, and a binary message is what
@@ -76,6 +77,7 @@ RATE_MAX = 1e12
 Rate = Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)]
 EventBytes = Annotated[bytes, msgspec.Meta(max_length=EVENTS_SIZE_MAX)]
 ModelNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+GROUP_KEYS_MAX = 8
 DatagramKey = Annotated[bytes, msgspec.Meta(max_length=16)]
 """16 random bytes; empty without datagrams."""
 
@@ -238,6 +240,9 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     group_key: DatagramKey = b""
     """The same for the group; all its members have it."""
 
+    group_key_id: Annotated[int, msgspec.Meta(ge=2, le=2**32 - 1)] = 2
+    """Of the trailers that are made with it."""
+
 
 class Held(msgspec.Struct, tag="held", frozen=True):
     """What was asked for under this number holds."""
@@ -300,6 +305,18 @@ class Withdrawn(msgspec.Struct, tag="withdrawn", frozen=True):
     reason: Text
 
 
+class GroupKey(msgspec.Struct, frozen=True):
+    key_id: Annotated[int, msgspec.Meta(ge=2, le=2**32 - 1)]
+    key: DatagramKey
+
+
+class GroupKeys(msgspec.Struct, tag="group-keys", frozen=True):
+    """To a member of the group: packets of the group are authentic under these keys from now on, and under no others.
+    After a member has left, the next key comes beside the one in use, and then alone."""
+
+    keys: Annotated[list[GroupKey], msgspec.Meta(max_length=GROUP_KEYS_MAX)]
+
+
 class Events(msgspec.Struct, tag="events", frozen=True):
     """Whole events, in their order (docs/reference/protocol/distribution.md)."""
 
@@ -335,11 +352,21 @@ ConsumerMessage: TypeAlias = (
     Login | Subscribe | Modify | Unsubscribe | Snapshot | Overrun | Missed | AskModel | RenewToken | Vouch
 )
 NodeMessage: TypeAlias = (
-    Welcome | Held | OpenRegion | Restarted | Records | ModelDocument | Vouched | Withdrawn | Events | Refused
+    Welcome
+    | Held
+    | OpenRegion
+    | Restarted
+    | Records
+    | ModelDocument
+    | Vouched
+    | Withdrawn
+    | GroupKeys
+    | Events
+    | Refused
 )
 ControlMessage: TypeAlias = ConsumerMessage | NodeMessage
 
-PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(3, 1), ControlMessage)
+PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Version(3, 2), ControlMessage)
 
 CONNECTION = ControlConfig(
     message_size_max=MESSAGE_SIZE_MAX, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000

@@ -10,7 +10,7 @@ cdef bint has_something(int fd) noexcept nogil
 
 cdef class Receiver:
     cdef int64_t spin_ns
-    cdef int spared
+    cdef int back_off_waits
 
     # So many bytes; 0: the connection has ended; below 0: nothing came in time, the bell was rung, or a signal came.
     cdef ssize_t take(self, int fd, uint8_t *room, int64_t timeout_ns, int bell) noexcept nogil

@@ -20,7 +20,7 @@ cdef extern from "<sched.h>" nogil:
 cdef enum:
     SPINS_PER_LOOK = 8          # at the clock
     TAKEN_NS = 200_000          # between two looks: others have had the core
-    SPARED = 64
+    BACK_OFF_WAITS = 64
     NS_PER_MS = 1_000_000
     POLL_MS_MAX = 1_000
 
@@ -33,16 +33,16 @@ def send_now(int fd, bytes data not None) -> int:
 
 cdef class Receiver:
     """Reads from sockets, of one thread at a time. For the first `spin_ns` of each wait the thread does not sleep: what
-    comes meanwhile is here a microsecond later. When others take its core for long at that time, it sleeps at once, for the
-    next SPARED waits."""
+    comes meanwhile is here a microsecond later. When others take its core for long at that time, it backs off: it sleeps
+    at once in the next BACK_OFF_WAITS waits."""
 
     def __cinit__(self, int64_t spin_ns) -> None:
         self.spin_ns = spin_ns
 
     @property
-    def is_spared(self) -> bool:
-        """Whether it does not spin, because others want the core."""
-        return self.spared > 0
+    def is_backing_off(self) -> bool:
+        """Whether it does not spin, because other threads or processes want the core."""
+        return self.back_off_waits > 0
 
     def receive(self, int fd, *, int64_t timeout_ns = 0, int bell = -1) -> bytes | None:
         """Bytes that are there, or come in time; empty: the connection has ended, as its next reader is told as well.
@@ -73,8 +73,8 @@ cdef class Receiver:
         cdef ssize_t size = -EAGAIN
         cdef int64_t looked = began, before
         cdef int spins
-        if self.spared:
-            self.spared -= 1
+        if self.back_off_waits:
+            self.back_off_waits -= 1
             return _receive(fd, room)
         while size == -EAGAIN and looked < began + self.spin_ns:
             for spins in range(SPINS_PER_LOOK):
@@ -84,7 +84,7 @@ cdef class Receiver:
             sched_yield() # whoever is to answer may have been woken on this core
             before, looked = looked, _now()
             if looked - before > TAKEN_NS:
-                self.spared = SPARED
+                self.back_off_waits = BACK_OFF_WAITS
         return size
 
 

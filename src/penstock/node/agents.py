@@ -1,9 +1,7 @@
 """A live agent of a tree with what is around it: feeds that a root publishes."""
 
-import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,6 +18,7 @@ from penstock.net.live.stream import is_loopback
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
+from penstock.runtime.node import in_thread
 from penstock.tree.client import StreamPublisher, open_publisher
 from penstock.tree.config import AgentConfig
 from penstock.tree.live.driver import LiveAgent
@@ -28,19 +27,13 @@ from penstock.wire import encode_extensions
 log = logger("node.agents")
 
 
-@contextlib.asynccontextmanager
-async def running_agent(config: AgentConfig) -> AsyncIterator[LiveAgent]:
-    """An agent that has started, and what it is fed with; its node ends it."""
+def live_agent(config: AgentConfig) -> LiveAgent:
+    """An agent, with the feeds that a root publishes as a part of its node."""
     agent = LiveAgent(config)
-    await agent.node.start()
-    feed = RootFeed(agent) if config.subscribe else None
-    try:
-        if feed is not None:
-            feed.start()
-        yield agent
-    finally:
-        if feed is not None:
-            await asyncio.to_thread(feed.stop)
+    if config.subscribe:
+        feed = RootFeed(agent)
+        agent.node.add("feed", start=feed.start, close=in_thread(feed.stop))
+    return agent
 
 
 def load_again(path: Path, name: str | None) -> AgentConfig:
@@ -63,7 +56,7 @@ def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
         log.info("configuration_changed", agent=agent.config.name)
 
 
-def own_door(agent: LiveAgent) -> tuple[str, Guard]:
+def own_address(agent: LiveAgent) -> tuple[str, Guard]:
     """Where whoever is in the agent's process finds it, and what protects that link: the agent's secret, and nobody's
     certificate but its own."""
     access = agent.config.control
@@ -133,7 +126,7 @@ class RootFeed:
     def _open(self) -> StreamPublisher:
         if self._publisher is None or self._publisher.is_over:
             agent = self._agent
-            place, guard = own_door(agent)
+            place, guard = own_address(agent)
             self._publisher = open_publisher(
                 place,
                 name=f"{agent.config.name}-feed",

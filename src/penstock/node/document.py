@@ -210,10 +210,14 @@ class Loader:
         return config
 
     def _add(self, config: NodeConfig) -> None:
-        name = config.node if isinstance(config, AdminConfig) else config.name
+        name = name_of(config)
         if name in self.nodes:
             raise ConfigurationError(f"two nodes are called {name!r}", where=self.where)
         self.nodes[name] = config
+
+
+def name_of(config: NodeConfig) -> str:
+    return config.node if isinstance(config, AdminConfig) else config.name
 
 
 def load_document(path: Path) -> tuple[PlantDocument, dict[str, NodeConfig]]:

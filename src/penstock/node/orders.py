@@ -47,20 +47,20 @@ def place_of(document: Path) -> str:
     return f"@penstock-plant-{os.geteuid()}-{digest[:32]}"
 
 
-class OrderDesk:
+class OrderListener:
     """The supervisor's side: serve() whenever it is readable. `carry_out` raises PenstockError for what it refuses."""
 
     def __init__(self, document: Path, carry_out: Callable[[Order], str]) -> None:
         """HandoverError if the plant has a supervisor already."""
         self._carry_out = carry_out
-        self._listener = listen(place_of(document))
+        self._socket = listen(place_of(document))
 
     def fileno(self) -> int:
-        return self._listener.fileno()
+        return self._socket.fileno()
 
     def serve(self) -> None:
         try:
-            connection = accept(self._listener)
+            connection = accept(self._socket)
         except OSError:
             return  # it has gone already
         try:
@@ -75,7 +75,7 @@ class OrderDesk:
             connection.close()
 
     def close(self) -> None:
-        self._listener.close()
+        self._socket.close()
 
     def _answer(self, connection: Connection) -> Answer:
         try:

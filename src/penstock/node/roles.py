@@ -5,14 +5,11 @@ What does one of these things is imported by the process that does it, and by no
 """
 
 import asyncio
-import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,32 +19,33 @@ from penstock.assured.live.status import RouterStatus
 from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
-from penstock.base.log import configure, logger
+from penstock.base.log import configure
 from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.live.config import AdapterConfig
 from penstock.feed.live.status import AdapterStatus
 from penstock.filter.live.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.agent import run_agent
-from penstock.node.console_config import ConsoleConfig
-from penstock.node.document import NodeConfig
+from penstock.node.document import NodeConfig, name_of
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
+from penstock.runtime.running import SWITCH_SECONDS, L, run_live
 from penstock.tree.config import AgentConfig
 from penstock.tree.live.status import AgentStatus
 
 if TYPE_CHECKING:
-    from penstock.admin.live.driver import AdminServer
+    from penstock.admin.live.driver import LiveAdministration
+    from penstock.assured.live.driver import LiveRouter
+    from penstock.feed.live.adapter import LiveAdapter
+    from penstock.feed.live.live_player import LivePlayer
+    from penstock.filter.live.driver import LiveFilter
+    from penstock.plant.live.driver import LiveNode
+    from penstock.tree.live.driver import LiveAgent
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
-
-SWITCH_SECONDS = 0.0005
-"""How long a router's loop and its disk's thread let each other wait for the interpreter."""
-
-log = logger("node")
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -102,28 +100,53 @@ Told: TypeAlias = (
 Tell: TypeAlias = Callable[[Told], object]
 
 
+class Role(NamedTuple, Generic[L]):
+    """How a node of one kind is run."""
+
+    make: Callable[[], L]
+    """Called in the thread of the running loop."""
+
+    ready: Callable[[L], Ready]
+    report: Callable[[L], Told] | None = None
+    """Told a few times per second, and once when the node has ended if `reports_end`."""
+
+    on_hangup: Callable[[L], object] | None = None
+    """On SIGHUP."""
+
+    reports_end: bool = False
+
+
 def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *, path: Path | None = None) -> int:
     """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status. A console is run by the package
     that it is in (penstock.web.process). `path` is the plant's document, for nodes that read it again on SIGHUP."""
-    match config:
-        case AdminConfig():
-            return run_agent(lambda stop: _administrate(config, tell, heeding(stop, supervised)), name=config.node)
-        case AdapterConfig():
-            return run_agent(lambda stop: _adapt(config, tell, heeding(stop, supervised)), name=config.name)
-        case FilterModuleConfig():
-            return run_agent(lambda stop: _filter(config, tell, heeding(stop, supervised)), name=config.name)
-        case PlantConfig() | MuxConfig():
-            return run_agent(lambda stop: _distribute(config, tell, heeding(stop, supervised)), name=config.name)
-        case AgentConfig():
-            return run_agent(lambda stop: _agent(config, path, tell, heeding(stop, supervised)), name=config.name)
-        case RouterNodeConfig():
-            return run_agent(lambda stop: _route(config, tell, heeding(stop, supervised)), name=config.name)
-        case WitnessConfig():
-            return run_agent(lambda stop: _witness(config, tell, heeding(stop, supervised)), name=config.name)
-        case PlayerConfig():
-            return run_agent(lambda stop: _play(config, tell, heeding(stop, supervised)), name=config.name)
-        case ConsoleConfig():
-            raise LocalProtocolError("a console is not run here", where=config.name)
+    role = role_of(config, path)
+    return run_agent(lambda stop: _run_role(role, tell, heeding(stop, supervised)), name=name_of(config))
+
+
+async def _run_role(role: Role[L], tell: Tell, stop: asyncio.Event) -> None:
+    report = role.report
+
+    async def repeat(live: L) -> None:
+        assert report is not None
+        while True:
+            tell(report(live))
+            await asyncio.sleep(TELL_SECONDS)
+
+    def started(live: L) -> None:
+        tell(role.ready(live))
+        if report is not None:
+            live.node.spawn(repeat(live))
+
+    live = await run_live(role.make, stop, started=started, on_hangup=role.on_hangup)
+    if report is not None and role.reports_end:
+        tell(report(live))
+
+
+def role_of(config: NodeConfig, path: Path | None) -> Role[Any]:
+    for kind, role in ROLES.items():
+        if isinstance(config, kind):
+            return role(config, path)
+    raise LocalProtocolError("a console is not run here", where=name_of(config))
 
 
 def noting(plant: Plant, name: str, tell: Tell) -> Tell:
@@ -165,124 +188,97 @@ def heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event
     return stop
 
 
-async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.admin.live.driver import AdminServer
+def _administration(config: AdminConfig, _: Path | None) -> "Role[LiveAdministration]":
+    from penstock.admin.live.driver import LiveAdministration
 
-    server = AdminServer(config)
-    await asyncio.to_thread(server.start)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, _reload_policy, server))
-    try:
-        tell(Ready(server.url))
-        await stop.wait()
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-        await asyncio.to_thread(server.stop)
+    return Role(
+        lambda: LiveAdministration(config),
+        lambda live: Ready(live.url),
+        on_hangup=LiveAdministration.try_reload_policy,
+    )
 
 
-def _reload_policy(server: "AdminServer") -> None:
-    try:
-        server.reload_policy()
-    except PenstockError as error:
-        log.error("policy_refused", code=error.code, what=str(error))  # the one before stays
-
-
-async def _adapt(config: AdapterConfig, tell: Tell, stop: asyncio.Event) -> None:
+def _adapter(config: AdapterConfig, _: Path | None) -> "Role[LiveAdapter]":
     from penstock.feed.live.adapter import LiveAdapter
 
-    adapter = LiveAdapter(config)
-    await adapter.node.start()
-    tell(Ready(adapter.node.url, adapter.node.url))
-    with _reporting(lambda: tell(AdapterReport(adapter.status()))):
-        await adapter.node.run(stop)
+    return Role(
+        lambda: LiveAdapter(config),
+        lambda live: Ready(live.node.url, live.node.url),
+        lambda live: AdapterReport(live.status()),
+    )
 
 
-async def _filter(config: FilterModuleConfig, tell: Tell, stop: asyncio.Event) -> None:
+def _filter(config: FilterModuleConfig, _: Path | None) -> "Role[LiveFilter]":
     from penstock.filter.live.driver import LiveFilter
 
-    module = LiveFilter(config)
-    await module.node.start()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, module.reload_map)
-    try:
-        tell(Ready(f"{config.control.host}:{module.control_port}", module.node.url))
-        with _reporting(lambda: tell(FilterReport(module.status()))):
-            await module.node.run(stop)
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
+    return Role(
+        lambda: LiveFilter(config),
+        lambda live: Ready(f"{config.control.host}:{live.control_port}", live.node.url),
+        lambda live: FilterReport(live.status()),
+        LiveFilter.reload_map,
+    )
 
 
-async def _distribute(config: AnyNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+def _distribution(config: AnyNodeConfig, _: Path | None) -> "Role[LiveNode]":
     from penstock.plant.live.nodes import live_node
 
-    node = live_node(config)
-    await node.node.start()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload_classes)
-    tell(Ready(f"{config.control.host}:{node.control_port}", node.node.url))
-    with _reporting(lambda: tell(DistributionReport(node.status(REPORTED_CONSUMERS_MAX)))):
-        await node.node.run(stop)
+    return Role(
+        lambda: live_node(config),
+        lambda live: Ready(f"{config.control.host}:{live.control_port}", live.node.url),
+        lambda live: DistributionReport(live.status(REPORTED_CONSUMERS_MAX)),
+        lambda live: live.reload_classes(),
+    )
 
 
-async def _agent(config: AgentConfig, path: Path | None, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.node.agents import load_again, reload, running_agent
+def _agent(config: AgentConfig, path: Path | None) -> "Role[LiveAgent]":
+    from penstock.node.agents import live_agent, load_again, reload
 
-    async with running_agent(config) as agent:
-        if path is not None:
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, reload, agent, lambda: load_again(path, config.name))
-        tell(Ready(agent.place, agent.node.url))
-        with _reporting(lambda: tell(AgentReport(agent.status(REPORTED_CONSUMERS_MAX)))):
-            await agent.node.run(stop)
+    return Role(
+        lambda: live_agent(config),
+        lambda live: Ready(live.place, live.node.url),
+        lambda live: AgentReport(live.status(REPORTED_CONSUMERS_MAX)),
+        None if path is None else lambda live: reload(live, lambda: load_again(path, config.name)),
+    )
 
 
-async def _route(config: RouterNodeConfig, tell: Tell, stop: asyncio.Event) -> None:
+def _router(config: RouterNodeConfig, _: Path | None) -> "Role[LiveRouter]":
     from penstock.assured.live.driver import LiveRouter
 
     sys.setswitchinterval(SWITCH_SECONDS)
-    router = LiveRouter(config)
-    await router.node.start()
-    tell(Ready(router.place, router.node.url))
-    with _reporting(lambda: tell(RouterReport(router.status()))):
-        await router.node.run(stop)
+    return Role(
+        lambda: LiveRouter(config),
+        lambda live: Ready(live.place, live.node.url),
+        lambda live: RouterReport(live.status()),
+    )
 
 
-async def _witness(config: WitnessConfig, tell: Tell, stop: asyncio.Event) -> None:
-    witness = LiveWitness(config)
-    await witness.node.start()
-    tell(Ready(witness.place, witness.node.url))
-    with _reporting(lambda: tell(WitnessReport(witness.status()))):
-        await witness.node.run(stop)
+def _witness(config: WitnessConfig, _: Path | None) -> Role[LiveWitness]:
+    return Role(
+        lambda: LiveWitness(config),
+        lambda live: Ready(live.place, live.node.url),
+        lambda live: WitnessReport(live.status()),
+    )
 
 
-@contextlib.contextmanager
-def _reporting(report: Callable[[], object]) -> Iterator[None]:
-    """Have it called a few times per second meanwhile."""
+def _player(config: PlayerConfig, _: Path | None) -> "Role[LivePlayer]":
+    from penstock.feed.live.live_player import LivePlayer
 
-    async def repeat() -> None:
-        while True:
-            report()
-            await asyncio.sleep(TELL_SECONDS)
-
-    repeating = asyncio.create_task(repeat())
-    try:
-        yield
-    finally:
-        repeating.cancel()
+    return Role(
+        lambda: LivePlayer(config),
+        lambda live: Ready(live.place),
+        lambda live: PlayerReport(live.sent),
+        reports_end=True,
+    )
 
 
-async def _play(config: PlayerConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.feed.live.mold_player import MoldPlayer
-
-    with MoldPlayer(config) as player:
-        tell(Ready(f"{config.host}:{player.request_port}"))
-        is_over = threading.Event()
-        playing = asyncio.create_task(asyncio.to_thread(player.run, is_over))
-        try:
-            while not stop.is_set() and not playing.done():
-                tell(PlayerReport(player.next_sequence - 1))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), TELL_SECONDS)
-        finally:
-            is_over.set()
-            await playing
-        tell(PlayerReport(player.next_sequence - 1))
+ROLES: dict[type, Callable[[Any, Path | None], Role[Any]]] = {
+    AdminConfig: _administration,
+    AdapterConfig: _adapter,
+    FilterModuleConfig: _filter,
+    PlantConfig: _distribution,
+    MuxConfig: _distribution,
+    AgentConfig: _agent,
+    RouterNodeConfig: _router,
+    WitnessConfig: _witness,
+    PlayerConfig: _player,
+}

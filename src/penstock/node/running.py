@@ -27,7 +27,7 @@ from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.member import Member
-from penstock.node.orders import Order, OrderDesk
+from penstock.node.orders import Order, OrderListener
 from penstock.node.plant import Plant
 from penstock.node.restarts import STEADY_SECONDS, Restarts
 from penstock.node.roles import (
@@ -234,7 +234,7 @@ class RunningPlant:
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
         try:
-            self.supervisor.watch(OrderDesk(self.plant.path, self._carry_out))
+            self.supervisor.watch(OrderListener(self.plant.path, self._carry_out))
         except HandoverError as error:
             log.warning("no_orders", why=str(error))  # the plant runs, but nobody can give orders
         return self

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.node.member import Member
-from penstock.node.orders import OrderDesk
+from penstock.node.orders import OrderListener
 from penstock.node.process import STOP
 
 STOP_SECONDS = 20.0
@@ -20,7 +20,7 @@ class Supervisor:
     def __init__(self, ended: Callable[[Member], None] = lambda member: None) -> None:
         """`ended` is called when a process has ended by itself."""
         self.members: list[Member] = []
-        self._desks: list[OrderDesk] = []
+        self._listeners: list[OrderListener] = []
         self._ended = ended
         self._selector = selectors.DefaultSelector()
 
@@ -29,16 +29,16 @@ class Supervisor:
         self._selector.register(member, selectors.EVENT_READ, member)
         return member
 
-    def watch(self, desk: OrderDesk) -> None:
-        """Serve it, too; it is closed with everything else."""
-        self._desks.append(desk)
-        self._selector.register(desk, selectors.EVENT_READ, desk)
+    def watch(self, listener: OrderListener) -> None:
+        """Serve orders, too; the listener is closed with everything else."""
+        self._listeners.append(listener)
+        self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def poll(self, timeout: float) -> None:
         """Take in what the processes tell, waiting at most so many seconds for the first of them."""
         for key, _ in self._selector.select(timeout):
-            member: Member | OrderDesk = key.data
-            if isinstance(member, OrderDesk):
+            member: Member | OrderListener = key.data
+            if isinstance(member, OrderListener):
                 member.serve()
             elif not member.read():
                 self._selector.unregister(key.fileobj)
@@ -74,6 +74,6 @@ class Supervisor:
             member.kill()
             member.close()
         self.members.clear()
-        for desk in self._desks:
-            desk.close()
+        for listener in self._listeners:
+            listener.close()
         self._selector.close()

@@ -2,6 +2,8 @@
 
 - `node.Node` owns the life of a process: counters and the HTTP page, the parts in their order of start, supervised
   tasks, calls from other threads, administration tokens, and the shutdown. Every shutdown step is logged and bounded.
+- `core_node.CoreNode` runs a core as a part of a node: what the core refuses, its failure, rights that expire, and the
+  list of what happened.
 - `accounts.AccountRecorder` writes the rows that a subsystem gives to a journal: what changed per period, and a closing
   record at the end.
 

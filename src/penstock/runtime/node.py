@@ -89,13 +89,14 @@ class Node:
     failed start and for parts that the start did not reach, because a part may hold sockets since its construction.
     """
 
-    def __init__(self, config: NodeConfig, *, label: str = "node") -> None:
-        self.name = config.name
+    def __init__(self, config: NodeConfig | str, *, label: str = "node") -> None:
+        """A name in place of a configuration makes a node without a page."""
+        self.name = config if isinstance(config, str) else config.name
         self.metrics = Metrics()
         self.tokens: TokenWatch | None = None
         """Set by watch_tokens() if there is an administration server."""
 
-        self._config = config
+        self._page_config = None if isinstance(config, str) else config
         self._label = label
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[None] = self._loop.create_future()
@@ -140,7 +141,7 @@ class Node:
 
     @property
     def page(self) -> Endpoint:
-        assert self._page is not None, "start() opens the page"
+        assert self._page is not None, "start() opens the page of a node that has one"
         return self._page
 
     @property
@@ -253,12 +254,14 @@ class Node:
         async with self._changing:
             self._starting = asyncio.current_task()
             try:
-                self._page = page_of(self._config, self.metrics, self._checked_health, lambda: self._status())
+                if self._page_config is not None:
+                    self._page = page_of(self._page_config, self.metrics, self._checked_health, lambda: self._status())
                 for part in self._parts:
                     began = time.monotonic()
                     await _carried_out(part.start)
                     log.debug("part_started", node=self.name, part=part.name, ms=_ms_since(began))
-                self._page.start()
+                if self._page is not None:
+                    self._page.start()
             except BaseException:
                 await self._close_parts()
                 raise

@@ -33,8 +33,8 @@ from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
 from penstock.web.actions import AnyAction
 from penstock.web.answers import answer, refusal
+from penstock.web.connections import BrowserConnection, WebSocketListener
 from penstock.web.core.sessions import Session, SessionDocument
-from penstock.web.doors import Door, Doors
 from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.service import ConsoleService
 
@@ -70,7 +70,7 @@ class ConsoleApp:
 
     def __init__(self, service: ConsoleService, page_token: BearerToken | None) -> None:
         self._service = service
-        self._doors = Doors(service)
+        self._listener = WebSocketListener(service)
         self._clock = SystemClock()
         routes: list[BaseRoute] = [
             Route("/", self._index),
@@ -84,7 +84,7 @@ class ConsoleApp:
             Route("/health", protected(self._health, page_token, self._refuse_page)),
             Route("/status", protected(self._status, page_token, self._refuse_page)),
             Route("/metrics", protected(self._metrics, page_token, self._refuse_page)),
-            WebSocketRoute("/ws/watch", self._doors.watch),
+            WebSocketRoute("/ws/watch", self._listener.watch),
             WebSocketRoute("/ws/stream", self._stream),
             Mount("/assets", Assets(directory=ASSETS, check_dir=False)),
         ]
@@ -177,17 +177,17 @@ class ConsoleApp:
             )
             return
 
-        async def talk(door: Door) -> None:
+        async def talk(connection: BrowserConnection) -> None:
             session = GatewaySession(
-                door,
+                connection,
                 service.config.limits,
                 service.counters,
-                lambda outlet: service.open_source(door.session, outlet),
+                lambda outlet: service.open_source(connection.session, outlet),
                 is_binary=spoken == BINARY,
             )
             await session.run()
 
-        await self._doors.open(socket, talk, spoken)
+        await self._listener.open(socket, talk, spoken)
 
     # What there is to see
 

@@ -8,6 +8,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.process import Supervised
 from penstock.node.roles import Ready, Tell, heeding, run_supervised
+from penstock.runtime.running import run_live
 from penstock.web.server import ConsoleServer
 
 
@@ -28,9 +29,10 @@ def run_console(plant: Plant, config: ConsoleConfig, tell: Tell, supervised: Sup
     make_directory(config.state_directory)
 
     async def serve(stop: asyncio.Event) -> None:
-        console = ConsoleServer(plant, config)
-        await console.start()
-        tell(Ready(console.url, console.url))
-        await console.run(heeding(stop, supervised))
+        await run_live(
+            lambda: ConsoleServer(plant, config),
+            heeding(stop, supervised),
+            started=lambda console: tell(Ready(console.url, console.url)),
+        )
 
     return run_agent(serve, name=config.name)

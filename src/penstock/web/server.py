@@ -1,39 +1,31 @@
 """The console as a running server, in the loop of its process.
 
 console = ConsoleServer(Plant.load(path), config)
-await console.start()
+await console.node.start()
 console.url                      # "http://127.0.0.1:7430"
-await console.run(stop)
+await console.node.run(stop)
 """
 
-import asyncio
-import contextlib
 import socket
 import struct
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from penstock.admin.live.driver import check_tls, listening
-from penstock.admin.live.http import prompt_http
-from penstock.base.counters import Cause, Counters
-from penstock.base.errors import ConfigurationError
+from penstock.base.counters import Cause
 from penstock.base.log import logger
-from penstock.net.live.agent import stopped_or_failed
 from penstock.net.live.stream import keep_little_unsent
 from penstock.net.page_access import page_token
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
+from penstock.runtime.node import Node
+from penstock.runtime.web_server import WebServer, check_tls
 from penstock.web.app import ConsoleApp
 from penstock.web.guard import Guard
 from penstock.web.service import ConsoleService
 
-STOP_S = 3
 PING_S = 20.0
-POLL_S = 0.02
 RESET = struct.pack("ii", 1, 0)
 
 log = logger("console")
@@ -57,108 +49,57 @@ class _WebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
 
-class _Server(uvicorn.Server):
-    """Signals are its process' own business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class ConsoleServer:
-    """`port` is known after start(), also when the configuration said 0."""
+    """Made in the thread of the running loop. `port` is the bound one, also when the configuration says 0."""
 
     def __init__(self, plant: Plant, config: ConsoleConfig) -> None:
         self.config = config
-        self.port = 0
-        self._plant = plant
-        self._service: ConsoleService | None = None
-        self._socket: socket.socket | None = None
-        self._server: _Server | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        check_tls(config.certificate, config.private_key)
+        token = page_token(config.metrics_access)
+        self.node = Node(config.name)
+        self._service = ConsoleService(plant, config)
+        try:
+            guard = Guard(ConsoleApp(self._service, token).app, config, self._service.counters)
+            self._web = WebServer(
+                self.node,
+                guard,
+                host=config.host,
+                port=config.port,
+                certificate=config.certificate,
+                private_key=config.private_key,
+                head_s=config.limits.body_s,
+                connections_max=config.limits.connections_max,
+                refused=self._count_refused,
+                websockets={
+                    "ws": partial(_WebSocket, linger_s=config.limits.stuck_s),
+                    "ws_max_size": config.limits.frame_size_max,
+                    "ws_ping_interval": PING_S,
+                    "ws_ping_timeout": PING_S,
+                    "ws_per_message_deflate": False,
+                },
+            )
+        except BaseException:
+            self._service.close()
+            raise
+        self.port = self._web.port
+        keep_little_unsent(self._web.socket)
+        guard.listen_at(self.port)
+        self.node.add("service", close=self._service.close)
+        self.node.add("web", start=self._start_web, close=self._close_web)
+        self.node.add_task(self._service.run)
 
     @property
     def url(self) -> str:
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"{'https' if self.config.certificate else 'http'}://{host}:{self.port}"
+        return f"{'https' if self.config.certificate else 'http'}://{self._web.place}"
 
-    async def start(self) -> None:
-        """Returns when requests are answered, or raises what is wrong."""
-        config = self.config
-        check_tls(config.certificate, config.private_key)
-        token = page_token(config.metrics_access)
-        self._socket = listening(config.host, config.port)
-        keep_little_unsent(self._socket)
-        self.port = self._socket.getsockname()[1]
-        self._service = ConsoleService(self._plant, config)
-        guard = Guard(ConsoleApp(self._service, token).app, config, self._service.counters)
-        guard.listen_at(self.port)
-        self._server = _Server(self._settings(guard, self._service.counters))
-        serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
-        self._tasks = [serving, asyncio.ensure_future(self._service.run())]
-        while not self._server.started:
-            if serving.done():
-                await self.stop()
-                raise ConfigurationError("did not start", where=self.url)
-            await asyncio.sleep(POLL_S)
+    async def _start_web(self) -> None:
+        await self._web.start()
         log.info("console_started", url=self.url)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, or something has failed, which is raised."""
-        either = asyncio.ensure_future(asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED))
-        try:
-            await stopped_or_failed(stop, either)
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-        finally:
-            either.cancel()
-            await self.stop()
-
-    async def stop(self) -> None:
+    async def _close_web(self) -> None:
         """WebSockets are told that the console ends."""
-        service, self._service = self._service, None
-        if service is not None:
-            service.end_sessions()
-        if self._server is not None:
-            self._server.should_exit = True
-        for task in self._tasks[1:]:  # the first ends by itself
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        if service is not None:
-            service.close()
-        if self._socket is not None:
-            self._socket.close()
+        self._service.end_sessions()
+        await self._web.stop()
 
-    def _settings(self, guard: Guard, counters: Counters) -> uvicorn.Config:
-        config = self.config
-
-        def refused(cause: Cause) -> None:
-            counters.add("connections_refused", cause=cause)
-
-        options: dict[str, Any] = {}
-        if config.certificate:
-            options = {"ssl_certfile": config.certificate, "ssl_keyfile": config.private_key}
-        settings = uvicorn.Config(
-            guard,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            http=prompt_http(config.limits.body_s, refused),  # type: ignore[arg-type]
-            ws=partial(_WebSocket, linger_s=config.limits.stuck_s),  # type: ignore[arg-type]
-            ws_max_size=config.limits.frame_size_max,
-            ws_ping_interval=PING_S,
-            ws_ping_timeout=PING_S,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            limit_concurrency=config.limits.connections_max,
-            timeout_graceful_shutdown=STOP_S,
-            **options,
-        )
-        try:
-            settings.load()
-        except OSError as error:
-            raise ConfigurationError(f"TLS cannot be used: {error}", where=config.certificate) from None
-        return settings
+    def _count_refused(self, cause: Cause) -> None:
+        self._service.counters.add("connections_refused", cause=cause)

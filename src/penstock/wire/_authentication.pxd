@@ -40,6 +40,16 @@ cdef class AuthenticationTable:
     cdef const Vouched *find_publisher(self, uint64_t publisher_id) noexcept nogil
 
 
+cdef enum:
+    PEER_KEYS_MAX = 2
+
+
+cdef struct Peer:
+    uint64_t source # as a batch has it; 0 for an address that is not numeric
+    uint32_t key_count
+    Key[PEER_KEYS_MAX] keys
+
+
 cdef class LeaseFlag:
     cdef public bint has_ended
 
@@ -47,11 +57,12 @@ cdef class LeaseFlag:
 cdef class Authenticator:
     cdef AuthenticationTable _table
     cdef AuthenticationTable _next_table  # set by any thread, used from the next batch on
-    cdef frozenset _trusted
-    cdef uint64_t *_trusted_keys          # sorted
-    cdef Py_ssize_t _trusted_count
-    cdef bint _requests_only              # trusted addresses need a trailer except for requests
-    cdef object _next_trusted             # the addresses and requests_only, set together by any thread
+    cdef Peer *_peers                     # sorted by source
+    cdef Py_ssize_t _peer_count
+    cdef dict _peer_places                # by address
+    cdef bint _requests_only              # peers are peers for requests alone
+    cdef bint _is_open                    # what is not from peers needs no trailer
+    cdef object _next_peers               # what trust() was told, set by any thread
     cdef LeaseFlag _lease                 # None: the keys have no lease
     cdef readonly uint64_t unauthenticated
     cdef readonly uint64_t unknown_key
@@ -62,8 +73,12 @@ cdef class Authenticator:
     cdef int update(self) except -1
     cdef int admit(self, DatagramBatch batch) except -1
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil
-    cdef bint is_exempt(self, const uint8_t *data, Py_ssize_t size) noexcept nogil
-    cdef bint is_trusted(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
+    cdef int set_peers(self, dict peers) except -1
+    cdef const Peer *find_peer(self, address)
+    cdef const Peer *find_peer_of(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
+    cdef bint is_for_peers(self, const uint8_t *data, Py_ssize_t size) noexcept nogil
+    cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer) noexcept nogil
+    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key) noexcept nogil
     cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil
 
 

@@ -97,6 +97,16 @@ cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept
     memcpy(trailer + TRAILER_TAG_AT, tag, sizeof(tag))
 
 
+def trailer_under(packet not None, key not None) -> bytes:
+    """The trailer for a packet, made with this AuthenticationKey."""
+    cdef bytes data = bytes(packet) + bytes(TRAILER_SIZE)
+    cdef uint32_t size = <uint32_t>(len(data) - TRAILER_SIZE)
+    cdef Key parsed
+    parse_key(&parsed, key)
+    write_trailer(<uint8_t *>PyBytes_AS_STRING(data), size, &parsed)
+    return data[size:]
+
+
 cdef inline bint has_trailer(const uint8_t *data, uint32_t size) noexcept nogil:
     """Whether the datagram is a packet, by its size, and a trailer of this version."""
     cdef const uint8_t *trailer
@@ -215,40 +225,54 @@ cdef class Authenticator:
     and its epoch is vouched for. While the `lease` has ended, authentic datagrams are refused as well: somebody who was
     revoked may hold the keys.
 
+    A peer is an address that the node knows from a control connection. Datagrams from there are authentic under the
+    peer's own keys alone, whatever publisher and epoch they name.
+
     use() and trust() may be called in any thread; everything else in the thread that receives.
     """
 
-    def __cinit__(self, scopes = (), *, trusted = (), LeaseFlag lease = None):
+    def __cinit__(self, scopes = (), *, trusted = {}, LeaseFlag lease = None):
         self._table = AuthenticationTable(scopes)
         self._lease = lease
-        self._trusted = frozenset()
+        self._peer_places = {}
         self.trust(trusted)
         self.update()
 
     def __dealloc__(self):
-        PyMem_Free(self._trusted_keys)
+        PyMem_Free(self._peers)
 
     def use(self, scopes not None) -> None:
         """These keys and publishers in place of those before, from the next batch on."""
         self._next_table = AuthenticationTable(scopes)
 
-    def trust(self, addresses not None, *, bint requests_only = False) -> None:
-        """Replace the trusted addresses. Datagrams from a trusted address need no trailer: an application trusts its
-        filter module. With `requests_only` the exemption holds for repair requests alone: a filter module trusts the
-        applications of its host to ask for packets, not to send data."""
-        self._next_trusted = (frozenset(addresses), requests_only)
+    def trust(self, peers not None, *, bint requests_only = False, bint is_open = False) -> None:
+        """Replace the peers: addresses and their keys, of which datagrams to a peer get trailers with the first. From a
+        peer without keys no trailer is needed, nor for what comes in shared memory. With `requests_only` a peer is one
+        for repair requests alone: a filter module lets its applications ask for packets, not send data. With `is_open`
+        datagrams that are not from peers need no trailer."""
+        if max((len(keys) for keys in peers.values()), default=0) > PEER_KEYS_MAX:
+            raise LocalProtocolError(f"a peer has more than {PEER_KEYS_MAX} keys")
+        self._next_peers = (dict(peers), requests_only, is_open)
 
-    def trailer(self, packet not None) -> bytes:
-        """The trailer for a packet, made with the active key of its publisher's scope."""
+    def trailer(self, packet not None, destination = None) -> bytes:
+        """The trailer for a packet, made with the peer's key if it goes to a peer, and else with the active key of its
+        publisher's scope. Empty for a peer without keys, and if the others need no trailers either."""
         cdef bytes data = bytes(packet) + bytes(TRAILER_SIZE)
         cdef uint32_t size = <uint32_t>(len(data) - TRAILER_SIZE)
-        cdef const Vouched *vouched
+        cdef const Vouched *vouched = NULL
+        cdef const Peer *peer
         cdef Key key
         if size < PACKET_HEADER_SIZE:
             raise LocalProtocolError(f"{size} bytes are no packet")
         self.update()
         memset(&key, 0, sizeof(Key))
-        vouched = self._table.find_publisher(load_u64(<const uint8_t *>data + PACKET_PUBLISHER_ID_AT))
+        peer = self.find_peer(destination)
+        if peer is not NULL and peer.key_count:
+            key = peer.keys[0]
+        elif self._is_open:
+            return b""
+        else:
+            vouched = self._table.find_publisher(load_u64(<const uint8_t *>data + PACKET_PUBLISHER_ID_AT))
         if vouched is not NULL:
             key = self._table._active[vouched.scope]
         write_trailer(<uint8_t *>PyBytes_AS_STRING(data), size, &key)
@@ -258,12 +282,19 @@ cdef class Authenticator:
         """The packet of one datagram, without its trailer; None, counted, if it is not authentic."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         self.update()
-        if source in self._trusted and self.is_exempt(&content[0] if content.shape[0] else NULL, content.shape[0]):
+        cdef const uint8_t *start = &content[0] if content.shape[0] else NULL
+        cdef const Peer *peer = self.find_peer(source)
+        if peer is not NULL and not self.is_for_peers(start, content.shape[0]):
+            peer = NULL
+        if self._is_open if peer is NULL else peer.key_count == 0:
             return strip_trailer(data)
         if content.shape[0] == 0 or content.shape[0] > UINT32_MAX:
             self.unauthenticated += 1
             return None
-        if not self.is_authentic(&content[0], <uint32_t>content.shape[0]):
+        if peer is not NULL:
+            if not self.is_of_peer(start, <uint32_t>content.shape[0], peer):
+                return None
+        elif not self.is_authentic(start, <uint32_t>content.shape[0]):
             return None
         return memoryview(data)[: content.shape[0] - TRAILER_SIZE]
 
@@ -275,18 +306,34 @@ cdef class Authenticator:
         """What another thread said meanwhile."""
         if self._next_table is not None:
             self._table, self._next_table = self._next_table, None
-        if self._next_trusted is not None:
-            (self._trusted, self._requests_only), self._next_trusted = self._next_trusted, None
-            keys = sorted(key for key in map(source_key, self._trusted) if key)
-            PyMem_Free(self._trusted_keys)
-            self._trusted_count = 0
-            self._trusted_keys = <uint64_t *>PyMem_Calloc(max(1, len(keys)), sizeof(uint64_t))
-            if self._trusted_keys is NULL:
-                raise MemoryError
-            for key in keys:
-                self._trusted_keys[self._trusted_count] = key
-                self._trusted_count += 1
+        if self._next_peers is not None:
+            (peers, self._requests_only, self._is_open), self._next_peers = self._next_peers, None
+            self.set_peers(peers)
         return 0
+
+    cdef int set_peers(self, dict peers) except -1:
+        cdef Peer *made = <Peer *>PyMem_Calloc(max(1, len(peers)), sizeof(Peer))
+        cdef Py_ssize_t place
+        if made is NULL:
+            raise MemoryError
+        PyMem_Free(self._peers)
+        self._peers, self._peer_count, self._peer_places = made, 0, {}
+        for source, address in sorted((source_key(address), address) for address in peers):
+            place = self._peer_count
+            made[place].source = source
+            for key in peers[address]:
+                parse_key(&made[place].keys[made[place].key_count], key)
+                made[place].key_count += 1
+            self._peer_places[address] = place
+            self._peer_count += 1
+        return 0
+
+    cdef const Peer *find_peer(self, address):
+        """The peer at an address, or NULL."""
+        place = self._peer_places.get(address)
+        if place is None:
+            return NULL
+        return &self._peers[<Py_ssize_t>place]
 
     cdef int admit(self, DatagramBatch batch) except -1:
         self.update()
@@ -299,17 +346,21 @@ cdef class Authenticator:
 
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil:
         cdef Py_ssize_t index, kept = 0
+        cdef const Peer *peer
         cdef uint8_t *data
         for index in range(batch.count):
             data = batch.data + index * batch.stride
-            if (
-                self._trusted_count + <Py_ssize_t>(batch.sources[index] >> 63)
-                and self.is_exempt(data, batch.sizes[index])
-                and self.is_trusted(batch, index)
-            ):
+            peer = NULL
+            if self._peer_count and self.is_for_peers(data, batch.sizes[index]):
+                peer = self.find_peer_of(batch, index)
+            if self._is_open if peer is NULL else (peer.key_count == 0 or batch.is_from_ring):
                 if has_trailer(data, batch.sizes[index]):
                     batch.sizes[index] -= TRAILER_SIZE
-            elif self.is_authentic(data, batch.sizes[index]):
+            elif (
+                self.is_authentic(data, batch.sizes[index])
+                if peer is NULL
+                else self.is_of_peer(data, batch.sizes[index], peer)
+            ):
                 batch.sizes[index] -= TRAILER_SIZE
             else:
                 continue
@@ -318,32 +369,57 @@ cdef class Authenticator:
             kept += 1
         batch.count = kept
 
-    cdef bint is_exempt(self, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-        """Whether a datagram of this kind needs no trailer if its source is trusted."""
+    cdef bint is_for_peers(self, const uint8_t *data, Py_ssize_t size) noexcept nogil:
+        """Whether a datagram of this kind is one that peers may send."""
         if not self._requests_only:
             return True
         return size >= PACKET_HEADER_SIZE and data[PACKET_KIND_AT] == KIND_NACK
 
-    cdef bint is_trusted(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil:
+    cdef const Peer *find_peer_of(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil:
+        """The peer from whose address a datagram came, or NULL."""
         cdef uint64_t source = batch.sources[index]
-        cdef Py_ssize_t low = 0, high = self._trusted_count, middle
+        cdef Py_ssize_t low = 0, high = self._peer_count, middle
         if source & NAMED:
             with gil:
-                return batch.source(index) in self._trusted
+                return self.find_peer(batch.source(index))
         while low < high:
             middle = (low + high) // 2
-            if self._trusted_keys[middle] < source:
+            if self._peers[middle].source < source:
                 low = middle + 1
             else:
                 high = middle
-        return low < self._trusted_count and self._trusted_keys[low] == source
+        if low < self._peer_count and self._peers[low].source == source:
+            return &self._peers[low]
+        return NULL
+
+    cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer) noexcept nogil:
+        """Whether the tag is right under a key of the peer."""
+        cdef uint32_t key_id, index
+        if not has_trailer(data, size):
+            self.unauthenticated += 1
+            return False
+        key_id = load_u32(data + size - TRAILER_SIZE + TRAILER_KEY_ID_AT)
+        for index in range(peer.key_count):
+            if peer.keys[index].key_id == key_id:
+                return self.has_right_tag(data, size, &peer.keys[index])
+        self.unknown_key += 1
+        return False
+
+    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key) noexcept nogil:
+        cdef const uint8_t *trailer = data + size - TRAILER_SIZE
+        cdef uint64_t tag[2]
+        siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
+        # all bits are compared, so that the time says nothing about how many are right
+        if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
+            self.forged += 1
+            return False
+        return True
 
     cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil:
         cdef const uint8_t *trailer = data + size - TRAILER_SIZE
         cdef const Vouched *vouched
         cdef const Key *key
         cdef uint32_t epoch
-        cdef uint64_t tag[2]
         if not has_trailer(data, size):
             self.unauthenticated += 1
             return False
@@ -356,10 +432,7 @@ cdef class Authenticator:
         if vouched is NULL or vouched.scope != key.scope or not vouched.epoch_first <= epoch <= vouched.epoch_last:
             self.unvouched += 1
             return False
-        siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
-        # all bits are compared, so that the time says nothing about how many are right
-        if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
-            self.forged += 1
+        if not self.has_right_tag(data, size, key):
             return False
         if self._lease is not None and self._lease.has_ended:
             self.lease_ended += 1

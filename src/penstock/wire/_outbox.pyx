@@ -1,7 +1,10 @@
-"""Packets on their way out, each for one of many consumers, in memory that is used again and again."""
+"""Packets on their way out, each for one of many consumers, in memory that is used again and again. Behind each packet
+there is room for an authentication trailer."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+
+from penstock.wire._codec cimport TRAILER_SIZE
 
 import numpy
 
@@ -10,6 +13,7 @@ from penstock.base.limits import PACKET_SIZE_MAX
 
 cdef enum:
     CACHE_LINE = 64
+    PER_PACKET = CACHE_LINE + TRAILER_SIZE # bytes that a packet may take beside its own
     ROWS_MIN = 4_096
     BYTES_SPARE = 1 << 20
 
@@ -25,7 +29,7 @@ cdef class Outbox:
     """
 
     def __cinit__(self, uint64_t rows_max, uint64_t bytes_max):
-        if not 1 <= rows_max <= UINT32_MAX or not PACKET_SIZE_MAX + CACHE_LINE <= bytes_max < <uint64_t>1 << 48:
+        if not 1 <= rows_max <= UINT32_MAX or not PACKET_SIZE_MAX + PER_PACKET <= bytes_max < <uint64_t>1 << 48:
             raise LocalProtocolError(f"an outbox cannot have room for {rows_max} packets of {bytes_max} bytes")
         self.rows_max = rows_max
         self.bytes_max = bytes_max
@@ -39,7 +43,7 @@ cdef class Outbox:
     @staticmethod
     def for_consumers(consumers_max: int) -> Outbox:
         """One that has room for the largest packet for each of so many consumers, and for some more."""
-        packet_size_max = whole_lines(PACKET_SIZE_MAX)
+        packet_size_max = whole_lines(PACKET_SIZE_MAX + TRAILER_SIZE)
         return Outbox(max(2 * consumers_max, ROWS_MIN), consumers_max * packet_size_max + packet_size_max + BYTES_SPARE)
 
     def __len__(self) -> int:
@@ -66,7 +70,7 @@ cdef class Outbox:
 
     cdef bint has_room(self, uint64_t packets, uint64_t size) noexcept nogil:
         """For so many packets of so many bytes together."""
-        return self.count + packets <= self.rows_max and self.used + size + packets * CACHE_LINE <= self.bytes_max
+        return self.count + packets <= self.rows_max and self.used + size + packets * PER_PACKET <= self.bytes_max
 
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil:
         return self.data + self.used if self.has_room(1, size) else NULL
@@ -77,4 +81,4 @@ cdef class Outbox:
         row.size = size
         row.consumer = consumer
         self.count += 1
-        self.used += whole_lines(size)
+        self.used += whole_lines(size + TRAILER_SIZE)

@@ -278,8 +278,14 @@ class StreamAdministration:
         )
 
     def authenticate(self, caller: Caller, now_ns: int) -> b.AuthenticationAnswer:
-        """The scopes whose packets the caller may check: all for a filter, else those of clients' publishers."""
+        """The scopes whose packets the caller may check: all for a filter, else those of clients' publishers. Keys are
+        symmetric, so a client with nothing to publish or to receive live gets none."""
         scopes = self.authentication.scopes() if "filter" in caller.roles else [PUBLISHERS]
+        if not self.authentication.may_hold(caller.client, PUBLISHERS, now_ns):
+            raise NotEntitledError(
+                f"{caller.client} may not check packets of publishers: no rule gives it anything without a delay",
+                hint="a client with the role publisher, adapter or filter, or with a live grant, gets the keys",
+            )
         told = [self.authentication.hand_out(caller.client, each, now_ns) for each in scopes]
         return b.AuthenticationAnswer(
             scopes=told, events_after=self.state.meta.event_number, key_lease_s=self._limits.key_lease_s
@@ -384,6 +390,8 @@ class StreamAdministration:
         self.feeds.adjust_times(now_ns)
         self.feeds.rotate_aged(now_ns)
         self.advance_keys(now_ns)
+        for feed in self.authentication.rotate_silent(now_ns):
+            self.audit(ITSELF, "key", now_ns, detail=f"{feed} gets another authentication key: an adapter is silent")
         for key in self.authentication.tick(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is authenticated with key {key.key_id}")
         for name in self.subscriptions.expire(now_ns):

@@ -3,9 +3,10 @@
 A scope is a feed, or PUBLISHERS for publishers without a feed. A key is created when the scope's first publisher
 registers. When a holder loses its right, all other holders get the next key (pending). It becomes active when all of
 them have confirmed it, and the previous key is dropped when all have confirmed the activation: packets in flight are
-not lost. Each step takes at least `key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing, so the
-former holder's key is useless after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder confirms an
-event by asking for later ones (EventReaders).
+not lost. The same is done when an adapter has been silent for too long (rotate_silent). Each step takes at least
+`key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing, so the former holder's key is useless
+after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder confirms an event by asking for later ones
+(EventReaders).
 """
 
 from collections.abc import Callable, Iterable
@@ -67,8 +68,10 @@ class StreamAuthentication:
         entry = self._rights.policy.clients.get(client)
         if entry is None or (entry.expires_ns is not None and entry.expires_ns <= now_ns):
             return False
-        if "filter" in entry.roles or scope == PUBLISHERS or client in self._feeds.clients(scope):
+        if "filter" in entry.roles or client in self._feeds.clients(scope):
             return True
+        if scope == PUBLISHERS:
+            return self._rights.may_publish(client, now_ns) or self._rights.has_live_data(client, now_ns)
         return self._feeds.has_multicast(client, scope, now_ns)
 
     def tell_of_publishers(self, feed: str, now_ns: int) -> None:
@@ -102,18 +105,34 @@ class StreamAuthentication:
             newest = max(keys.values(), key=lambda each: each.key.key_id)
             entitled = tuple(each for each in newest.holders if self.may_hold(each, scope, now_ns))
             if len(entitled) < len(newest.holders):
-                since_ns = now_ns
-                for name, each in keys.items():
-                    if each.state == "pending":  # the former holder may have this key as well
-                        # a later revocation does not postpone the end of the active key
-                        since_ns = min(since_ns, each.since_ns)
-                        self._state.remove("authentication", name)
-                self._make_key(scope, "pending", entitled, since_ns)
-                self.tell(scope, now_ns)
-                self._note_told(scope, "pending")
+                self._rotate(scope, entitled, now_ns)
                 self._take_back(scope, (each for each in newest.holders if each not in entitled), now_ns)
                 rotated.append(scope)
         return rotated
+
+    def rotate_silent(self, now_ns: int) -> list[str]:
+        """Create new keys for feeds with an adapter that has been silent for too long: a host without a key could send
+        its recorded packets to receivers that have just started. Returns the feeds."""
+        rotated = []
+        for feed in sorted(self._feeds.newly_silent(now_ns)):
+            keys = self._keys(feed)
+            if keys and all(each.state != "pending" for each in keys.values()):
+                newest = max(keys.values(), key=lambda each: each.key.key_id)
+                self._rotate(feed, newest.holders, now_ns)
+                rotated.append(feed)
+        return rotated
+
+    def _rotate(self, scope: str, holders: tuple[str, ...], now_ns: int) -> None:
+        """Create the next key of a scope, and tell its holders."""
+        since_ns = now_ns
+        for name, each in self._keys(scope).items():
+            if each.state == "pending":  # a former holder may have this key as well
+                # a later revocation does not postpone the end of the active key
+                since_ns = min(since_ns, each.since_ns)
+                self._state.remove("authentication", name)
+        self._make_key(scope, "pending", holders, since_ns)
+        self.tell(scope, now_ns)
+        self._note_told(scope, "pending")
 
     def tick(self, now_ns: int) -> list[StreamKey]:
         """Activate keys whose pending time is over, and drop replaced keys whose grace period is over; returns the keys

@@ -27,6 +27,10 @@ from penstock.security.core.sealing import KEY_SIZE, StreamKey
 from penstock.security.core.token import Grant
 from penstock.wire.term import Term
 
+SILENCES_WITH_ANOTHER = 6
+"""Number of `adapter_lost_s` after which the authentication keys of a silent adapter are replaced if another adapter of
+its feed is live."""
+
 
 class Feeds:
     """Changes are made in `state`; `grants_of` tells what a client may now, revocations counted in."""
@@ -49,6 +53,7 @@ class Feeds:
         """Gives a client the authentication keys of a feed (StreamAuthentication.hand_out)."""
         self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
         self._live = set(state.adapters)
+        self._silent: set[str] = set()  # adapters for whose silence the keys were replaced
 
     # Adapters
 
@@ -92,11 +97,30 @@ class Feeds:
         self._live -= lost
         return {self._state.adapters[name].registration.feed for name in lost}
 
+    def newly_silent(self, now_ns: int) -> set[str]:
+        """The feeds of multicast adapters whose recorded packets could pass for live ones by now, each adapter once per
+        silence: after SILENCES_WITH_ANOTHER times `adapter_lost_s` if another adapter of the feed is live, else after
+        `key_lease_s`."""
+        found = set()
+        for name, adapter in self._state.adapters.items():
+            feed = adapter.registration.feed
+            if name in self._live:
+                self._silent.discard(name)
+                continue
+            limit_s = SILENCES_WITH_ANOTHER * self._limits.adapter_lost_s if self.adapters(feed) else None
+            limit_s = self._limits.key_lease_s if limit_s is None else min(limit_s, self._limits.key_lease_s)
+            is_over = now_ns - self._heard_ns.get(name, now_ns) > limit_s * NS_PER_SECOND
+            if is_over and name not in self._silent and adapter.registration.transport == "multicast":
+                self._silent.add(name)
+                found.add(feed)
+        return found
+
     def remove(self, name: str) -> None:
         """An adapter that may not be one any more."""
         self._state.remove("adapter", name)
         self._heard_ns.pop(name, None)
         self._live.discard(name)
+        self._silent.discard(name)
 
     def is_live(self, adapter: Adapter) -> bool:
         return adapter_name(adapter.registration) in self._live

@@ -32,8 +32,8 @@ class _Waiting(msgspec.Struct, frozen=True):
     expires_ns: int
 
 
-class LoginDesk:
-    """Who comes in. It keeps nothing on disk: after a restart a client asks for a new challenge."""
+class LoginChallenges:
+    """Challenges of the logins under way. Nothing is kept on disk: after a restart, clients ask for new ones."""
 
     def __init__(
         self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes], binding: bytes = UNBOUND

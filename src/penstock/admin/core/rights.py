@@ -10,6 +10,8 @@ from penstock.security.core.token import Action, Grant
 from penstock.topics import Interest
 
 TOPICS_NAMED_MAX = 5
+EVERYTHING = ">"
+PUBLISHING_ROLES = frozenset({"publisher", "adapter"})
 
 
 class Rights:
@@ -52,6 +54,19 @@ class Rights:
         """Those of these topics that a client may not send, or not all of."""
         grants = self.grants(client, now_ns)
         return [text for text in topics if parse_pattern(text).negative or not is_covered(grants, [text], "send")]
+
+    def may_publish(self, client: str, now_ns: int) -> bool:
+        """True for a client whose publishers get ids, unless an administrator took everything from it."""
+        entry = self.policy.clients.get(client)
+        if entry is None or not entry.roles & PUBLISHING_ROLES:
+            return False
+        denials = (each for each in self.grants(client, now_ns) if is_denial(each) and each.action == "send")
+        return not any(covers(parse_pattern(each.pattern), parse_pattern(EVERYTHING)) for each in denials)
+
+    def has_live_data(self, client: str, now_ns: int) -> bool:
+        """True if the client may receive anything without a delay."""
+        live = [each for each in self.grants(client, now_ns) if each.delay_s == 0]
+        return bool(granted(live, [EVERYTHING], "receive"))
 
     def _check(self, client: str, wanted: list[str], action: Action, now_ns: int) -> None:
         grants = self.grants(client, now_ns)

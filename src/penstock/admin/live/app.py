@@ -212,7 +212,7 @@ class AdminApp:
 
     async def _challenge(self, call: Call) -> Any:
         service, client = self._service, call.document.client
-        return service.desk.challenge(service.core.policy, client, call.caller.address, service.now_ns)
+        return service.challenges.challenge(service.core.policy, client, call.caller.address, service.now_ns)
 
     async def _login(self, call: Call) -> Any:
         return self._service.login(call.document, call.caller.address)

@@ -1,141 +1,192 @@
-"""AdminServer: the administration server as a thread of this process, from start() to stop().
+"""The administration server: a driver in the loop of its process, or a thread of this one from start() to stop().
+
+server = LiveAdministration(config)
+await server.node.start()
+await server.node.run(stop)
 
 with AdminServer(AdminConfig.load(Path("admin.toml"))) as server:
     server.url                     # "penstock://127.0.0.1:7400"
 """
 
 import asyncio
-import contextlib
-import socket
-import ssl
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from pathlib import Path
-from typing import Any, TypeVar
-
-import uvicorn
+from typing import TypeVar
 
 from penstock.admin.config import AdminConfig
 from penstock.admin.core.administration import ITSELF
 from penstock.admin.live.app import AdminApp
-from penstock.admin.live.http import prompt_http
 from penstock.admin.live.server import AdminService
 from penstock.admin.live.standby import PeerWatcher
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.counters import Cause
-from penstock.base.errors import ConfigurationError, ConnectionLostError, LocalProtocolError
+from penstock.base.errors import ConnectionLostError, LocalProtocolError, PenstockError, ProcessError
 from penstock.base.log import logger
+from penstock.net.live.loop_thread import LoopThread
 from penstock.net.page_access import page_token
-from penstock.net.secret import read_private
+from penstock.runtime.node import Node, in_thread
+from penstock.runtime.web_server import WebServer, check_tls
 from penstock.security.live.http import PLAIN, TLS
 
 TICK_S = 0.2
-STOP_S = 3
-START_S = 30.0
-BACKLOG = 256
-KEY_SIZE_MAX = 65_536
+CALL_S = 30.0
+"""How long another thread waits for a decision."""
 
 A = TypeVar("A")
 log = logger("admin")
 
 
-class AdminServer:
-    """`port` is known after start(), also when the configuration said 0."""
+class LiveAdministration:
+    """Made in the thread of the running loop, where its service lives. `port` is the bound one, also when the
+    configuration says 0."""
 
-    def __init__(self, config: AdminConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: AdminConfig, clock: Clock | None = None) -> None:
         self.config = config
-        self._clock = clock or SystemClock()
-        self._service: AdminService | None = None
-        self._app: AdminApp | None = None
-        self._server: uvicorn.Server | None = None
-        self._socket: socket.socket | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-admin", daemon=True)
-        self._watcher: PeerWatcher | None = None
-        self._failure: BaseException | None = None
-        self.port = 0
+        check_tls(config.certificate, config.private_key)
+        token = page_token(config.metrics_access)
+        self.node = Node(config.node)
+        self._loop = asyncio.get_running_loop()
+        self._is_over = False
+        self.service = AdminService(config, clock or SystemClock())
+        try:
+            watcher = None if config.peer is None else PeerWatcher(config.peer, self.service, self.call)
+            self._app = AdminApp(self.service, token)
+            self._web = WebServer(
+                self.node,
+                self._app.app,
+                host=config.host,
+                port=config.port,
+                certificate=config.certificate,
+                private_key=config.private_key,
+                head_s=config.limits.body_s,
+                connections_max=config.limits.connections_max,
+                refused=_log_refused,
+            )
+        except BaseException:
+            self.service.close()
+            raise
+        self.port = self._web.port
+        self.node.add("service", close=self._close_service)
+        if watcher is not None:
+            self.node.add("peer", start=in_thread(watcher.look_first))
+        self.node.add("web", start=self._web.start, close=self._close_web)
+        if watcher is not None:
+            self.node.add("pair", start=watcher.start, close=in_thread(watcher.stop))
+        self.node.add_task(self._tick)
 
     @property
     def url(self) -> str:
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"{TLS if self.config.certificate else PLAIN}://{host}:{self.port}"
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
-    def role(self) -> str:
-        assert self._service is not None
-        return self._service.role
-
-    def start(self) -> None:
-        """Returns when requests are answered, or raises what is wrong."""
-        config = self.config
-        check_tls(config.certificate, config.private_key)
-        token = page_token(config.metrics_access)
-        self._service = AdminService(config, self._clock)
-        try:
-            if config.peer is not None:
-                self._watcher = PeerWatcher(config.peer, self._service, self.call)
-                self._watcher.look_first()
-            self._socket = listening(config.host, config.port)
-            self.port = self._socket.getsockname()[1]
-            self._app = AdminApp(self._service, token)
-            self._server = self._web_server(self._app)
-        except BaseException:
-            self._close()
-            raise
-        self._thread.start()
-        self._started.wait(START_S)
-        if self._failure is not None or not self._started.is_set():
-            self.stop()
-            raise ConfigurationError(f"did not start: {self._failure}", where=self.url)
-        if self._watcher is not None:
-            self._watcher.start()
-
-    def stop(self) -> None:
-        """Answers what is being asked, then ends."""
-        if self._watcher is not None:
-            self._watcher.stop()
-        if self._thread.is_alive() and self._server is not None:
-            self._server.should_exit = True
-            self._thread.join()
-        self._close()
+        return f"{TLS if self.config.certificate else PLAIN}://{self._web.place}"
 
     def reload_policy(self) -> None:
-        """Read the policy file again; one with mistakes changes nothing and is raised."""
-        service = self._service
-        assert service is not None
-        self.call(lambda: service.set_policy(ITSELF, None))
+        """Read the policy file again. A policy with mistakes changes nothing and is raised."""
+        self.service.set_policy(ITSELF, None)
+
+    def try_reload_policy(self) -> None:
+        """The same, but a policy with mistakes is logged; the one before stays."""
+        try:
+            self.reload_policy()
+        except PenstockError as error:
+            log.error("policy_refused", code=error.code, what=str(error))
 
     def call(self, decision: Callable[[], A]) -> A:
-        """Run something in the server's thread, where the service lives."""
-        loop = self._loop
-        if loop is None and not self._started.is_set():
-            return decision()  # it has not yet begun
+        """From another thread: have a decision made in the loop's thread."""
         outcome: Future[A] = Future()
+        ended = ConnectionLostError("the administration server has ended")
 
         def run() -> None:
             try:
+                if self._is_over:
+                    raise ended
                 outcome.set_result(decision())
             except Exception as error:
                 outcome.set_exception(error)
 
-        ended = ConnectionLostError("the administration server has ended")
-        if loop is None:
-            raise ended
         try:
-            loop.call_soon_threadsafe(run)
-        except RuntimeError:  # it was closed meanwhile
+            self._loop.call_soon_threadsafe(run)
+        except RuntimeError:  # the loop is closed
             raise ended from None
         try:
-            return outcome.result(START_S)
+            return outcome.result(CALL_S)
         except FutureTimeoutError:
             raise ended from None
+
+    async def _tick(self) -> None:
+        """Also ends the node when the disk of the server fails."""
+        while self.service.failed is None:
+            await asyncio.sleep(TICK_S)
+            try:
+                self.service.tick()
+            except LocalProtocolError as error:
+                log.error("tick_failed", reason=str(error))
+        raise ProcessError(f"the server's disk has failed: {self.service.failed}")
+
+    async def _close_web(self) -> None:
+        self._app.stop()
+        await self._web.stop()
+
+    def _close_service(self) -> None:
+        self._is_over = True
+        self.service.close()
+
+
+class AdminServer:
+    """The server in a thread of this process, once."""
+
+    def __init__(self, config: AdminConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self._clock = clock
+        self._thread: LoopThread | None = None
+        self._live: LiveAdministration | None = None
+        self._stop: asyncio.Event | None = None
+        self._running: Future[None] | None = None
+
+    @property
+    def live(self) -> LiveAdministration:
+        assert self._live is not None, "start() makes it"
+        return self._live
+
+    @property
+    def port(self) -> int:
+        return self.live.port
+
+    @property
+    def url(self) -> str:
+        return self.live.url
+
+    @property
+    def role(self) -> str:
+        return self.live.service.role
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def start(self) -> None:
+        """Returns when requests are answered, or raises what is wrong."""
+        self._thread = LoopThread("penstock-admin")
+        try:
+            self._live = self._thread.start(self._begin()).result()
+        except BaseException:
+            self.stop()
+            raise
+        self._running = self._thread.start(self._run())
+
+    def stop(self) -> None:
+        """Answers what is being asked, then ends."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._running is not None:
+            thread.start(self._end())
+            if isinstance(error := self._running.exception(), Exception):
+                log.error("server_failed", error=repr(error))
+        thread.close()
+
+    def reload_policy(self) -> None:
+        """Read the policy file again; one with mistakes changes nothing and is raised."""
+        self.live.call(self.live.reload_policy)
 
     def __enter__(self) -> "AdminServer":
         self.start()
@@ -144,107 +195,19 @@ class AdminServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        assert self._server is not None
-        assert self._socket is not None
-        try:
-            self._server.run(sockets=[self._socket])
-        except BaseException as error:
-            self._failure = error
-            log.error("server_failed", error=repr(error))
-        finally:
-            self._loop = None
-            self._started.set()
+    async def _begin(self) -> LiveAdministration:
+        live = LiveAdministration(self.config, self._clock)
+        await live.node.start()
+        return live
 
-    def _web_server(self, app: AdminApp) -> uvicorn.Server:
-        config = self.config
-        app.app.router.lifespan_context = self._lifespan
-        options: dict[str, Any] = {}
-        if config.certificate:
-            options = {"ssl_certfile": config.certificate, "ssl_keyfile": config.private_key}
-        settings = uvicorn.Config(
-            app.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            loop="asyncio",
-            http=prompt_http(config.limits.body_s, _log_refused),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="on",
-            limit_concurrency=config.limits.connections_max,
-            timeout_graceful_shutdown=STOP_S,
-            **options,
-        )
-        try:
-            settings.load()
-        except OSError as error:
-            raise ConfigurationError(f"TLS cannot be used: {error}", where=config.certificate) from None
-        return uvicorn.Server(settings)
+    async def _run(self) -> None:
+        self._stop = asyncio.Event()
+        await self.live.node.run(self._stop)
 
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, _: object) -> AsyncIterator[None]:
-        self._loop = asyncio.get_running_loop()
-        ticking = asyncio.ensure_future(self._tick())
-        self._started.set()
-        yield
-        ticking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await ticking
-
-    async def _tick(self) -> None:
-        """Also sees that the server ends when it is told to, or when its disk has failed."""
-        assert self._service is not None
-        assert self._app is not None
-        assert self._server is not None
-        while True:
-            await asyncio.sleep(TICK_S)
-            if self._server.should_exit:
-                self._app.stop()
-            elif self._service.failed is not None:
-                self._server.should_exit = True
-            else:
-                try:
-                    self._service.tick()
-                except LocalProtocolError as error:
-                    log.error("tick_failed", reason=str(error))
-
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._service is not None:
-            self._service.close()
+    async def _end(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
 
 
 def _log_refused(cause: Cause) -> None:
     log.info("connection_refused", cause=cause)
-
-
-def check_tls(certificate: str, private_key: str) -> None:
-    """Say now what is wrong with the files of a web server, if it has some."""
-    if certificate:
-        read_private(Path(private_key), KEY_SIZE_MAX)
-        try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, private_key)
-        except OSError as error:
-            raise ConfigurationError(f"TLS cannot be used: {error}", where=certificate) from None
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket for a web server."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port, or 0 for any free one"
-        ) from None
-    return listening

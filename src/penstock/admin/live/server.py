@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from penstock.admin.config import AdminConfig
 from penstock.admin.core.administration import ITSELF, Caller, StreamAdministration
-from penstock.admin.core.logins import LoginDesk
+from penstock.admin.core.logins import LoginChallenges
 from penstock.admin.core.models import ModelCatalogue
 from penstock.admin.core.records import PolicyText
 from penstock.admin.core.refusals import Refusals
@@ -58,7 +58,7 @@ class AdminService:
         try:
             self.role: ServerRole = "standby" if (self._store.local(ROLE) or config.role) == "standby" else "primary"
             self._key = signing_key(config, self.role)
-            self.desk = LoginDesk(config.limits, self._key, random_bytes, _binding(config))
+            self.challenges = LoginChallenges(config.limits, self._key, random_bytes, _binding(config))
             self._core = self._restored()
             self._is_stale = False
             self._followed_generation = self._core.state.meta.generation
@@ -70,6 +70,8 @@ class AdminService:
         log.info("started", node=config.node, role=self.role, generation=self.generation)
 
     def close(self) -> None:
+        if self._advancing is not None:
+            self._advancing.cancel()
         self._store.close()
 
     # Decisions
@@ -114,7 +116,7 @@ class AdminService:
         self._commit()
 
     def login(self, request: LoginRequest, address: str) -> Session:
-        client, proof = self.desk.login(self.core.policy, request, address, self.now_ns)
+        client, proof = self.challenges.login(self.core.policy, request, address, self.now_ns)
         return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns, proof))
 
     def set_policy(self, caller: Caller, text: str | None) -> o.PolicyAnswer:

@@ -26,8 +26,9 @@ log = logger("assured.application")
 
 
 class AssuredSessionDriver:
-    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. One
-    that the link is lent to calls `exchanged` when it has taken something in, with what was refused."""
+    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. An
+    application thread that the link is handed over to calls `exchanged` when it has taken something in, with what was
+    refused."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class AssuredSessionDriver:
         self._driver.start()
 
     def handle(self, event: Any) -> None:
-        """What the application wants. While its link is lent, that waits: what it has put into windows is another
-        thread's to send."""
+        """What the application wants. While the link is handed over, events wait: another thread sends what is in the
+        windows."""
         if self.inline_commit.is_handed_over:
             self._held_events.append(event)
             self.inline_commit.reclaim(is_crowded=isinstance(event, Flush))
@@ -69,7 +70,7 @@ class AssuredSessionDriver:
         self._driver.tell(End())
         await self._driver.close()
 
-    # A link that is lent
+    # A link that is handed over
 
     def _hand_over_soon(self) -> None:
         """When all that is on its way has come."""

@@ -122,7 +122,7 @@ cdef class InlineCommitKernel:
         self.match(topic, each.topic_size)
         if not journal.has_room(message_record_size(self.found.count, each.topic_size, each.payload_size)):
             return False
-        tables.wall_ns = now() + wall_offset_ns
+        tables.set_time(now() + wall_offset_ns)
         wanted = Wanted(self.found.subscribers, self.found.count, &endpoints[0], True, 0)
         accept_one(tables, head.publisher, head.first_number, topic, &wanted)
         if tables.log.rows == 1:

@@ -45,8 +45,8 @@ from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
 from penstock.runtime.service_settings import ServiceSettings
 
 LOOK_SECONDS = 1.0
-LOOK_OUT_NS = 100_000
-"""For the next message of a client that waited for the last one, and comes again at once."""
+AWAIT_NEXT_NS = 100_000
+"""How long the router busy-waits for the next message of a publisher that waits for each acknowledgement."""
 
 log = logger("assured.links")
 
@@ -107,12 +107,12 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
         self._is_crowded = is_crowded
         self._clients: dict[Link, _Client] = {}
         self._held: set[Link] = set()
-        self._answered: Link | None = None
-        self._is_prompt = False  # the client that was answered last has come again at once
+        self._answered: Link | None = None  # the client that got data last
+        self._sends_at_once = False  # its next message followed the last answer within AWAIT_NEXT_NS
         self._answered_ns = 0
-        self.receiver = Receiver(LOOK_OUT_NS)
-        self.ears = select.epoll()
-        """Has something when a client speaks."""
+        self.receiver = Receiver(AWAIT_NEXT_NS)
+        self.readable = select.epoll()
+        """All client sockets; ready when any client has sent something."""
 
         self._looking: asyncio.TimerHandle | None = None
 
@@ -129,7 +129,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._looking.cancel()
         await end_links(set(self._clients), self.limits.linger_ms)
         await self.server.close()
-        self.ears.close()
+        self.readable.close()
 
     @property
     def count(self) -> int:
@@ -148,26 +148,28 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._check_pace(link)
 
     @property
-    def prompt(self) -> Link | None:
-        """Of the client that was answered last, if it waits for each of its messages and comes again at once."""
-        return self._answered if self._is_prompt else None
+    def waiting_publisher(self) -> Link | None:
+        """The link of the client that was answered last, if this client waits for each acknowledgement and sends its
+        next message at once."""
+        return self._answered if self._sends_at_once else None
 
     def is_between(self, link: Link) -> bool:
         """True if no message is partly received there, and no answer partly sent."""
         return link.is_clear and link not in self._held and self._clients[link].splitter.is_between
 
-    def look_out(self) -> None:
-        """Its next message is expected."""
-        if self._is_prompt and self._answered is not None:
-            self._is_prompt = self._answered.look_out(self.receiver)
+    def await_next(self) -> None:
+        """Busy-wait for the next message of the waiting publisher, if there is one."""
+        if self._sends_at_once and self._answered is not None:
+            self._sends_at_once = self._answered.await_next(self.receiver)
 
-    def attended(self, link: Link, rest: bytes, *, is_prompt: bool) -> None:
-        """The link was served inline; `rest` are the bytes that were not handled there."""
+    def committed_inline(self, link: Link, rest: bytes, *, is_next_ready: bool) -> None:
+        """Take back a link whose messages were committed inline. `rest` has the bytes that were not handled there;
+        `is_next_ready`: the next message has come already."""
         if (client := self._clients.get(link)) is None:
             return
         self._answered_ns = time.monotonic_ns()
         client.heard = self._answered_ns / NS_PER_SECOND
-        self._is_prompt = is_prompt
+        self._sends_at_once = is_next_ready
         if rest:
             link.data_received(rest)
 
@@ -209,7 +211,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
     # What links tell
 
     def opened(self, link: Link, peer: Peer) -> None:
-        self.ears.register(link.socket_fd, select.EPOLLIN)
+        self.readable.register(link.socket_fd, select.EPOLLIN)
         self._clients[link] = _Client(peer, time.monotonic())
         super().opened(link, peer)
 
@@ -220,7 +222,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
         now_ns = time.monotonic_ns()
         client.heard = now_ns / NS_PER_SECOND
         if link is self._answered:
-            self._is_prompt = now_ns - self._answered_ns < LOOK_OUT_NS
+            self._sends_at_once = now_ns - self._answered_ns < AWAIT_NEXT_NS
         try:
             for is_data, piece in client.splitter.feed(data):
                 if link not in self._clients:  # it was refused meanwhile

@@ -1,9 +1,10 @@
 """The disk of a message router as its core sees it: one journal, appended to and read.
 
-A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. What
-comes alone, and is little, goes to a quick disk in the loop's thread: so a publisher that waits for every message does
-not wait for threads to wake each other. While the disk is full nothing is lost: what was to be appended waits, in
-order, and goes on by itself when there is room. A reserve makes some, in which settlements and cleaning go on.
+A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. A
+single short message is committed in the loop's thread if the disk is fast, so that a publisher that waits for every
+message does not wait for threads to wake each other. While the disk is full nothing is lost: what was to be appended
+waits, in order, and goes on by itself when there is room. A reserve makes some, in which settlements and cleaning go
+on.
 """
 
 import asyncio
@@ -34,13 +35,14 @@ from penstock.journal import InlineWriter, JournalConfig, JournalReader, Journal
 from penstock.journal.core.records import NOTHING, RecordBatch
 
 RETRY_SECONDS = 0.1
-LONE_BYTES_MAX = 16_384
-QUICK_SECONDS = 0.001
-SPARED = 3
-"""After a sync that took longer than that, so many times as long the thread does it: the loop has others to serve."""
+SINGLE_BYTES_MAX = 16_384
+FAST_SYNC_SECONDS = 0.001
+INLINE_PAUSE_FACTOR = 3
+"""After a sync that took longer than FAST_SYNC_SECONDS, inline commit pauses for this many times as long: the thread
+commits, and the loop serves others."""
 
 INLINE_COMMIT_SECONDS = 0.004
-"""One client is served for so long at a time: then others have a turn, if there are some by now."""
+"""How long one client is served at a time; then others have a turn."""
 
 LOOK_SECONDS = 0.2
 RELIEF_SECONDS = 1.0
@@ -60,8 +62,10 @@ class LiveDisk:
         tell: Callable[[Event], None],
         *,
         reserve: Reserve | None = None,
+        after_inline_commit: "Callable[[LiveDisk], None] | None" = None,
     ) -> None:
-        """`reserve` is given back when the disk is full."""
+        """`reserve` is given back when the disk is full. `after_inline_commit` is called when a single message was
+        committed in the loop's thread; without it, that thread never waits for the disk."""
         self._path = path
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -73,7 +77,7 @@ class LiveDisk:
 
         self._is_troubled = self._is_failed = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
-        self._lone: asyncio.Handle | None = None
+        self._single: asyncio.Handle | None = None
         self._reserve = reserve
         self._relieved_at: float | None = None  # when the reserve was given back, or could be written to again
         self._looking: asyncio.TimerHandle | None = None
@@ -83,9 +87,7 @@ class LiveDisk:
                 self._loop.call_soon(self._relieve, "the disk was full before this start")
         self._work = threading.Condition()
         self._appended = self._writer.next_sequence - 1  # as far as the thread knows
-        self.after_inline_commit: Callable[[], None] | None = None
-        """Called when a message that came alone is on the disk; without it the loop never stands still for the disk."""
-
+        self._after_inline_commit = after_inline_commit
         self._inline_paused_until = 0.0
         self._thread = threading.Thread(target=self._commit, name="penstock-assured-disk", daemon=True)
         self._thread.start()
@@ -110,7 +112,7 @@ class LiveDisk:
                 yield batch
 
     async def close(self) -> None:
-        if self._lone is not None:
+        if self._single is not None:
             self._append_all()  # to close is to commit
         self._is_closing = True
         for timer in (self._retry, self._looking):
@@ -137,9 +139,9 @@ class LiveDisk:
         self._backlog.append((request.through, len(request.data)))
         self.backlog_bytes += len(request.data)
         self._waiting.append(request)
-        if self._is_lone(request):
-            self._lone = self._loop.call_soon(self._commit_lone)  # after what came with it
-        elif self._lone is not None or len(self._waiting) == 1:
+        if self._is_single(request):
+            self._single = self._loop.call_soon(self._commit_single)  # after what came with it
+        elif self._single is not None or len(self._waiting) == 1:
             self._append_all()
 
     def remove_before(self, sequence: int) -> None:
@@ -149,7 +151,7 @@ class LiveDisk:
             log.warning("not_removed", before=sequence, code=error.code, error=str(error))
 
     def _append_all(self) -> None:
-        self._retry = self._lone = None
+        self._retry = self._single = None
         while self._waiting and not self._is_failed:
             request = self._waiting[0]
             try:
@@ -169,38 +171,38 @@ class LiveDisk:
             self._appended = through
             self._work.notify()
 
-    def _is_lone(self, request: Append) -> bool:
-        """Whether it is one short message, and all that is not on the disk: then somebody waits for just that."""
+    def _is_single(self, request: Append) -> bool:
+        """Whether this is one short message and nothing else waits for the disk: its publisher waits for just that."""
         return (
-            self.after_inline_commit is not None
+            self._after_inline_commit is not None
             and len(self._backlog) == 1
             and len(request.offsets) == 1
-            and len(request.data) <= LONE_BYTES_MAX
+            and len(request.data) <= SINGLE_BYTES_MAX
             and request.data[request.offsets[0]] == RECORD_MESSAGE
             and not self._is_troubled
             and time.monotonic() >= self._inline_paused_until
         )
 
-    def _commit_lone(self) -> None:
-        """In this thread, unless more has come meanwhile."""
-        if self._lone is None or self._is_closing:
+    def _commit_single(self) -> None:
+        """Commit the single message in this thread, unless more has come meanwhile."""
+        if self._single is None or self._is_closing:
             return
-        self._lone = None
+        self._single = None
         request = self._waiting[0]
         record = memoryview(request.data)[request.offsets[0] :][: request.sizes[0]]
         timestamp_ns = int(request.timestamps_ns[0])
 
-        def store(lone: InlineWriter) -> None:
-            if lone.append(record, timestamp_ns) or lone.failure:
+        def store(writer: InlineWriter) -> None:
+            if writer.append(record, timestamp_ns) or writer.failure:
                 self._waiting.popleft()
 
-        done = self._with_inline_writer(store, QUICK_SECONDS)
+        done = self._with_inline_writer(store, FAST_SYNC_SECONDS)
         if self._waiting:  # there was no room in the segment, or something else to do
             self._append_all()
         elif done is not None and done >= request.through:
             self._stored(done)
-            if self.after_inline_commit is not None and time.monotonic() >= self._inline_paused_until:
-                self.after_inline_commit()
+            if self._after_inline_commit is not None and time.monotonic() >= self._inline_paused_until:
+                self._after_inline_commit(self)
 
     def commit_inline(self, serve: Callable[[InlineWriter], bool]) -> bool:
         """Have messages that come one by one brought to the disk by `serve`, in this thread, which says whether there
@@ -209,11 +211,11 @@ class LiveDisk:
             return False
         has_news = False
 
-        def work(lone: InlineWriter) -> None:
+        def work(writer: InlineWriter) -> None:
             nonlocal has_news
-            has_news = serve(lone)
+            has_news = serve(writer)
 
-        if (done := self._with_inline_writer(work, INLINE_COMMIT_SECONDS + QUICK_SECONDS)) is None:
+        if (done := self._with_inline_writer(work, INLINE_COMMIT_SECONDS + FAST_SYNC_SECONDS)) is None:
             return False
         if has_news:
             self._stored(done)
@@ -233,7 +235,7 @@ class LiveDisk:
         if done is None:
             return None
         if (seconds := time.monotonic() - began) > seconds_max:
-            self._inline_paused_until = began + (1 + SPARED) * seconds
+            self._inline_paused_until = began + (1 + INLINE_PAUSE_FACTOR) * seconds
         if (
             through := self._writer.next_sequence - 1
         ) > done:  # the disk has failed: the thread sees what becomes of it

@@ -114,13 +114,17 @@ class LiveRouter:
         directory = _made(Path(self.config.state_directory))
         counters = self.node.counters("assured.journal")
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes)
+        inline = None
+        if self.config.pair is None:  # a router of a pair that waits for its disk is taken for dead
+            inline = RouterInlineCommit(self._core, self._links, self._runner.failed.done)
         storing = self._storing = LiveDisk(
-            directory / "journal", self.config.journal, counters, self._requests.tell, reserve=reserve
+            directory / "journal",
+            self.config.journal,
+            counters,
+            self._requests.tell,
+            reserve=reserve,
+            after_inline_commit=None if inline is None else inline.run,
         )
-        if self.config.pair is None:  # one of a pair that stands still is taken for dead
-            storing.after_inline_commit = RouterInlineCommit(
-                self._core, self._links, storing, self._runner.failed.done
-            ).run
         records = 0
         for batch in storing.replay():
             records += len(batch)

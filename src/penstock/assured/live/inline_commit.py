@@ -22,24 +22,23 @@ INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
 class RouterInlineCommit:
     """`is_over` says that the core has failed."""
 
-    def __init__(self, core: MessageRouter, links: ClientLinks, disk: LiveDisk, is_over: Callable[[], bool]) -> None:
+    def __init__(self, core: MessageRouter, links: ClientLinks, is_over: Callable[[], bool]) -> None:
         self._core = core
         self._links = links
-        self._disk = disk
         self._is_over = is_over
         self._loop = asyncio.get_running_loop()
         self._kernel = InlineCommitKernel(
-            core.tables, core.endpoints.matcher.topics, links.receiver, links.ears.fileno()
+            core.tables, core.endpoints.matcher.topics, links.receiver, links.readable.fileno()
         )
 
-    def run(self) -> None:
+    def run(self, disk: LiveDisk) -> None:
         """Serve the publisher whose single message was just acknowledged, if its next one comes at once."""
-        if not self._serve():
-            self._links.look_out()
+        if not self._serve(disk):
+            self._links.await_next()
 
-    def _serve(self) -> bool:
+    def _serve(self, disk: LiveDisk) -> bool:
         """Whether a client was served."""
-        link = self._links.prompt
+        link = self._links.waiting_publisher
         if link is None or not self._may_serve(link):
             return False
         kernel, rest = self._kernel, b""
@@ -53,12 +52,12 @@ class RouterInlineCommit:
                 link.write(kernel.unsent)
             return kernel.served > served
 
-        if not self._disk.commit_inline(serve):
+        if not disk.commit_inline(serve):
             return False
-        self._links.counters.add("messages_attended", kernel.served - served)
-        self._links.attended(link, rest, is_prompt=kernel.is_next_ready)
+        self._links.counters.add("messages_committed_inline", kernel.served - served)
+        self._links.committed_inline(link, rest, is_next_ready=kernel.is_next_ready)
         if kernel.is_next_ready and not rest:
-            self._loop.call_soon(self._serve)  # if it is not the loop that has its next message by then
+            self._loop.call_soon(self._serve, disk)  # if it is not the loop that has its next message by then
         return True
 
     def _may_serve(self, link: Link) -> bool:
@@ -66,4 +65,9 @@ class RouterInlineCommit:
         core = self._core
         client = core.links.get(link.number)
         is_plain = client is not None and core.is_active and core.publishing.is_plain(client)
-        return is_plain and not self._is_over() and not self._links.receiver.is_spared and self._links.is_between(link)
+        return (
+            is_plain
+            and not self._is_over()
+            and not self._links.receiver.is_backing_off
+            and self._links.is_between(link)
+        )

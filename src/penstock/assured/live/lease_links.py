@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
+from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, LeaseTerms, Message, Released
 from penstock.assured.live.config import LeaseAccess
 from penstock.base.backoff import Backoff, BackoffPolicy
 from penstock.base.clock import NS_PER_MS, SystemRandomness
@@ -40,7 +40,7 @@ CLOCKS_APART_MS = 1_000
 
 log = logger("assured.lease")
 
-Connection: TypeAlias = ControlConnection[Message | Terms]
+Connection: TypeAlias = ControlConnection[Message | LeaseTerms]
 HeardBy: TypeAlias = Callable[[str, Message], None]
 
 
@@ -210,11 +210,11 @@ class LeaseLinks:
             if lines.get(voter) is line:
                 del lines[voter]
 
-    def _compare(self, voter: str, theirs: Message | Terms | None) -> None:
+    def _compare(self, voter: str, theirs: Message | LeaseTerms | None) -> None:
         """Voters with different terms do not vote together."""
         if theirs is None:
             raise RemoteProtocolError(f"{voter} ended the connection", hint="its log says why")
-        if not isinstance(theirs, Terms):
+        if not isinstance(theirs, LeaseTerms):
             error = RemoteProtocolError(f"a {type(theirs).__name__} before the terms")
             raise self._refused(Cause.MESSAGE, error)
         if theirs != self._lease.terms:

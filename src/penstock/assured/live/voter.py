@@ -69,7 +69,7 @@ class LiveVoter:
             case Tell(to, message):
                 self._links.tell(to, message)
             case Keep(memory):
-                log.info("promises", epoch=memory.epoch, holder=memory.holder, alone=memory.alone)
+                log.info("promises", epoch=memory.epoch, holder=memory.holder, alone=memory.degraded)
                 self._memory.keep(memory, lambda: self._tell(Kept()))
 
     def status(self) -> Voting:

@@ -148,7 +148,7 @@ class LiveWitness:
             epoch=memory.epoch,
             holder=memory.holder,
             bound_to=self._voter.bound_to(self._clock.now_ns()),
-            alone=memory.alone,
+            alone=memory.degraded,
             routers=self.config.routers,
             in_touch=lease.in_touch,
             control_port=self._lease.port,

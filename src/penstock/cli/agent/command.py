@@ -1,9 +1,6 @@
 """`penstock agent`: run an agent of a distribution tree; give one orders; show the tree."""
 
-import asyncio
 import contextlib
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +9,10 @@ import typer
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.cli.agent.tree_view import print_tree
-from penstock.cli.common.nodes import SWITCH_SECONDS, announce, described_node, run_in_foreground
+from penstock.cli.common.nodes import control_facts, described_node, run_node
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
-from penstock.node.agents import load_again, reload, running_agent
+from penstock.node.agents import live_agent, load_again, reload
 from penstock.security.live.client import AdminClient
 from penstock.tree.client.operator import give_order
 from penstock.tree.config import PORT_DEFAULT, AgentAccess, AgentConfig, StreamConfig
@@ -65,19 +62,13 @@ def agent(
         chosen = _trial(name, parent, root, stream or [], port)
     else:
         chosen, pages = described_node(config, name, AgentConfig, "agent")
-    sys.setswitchinterval(SWITCH_SECONDS)
-
-    async def main(stop: asyncio.Event) -> None:
-        async with running_agent(chosen) as live:
-            if path is not None:
-                asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGHUP, lambda: reload(live, lambda: load_again(path, name))
-                )
-            facts = {"agent": chosen.name, "control_port": live.control_port, "url": live.node.url}
-            announce(chosen.name, facts, pages)
-            await live.node.run(stop)
-
-    run_in_foreground(main, name=chosen.name)
+    run_node(
+        chosen.name,
+        lambda: live_agent(chosen),
+        control_facts("agent", chosen.name),
+        pages,
+        on_hangup=None if path is None else lambda live: reload(live, lambda: load_again(path, name)),
+    )
 
 
 def _trial(name: str | None, parent: str | None, root: Path | None, streams: list[str], port: int) -> AgentConfig:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError, UnreachableError
-from penstock.cli.common.readable import harmless_json, printable
+from penstock.base.readable import harmless_json, printable
 from penstock.node.plant import Plant
 from penstock.top.fetching import fetch
 from penstock.top.places import Place, place_given, places_of_plant

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,18 +15,9 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.net.live.agent import run_agent
 from penstock.node.pages import Pages
 from penstock.node.plant import Plant
-from penstock.runtime.node import Node
-
-SWITCH_SECONDS = 0.0005
-"""How long a node's data thread and the loop's let each other wait for the interpreter."""
+from penstock.runtime.running import SWITCH_SECONDS, L, Runnable, run_live
 
 C = TypeVar("C")
-
-
-class Runnable(Protocol):
-    """A driver of any subsystem: its node starts and closes it."""
-
-    node: Node
 
 
 class Controlled(Runnable, Protocol):
@@ -35,9 +25,6 @@ class Controlled(Runnable, Protocol):
 
     @property
     def control_port(self) -> int: ...
-
-
-L = TypeVar("L", bound=Runnable)
 
 
 def described_node(path: Path, name: str | None, kind: type[C], what: str) -> tuple[C, Pages | None]:
@@ -71,7 +58,7 @@ def announce(name: str, facts: dict[str, object], pages: Pages | None = None) ->
     sys.stdout.flush()
 
 
-def run_live(
+def run_node(
     name: str,
     make: Callable[[], L],
     facts_of: Callable[[L], dict[str, object]],
@@ -83,15 +70,10 @@ def run_live(
     SIGHUP."""
     sys.setswitchinterval(SWITCH_SECONDS)
 
-    async def main(stop: asyncio.Event) -> None:
-        live = make()
-        await live.node.start()
-        if on_hangup is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup, live)
+    def started(live: L) -> None:
         announce(name, {**facts_of(live), "url": live.node.url}, pages)
-        await live.node.run(stop)
 
-    run_in_foreground(main, name=name)
+    run_in_foreground(lambda stop: run_live(make, stop, started=started, on_hangup=on_hangup), name=name)
 
 
 def control_facts(kind: str, name: str) -> Callable[[Controlled], dict[str, object]]:
@@ -99,7 +81,7 @@ def control_facts(kind: str, name: str) -> Callable[[Controlled], dict[str, obje
     return lambda live: {kind: name, "control_port": live.control_port}
 
 
-def run_in_foreground(main: Callable[[asyncio.Event], Awaitable[None]], *, name: str) -> NoReturn:
+def run_in_foreground(main: Callable[[asyncio.Event], Awaitable[object]], *, name: str) -> NoReturn:
     """As run_agent(), which logs it, and then say as other commands what the node fails for."""
     failures: list[PenstockError] = []
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.cli.common.readable import harmless_json, printable
+from penstock.base.readable import harmless_json, printable
 from penstock.node.plant import Plant
 from penstock.top.fetching import fetch
 from penstock.top.places import place_given, places_of_plant

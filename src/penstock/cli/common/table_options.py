@@ -4,9 +4,6 @@ from typing import Annotated
 
 import typer
 
-from penstock.base.config import convert
-from penstock.convert import TableChoice
-
 ModulesOption = Annotated[
     list[str] | None,
     typer.Option("--module", help="A Python file or module with a feed of your own; may be repeated."),
@@ -23,15 +20,3 @@ CALENDAR_HELP = "The trading calendar, in place of the venue's: a shipped one (u
 VenueOption = Annotated[str, typer.Option(help=VENUE_HELP)]
 PrefixOption = Annotated[str, typer.Option(help=PREFIX_HELP)]
 CalendarOption = Annotated[str, typer.Option(help=CALENDAR_HELP)]
-
-
-def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None, calendar: str = "") -> TableChoice:
-    """The table with its options applied; an invalid value raises an error that names the option."""
-    given = {
-        "name": name,
-        "venue": venue,
-        "prefix": prefix,
-        "quantity_decimals": quantity_decimals,
-        "calendar": calendar,
-    }
-    return convert(given, TableChoice, where="table")

@@ -4,11 +4,9 @@ from penstock.base.clock import NS_PER_US
 from penstock.demo.consumers import difference
 from penstock.demo.layout import TOPICS
 from penstock.demo.plant import DemoPlant, Subscriber
+from penstock.demo.verdicts import is_exchange_slow, lost, rate_to_try
 
 PERCENTILES = (50, 99, 99.9)
-RATE_KEPT = 0.9
-"""Share of the wanted messages below which the summary says that the exchange was too slow."""
-
 UNKNOWN = "nobody got everything to compare with"
 
 
@@ -50,44 +48,19 @@ def _compared(plant: DemoPlant, subscriber: Subscriber, reference: Subscriber) -
         return f"with it and {reference.name} without it saw the same messages on the same topics"
     if (expected := plant.expected(subscriber)) is None:
         return f"cannot be compared with {reference.name}, which did not get everything itself"
-    missing, lost = expected - subscriber.messages, _lost(subscriber)
-    if 0 < missing <= lost:
-        return f"did not see {missing:,} messages that {reference.name} saw, and was told that {lost:,} may be lost"
+    missing, told = expected - subscriber.messages, lost(subscriber)
+    if 0 < missing <= told:
+        return f"did not see {missing:,} messages that {reference.name} saw, and was told that {told:,} may be lost"
     return f"[red]with it and {reference.name} without it saw other messages on the same topics[/red]"
 
 
-def _lost(subscriber: Subscriber) -> int:
-    return subscriber.report.lost if subscriber.report else 0
-
-
-def has_all(plant: DemoPlant, subscriber: Subscriber) -> bool:
-    expected, lost = plant.expected(subscriber), _lost(subscriber)
-    killed = {kill.node for kill in plant.kills} | plant.running.ordered
-    if subscriber.is_filtered and plant.filter.name in killed:
-        return expected is None or 0 <= expected - subscriber.messages <= lost  # nothing is lost in silence
-    return lost == 0 and expected in (None, subscriber.messages)
-
-
 def overload(plant: DemoPlant, ran_seconds: float) -> list[str]:
-    """Whether the machine was too slow for all this, and which rate may be right for it. Of losses after something was
-    killed nobody can tell."""
+    """Whether the machine was too slow for all this, and which rate may be right for it."""
     lines = []
-    is_slow = plant.exchange.sent < RATE_KEPT * plant.options.rate * ran_seconds
+    is_slow = is_exchange_slow(plant, ran_seconds)
     if is_slow:
         lines.append(f"[red]The exchange could not keep its rate of {plant.options.rate:,.0f} messages/s.[/red]")
-    if plant.kills or plant.running.ordered or plant.faults:
-        return lines
-    behind = not all(has_all(plant, each) for each in plant.subscribers)
-    behind = behind or not all(each.has_all(plant.published) for each in plant.consumers)
-    if is_slow or behind:
-        shares = [each.messages / max(each.messages + _lost(each), 1) for each in plant.subscribers]
-        rate = lower_rate(plant.options.rate, min(shares))
+    rate = rate_to_try(plant, is_slow=is_slow)
+    if rate is not None:
         lines.append(f"[red]This machine was too slow for this rate: try --rate {rate}[/red]")
     return lines
-
-
-def lower_rate(rate: float, share: float) -> int:
-    """Half of what got through of a rate, as a round number."""
-    wanted = max(int(rate * share / 2), 1)
-    unit: int = 10 ** (len(str(wanted)) - 1)
-    return wanted // unit * unit

@@ -1,12 +1,11 @@
 """`penstock demo`: a whole plant on this machine, from an exchange to its subscribers; and the death of a part."""
 
-import importlib.util
 import time
 import webbrowser
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import typer
 from rich.console import Console
@@ -16,10 +15,13 @@ from rich.table import Table
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.base.files import make_directory
 from penstock.cli.common.interrupt import Interrupt, interruptible
-from penstock.cli.demo.account import PERCENTILES, account, filtered, has_all, overload
+from penstock.cli.common.options import takes_options
+from penstock.cli.demo.account import PERCENTILES, account, filtered, overload
+from penstock.cli.demo.options import DemoCommandOptions
 from penstock.demo.plant import DemoPlant
-from penstock.demo.reports import ArchiveResult, DemoOptions
+from penstock.demo.reports import ArchiveResult
 from penstock.demo.routing import ROUTERS
+from penstock.demo.verdicts import is_complete
 
 Kill: TypeAlias = Callable[[], str]
 """Kills a node; its name, or nothing when there is none just now."""
@@ -34,48 +36,8 @@ RECOVERY_SECONDS = 15.0
 """How much longer the demo runs at most, so that a filter module that was killed is seen to serve again."""
 
 
-def demo(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; without it, until Ctrl-C.")] = float("inf"),
-    rate: Annotated[float, typer.Option(min=1, max=5_000_000, help="Messages per second of the exchange.")] = 10_000,
-    subscribers: Annotated[
-        int,
-        typer.Option(
-            min=1, max=64, help="How many processes subscribe; of several, the last without the filter module."
-        ),
-    ] = 2,
-    symbols: Annotated[int, typer.Option(min=1, max=20_000, help="How many instruments are traded.")] = 500,
-    loss: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of datagrams lost on line A; line B fills in.")
-    ] = 0.0,
-    kill_active: Annotated[
-        bool, typer.Option("--kill-active", help="Kill the active adapter in mid-run, and tell what subscribers saw.")
-    ] = False,
-    kill_filter: Annotated[
-        bool, typer.Option("--kill-filter", help="Kill the filter module in mid-run; it is started again.")
-    ] = False,
-    kill_router: Annotated[
-        bool, typer.Option("--kill-router", help="Kill the active message router in mid-run; the other takes over.")
-    ] = False,
-    tree: Annotated[
-        bool, typer.Option("--tree/--no-tree", help="Run a distribution tree, and a console for the browser.")
-    ] = True,
-    router: Annotated[
-        bool, typer.Option("--router/--no-router", help="Run a pair of message routers, with trades going through it.")
-    ] = True,
-    opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
-    spin: Annotated[bool, typer.Option(help="Adapters look again and again: quicker, a whole core each.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another day; the same seed, the same one.")] = 1,
-    pipeline: Annotated[
-        bool | None,
-        typer.Option(
-            "--pipeline/--no-pipeline",
-            help="Archive with Spark what is published, and show bars and an audit; unless told, if it is installed.",
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Keep the archive and the audit's page in this directory, which is made.")
-    ] = None,
-) -> None:
+@takes_options(DemoCommandOptions)
+def demo(options: DemoCommandOptions) -> None:
     """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server, a filter
     module and subscribers on this machine, and show how fast and how completely messages arrive. Beside them, a ticker
     plant, a multiplexer and an edge cache bring the same messages to an algorithm that needs every trade, to pricing
@@ -93,30 +55,18 @@ def demo(
     Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
     """
     console = Console(highlight=False)
-    options = DemoOptions(
-        rate=rate,
-        subscribers=subscribers,
-        symbols=symbols,
-        loss=loss,
-        tree=tree,
-        router=router,
-        spin=spin,
-        seed=seed,
-        pipeline=_has_spark() if pipeline is None else pipeline,
-    )
+    wanted, keep = options.of_plant(), options.keep
     if keep is not None:
         make_directory(keep)
     console.print("starting …")
-    with interruptible() as interrupt, DemoPlant(options, keep) as plant:
-        with console.status(
-            "starting the plant, and Spark behind it …" if options.pipeline else "starting the plant …"
-        ):
+    with interruptible() as interrupt, DemoPlant(wanted, keep) as plant:
+        with console.status("starting the plant, and Spark behind it …" if wanted.pipeline else "starting the plant …"):
             is_started = plant.start(lambda: interrupt.is_wanted)
         ran_seconds = 0.0
         if is_started:
-            _show_console(console, plant, opens=opens)
-            kills = _kills(plant, seconds, active=kill_active, filter_module=kill_filter, router=kill_router)
-            ran_seconds = _run(console, plant, seconds, kills, interrupt)
+            _show_console(console, plant, opens=options.opens)
+            kills = _kills(plant, options)
+            ran_seconds = _run(console, plant, options.seconds, kills, interrupt)
             if interrupt.is_wanted:
                 console.print("ending: what is on its way still comes; Ctrl-C again ends it at once")
             with console.status("the subscribers get the rest, the archive is completed and audited …"):
@@ -127,7 +77,7 @@ def demo(
         faults = plant.faults
     for fault in faults:
         Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
-    if faults or (is_started and not _is_complete(plant)):
+    if faults or (is_started and not is_complete(plant)):
         raise typer.Exit(1)
 
 
@@ -141,17 +91,15 @@ def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
         webbrowser.open(plant.console)
 
 
-def _kills(
-    plant: DemoPlant, seconds: float, *, active: bool, filter_module: bool, router: bool
-) -> dict[str, tuple[float, Kill]]:
+def _kills(plant: DemoPlant, options: DemoCommandOptions) -> dict[str, tuple[float, Kill]]:
     """What is to be killed, when, and how."""
-    at = min(KILL_AFTER * seconds, KILL_SECONDS)
+    at = min(KILL_AFTER * options.seconds, KILL_SECONDS)
     kills: dict[str, tuple[float, Kill]] = {}
-    if active:
+    if options.kill_active:
         kills["the active adapter"] = at, plant.kill_active
-    if filter_module:
-        kills["the filter module"] = at * (1 + KILL_AFTER * active), plant.kill_filter
-    if router:
+    if options.kill_filter:
+        kills["the filter module"] = at * (1 + KILL_AFTER * options.kill_active), plant.kill_filter
+    if options.kill_router:
         kills["the active message router"] = at, plant.kill_router
     return kills
 
@@ -305,17 +253,6 @@ def _aftermath(plant: DemoPlant, name: str) -> str:
     return f"{name} was the active adapter and was killed with -9; {new} took over."
 
 
-def _is_complete(plant: DemoPlant) -> bool:
-    """Every subscriber has everything, and so has the archive."""
-    archived = plant.archiving.result if plant.archiving is not None else None
-    return (
-        all(has_all(plant, each) for each in plant.subscribers)
-        and all(each.has_all(plant.published) for each in plant.consumers)
-        and (plant.bookings is None or plant.bookings.has_all)
-        and (plant.archiving is None or (archived is not None and archived.messages == plant.made))
-    )
-
-
 def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
     """What analysts would query tomorrow: tables, bars, and what the audit says."""
     console.print("\nBehind it, Spark archived what the adapters published:")
@@ -343,7 +280,3 @@ def _bars(result: ArchiveResult) -> Table:
         start = datetime.fromtimestamp(bar.start_ns // NS_PER_SECOND, UTC)
         table.add_row(bar.symbol, f"{start:%H:%M}", *bar.prices, f"{bar.volume:,}", f"{bar.trades:,}")
     return table
-
-
-def _has_spark() -> bool:
-    return importlib.util.find_spec("pyspark") is not None

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from penstock.cli.common.readable import printable
+from penstock.base.readable import printable
 from penstock.feed.recorded.inspect import FileReport, StreamReport
 
 NAMES = {"csv": "text, a message per line", "capture": "a capture"}

@@ -16,8 +16,8 @@ from rich.progress import Progress
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError
+from penstock.capture.record_text import json_line, text_lines
 from penstock.cli.common.times import parse_time
-from penstock.cli.journal.records import json_line, text_lines
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote
 from penstock.journal.live.files import Directory, boot_id

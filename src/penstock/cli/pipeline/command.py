@@ -3,7 +3,7 @@
 Nothing of Spark is imported before a command needs it.
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,10 @@ import msgspec
 import typer
 
 from penstock.base.errors import ConfigurationError
-from penstock.base.extensions import absolute_modules
-from penstock.cli.common.table_options import CALENDAR_HELP, PREFIX_HELP, VENUE_HELP, DecimalsOption, ModulesOption
+from penstock.cli.common.options import takes_options
 from penstock.cli.common.tabular import tabular
 from penstock.cli.pipeline import audit, plan, replay
+from penstock.cli.pipeline.options import RunCommandOptions, parsed_date
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.archive.archive import TableInfo
@@ -37,87 +37,16 @@ COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 
 
 @app.command("run")
-def run(
-    source: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
-    ],
-    archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")],
-    table: Annotated[
-        list[str] | None, typer.Option(help="The converter table of the files: itch, iex-deep, …, or a TOML file.")
-    ] = None,
-    venue: Annotated[list[str] | None, typer.Option(help=VENUE_HELP)] = None,
-    prefix: Annotated[list[str] | None, typer.Option(help=PREFIX_HELP)] = None,
-    calendar: Annotated[list[str] | None, typer.Option(help=CALENDAR_HELP)] = None,
-    quantity_decimals: DecimalsOption = None,
-    module: ModulesOption = None,
-    day: Annotated[
-        list[str] | None,
-        typer.Option("--date", help="A file's trading date (YYYY-MM-DD), once per file. Default: found in the file."),
-    ] = None,
-    stream: Annotated[
-        list[int] | None,
-        typer.Option(min=1, max=2**31 - 1, help="A file's stream number, once per file. Default: assigned."),
-    ] = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(help="A custom message model (TOML); may be repeated. The archive stores it."),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Replace the archived rows of each file's day and venue."),
-    ] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False,
-    close: Annotated[
-        bool, typer.Option("--close", help="Close the sessions of journals that are open at the end of the run.")
-    ] = False,
-    skip_removed: Annotated[
-        bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
-    ] = False,
-    derive: Annotated[bool, typer.Option(help="Make the derived tables as well.")] = True,
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master; this machine with all its cores unless told.")
-    ] = None,
-    secret_file: Annotated[str, typer.Option(help="A file with the secret of the journals' server.")] = "",
-    ca_file: Annotated[str, typer.Option(help="Certificates that TLS connections are checked with.")] = "",
-    connect: Annotated[
-        str, typer.Option(metavar="URL", help="The administration server, if the journals' server needs its tokens.")
-    ] = "",
-    credentials: Annotated[str, typer.Option(metavar="FILE", help="The file for --connect.")] = "",
-) -> None:
+@takes_options(RunCommandOptions)
+def run(options: RunCommandOptions) -> None:
     """Archive captures and recorded feeds as tables, and what is derived from them.
 
     What is archived already is passed over: a run that was ended or killed is gone on with by the same command. What
     cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
     """
-    from penstock.cli.pipeline.run import RunOptions, run_pipeline
-    from penstock.model import MessageModel
+    from penstock.cli.pipeline.run import run_pipeline
 
-    run_pipeline(
-        RunOptions(
-            sources=source,
-            archive=archive,
-            tables=table or [],
-            venues=venue or [],
-            prefixes=prefix or [],
-            calendars=calendar or [],
-            quantity_decimals=quantity_decimals,
-            modules=absolute_modules(module or ()),
-            trading_dates=[_date(each).isoformat() for each in day or []],
-            streams=stream or [],
-            models=[MessageModel.load(each) for each in model or []],
-            is_replacing=replace,
-            is_following=follow,
-            is_skipping=skip_removed,
-            is_closing=close,
-            is_deriving=derive,
-            master=master,
-            secret=secret_file,
-            ca=ca_file,
-            admin=connect,
-            credentials=credentials,
-        )
-    )
+    run_pipeline(options.of_run())
 
 
 @app.command("tables")
@@ -181,7 +110,7 @@ def retain(
 
     if (days is None) == (not since):
         raise ConfigurationError("what to keep is not said", hint="give --days or --since, one of them")
-    first = _date(since) if since else datetime.now(UTC).date() - timedelta(days=days or 0)
+    first = parsed_date(since) if since else datetime.now(UTC).date() - timedelta(days=days or 0)
     with Archive.writing(archive, grace_seconds=60.0 * grace) as opened:
         commit = remove_before(opened, before=first.isoformat(), tables=table or ())
         opened.prune_log()
@@ -203,10 +132,3 @@ def _source(name: str, position: dict[str, Any]) -> str:
 def _row(info: "TableInfo") -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (info.rows, info.files, info.size, info.streams))
     return info.name, *counts, info.first_date, info.last_date
-
-
-def _date(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"{text!r} is no date", hint="write it as 2024-01-31") from None

@@ -9,13 +9,14 @@ from typing import cast
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.cli.clock import compare_clocks
 from penstock.cli.common.channel import CHANNEL
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.model import find_model
-from penstock.cli.sub.latency import LatencyMeter
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import EVERYTHING, SilenceNotice
 from penstock.cli.sub.views import JsonView, PrettyView, QuietView, View
+from penstock.client.latency import LatencyMeter
 from penstock.client.selection import Selection
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.discovery import AUTO, NONE, find_filter
@@ -30,6 +31,7 @@ from penstock.topics import GroupMap
 log = logger("sub")
 
 LOOK_SECONDS = 0.2
+CLOCK_EXCHANGES = 16
 CHANNEL_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}(:.*)?|[^*>!/]+:[0-9]+")
 """An address, right or wrong; Channel.parse() says what is wrong with it."""
 
@@ -40,7 +42,9 @@ def show_channel(options: SubOptions) -> None:
     if options.clock is not None and not options.latency:
         raise ConfigurationError("--clock means nothing without --latency")
     model = find_model(options.model)
-    meter = LatencyMeter(model, options.clock) if options.latency else None
+    clock = options.clock
+    compare = None if clock is None else lambda: compare_clocks(clock, CLOCK_EXCHANGES)
+    meter = LatencyMeter(model, compare) if options.latency else None
     selection = Selection(patterns or [EVERYTHING], options.where, model)
     view = JsonView(model) if options.json else QuietView() if options.quiet else PrettyView(model)
     started = time.monotonic()

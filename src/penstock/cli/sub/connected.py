@@ -6,9 +6,9 @@ from typing import cast, get_args
 import msgspec
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.cli.common.channel import INTERFACE
 from penstock.cli.common.interrupt import interruptible
-from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect

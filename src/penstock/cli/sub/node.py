@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ConfigurationError
+from penstock.base.readable import printable
 from penstock.cli.common.interrupt import interruptible
-from penstock.cli.common.readable import printable
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import connect

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from penstock.base.readable import harmless_json, printable
 from penstock.capture.reading import Readable
 from penstock.cli.common.interrupt import Interrupt
-from penstock.cli.common.readable import harmless_json, printable
 from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage
 from penstock.engine.client import UnreadRecord, Withdrawn

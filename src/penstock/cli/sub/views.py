@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.base.ids import format_group
-from penstock.cli.common.readable import Models, harmless_json, printable
+from penstock.base.readable import harmless_json, printable
+from penstock.capture.reading import KnownModels
 from penstock.middleware import (
     Collision,
     Deliver,
@@ -46,7 +47,7 @@ class PrettyView:
 
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
-        self._models = Models(model)
+        self._models = KnownModels(model)
         self._known = KnownInstruments()
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
@@ -76,7 +77,7 @@ class JsonView:
 
     def __init__(self, model: MessageModel) -> None:
         self.shown = 0
-        self._models = Models(model)
+        self._models = KnownModels(model)
         self._known = KnownInstruments()
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.base.config import Config
+from penstock.base.config import Config, convert
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Venue = Annotated[str, Meta(max_length=4)]
@@ -32,6 +32,18 @@ class TableChoice(Config, frozen=True):
 
     calendar: str = ""
     """A shipped trading calendar by its name, or the path of a TOML file; empty keeps the table's own."""
+
+
+def chosen_table(name: str, venue: str, prefix: str, quantity_decimals: int | None, calendar: str = "") -> TableChoice:
+    """The table with its options applied; an invalid value raises an error that names the option."""
+    given = {
+        "name": name,
+        "venue": venue,
+        "prefix": prefix,
+        "quantity_decimals": quantity_decimals,
+        "calendar": calendar,
+    }
+    return convert(given, TableChoice, where="table")
 
 
 class InstrumentDocument(Config, frozen=True):

@@ -33,6 +33,7 @@ from penstock.engine.control import (
     ClassWish,
     ControlMessage,
     Events,
+    GroupKeys,
     Held,
     Login,
     Missed,
@@ -68,7 +69,7 @@ FINAL_CODES = frozenset(
 )
 """Refusals of the whole consumer that another attempt would not change."""
 
-Told: TypeAlias = Events | OpenRegion | Withdrawn
+Told: TypeAlias = Events | OpenRegion | Withdrawn | GroupKeys
 
 log = logger("engine.link")
 
@@ -228,7 +229,7 @@ class NodeLink(ControlClient[ControlMessage]):
         return True
 
     async def take(self, message: ControlMessage) -> None:
-        if not isinstance(message, Events | OpenRegion | Withdrawn):
+        if not isinstance(message, Events | OpenRegion | Withdrawn | GroupKeys):
             raise RemoteProtocolError(f"the node says {type(message).__name__}", where=self.where)
         await self._listener.told(message)
 

@@ -54,6 +54,7 @@ from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.runtime.node import Node, in_thread
 from penstock.security.core.brokering import Revoked
+from penstock.security.live.key_lease import ReceivingLease
 
 HEALTH_SECONDS = 0.5
 PERSIST_AGAIN_SECONDS = 0.5
@@ -82,6 +83,7 @@ class LiveAdapter:
             dates=self._sources.dates,
         )
         self._socket = RepairSocket(config.publish.channel)
+        self._answering = ReceivingLease(use="answering", adapter=config.name)
         self._outbound = self._make_outbound(now_ns)
         self._recorder = self._make_recorder()
         self._service_tap = self._outbound.tap()
@@ -195,6 +197,7 @@ class LiveAdapter:
             config.publisher,
             self.node.counters("publisher"),
             is_authenticated=bool(self.config.admin.url) and config.transport == "multicast",
+            lease=self._answering.flag,
             seed=SystemRandomness().below(2**64),
         )
         outlet = self._socket.outlet if config.transport == "multicast" else None
@@ -221,7 +224,12 @@ class LiveAdapter:
         if not self.config.admin.url:
             return None
         return Administration(
-            self.config, self._outbound, self._sources.model_references(), post=self._data.post, revoke=self._revoke
+            self.config,
+            self._outbound,
+            self._sources.model_references(),
+            post=self._data.post,
+            revoke=self._revoke,
+            answering=self._answering,
         )
 
     def _make_server(self) -> SubscriberServer:

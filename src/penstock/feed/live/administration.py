@@ -15,7 +15,7 @@ from penstock.security.core.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     AuthenticationChanged,
-    EventBody,
+    Events,
     HeartbeatAnswer,
     KeysChanged,
     ModelReference,
@@ -28,6 +28,7 @@ from penstock.security.core.brokering import (
 from penstock.security.live.authentication_state import AuthenticationState
 from penstock.security.live.client import AdminClient
 from penstock.security.live.gate import TokenGate
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import AuthenticationScope
 
 FOREVER_NS = 2**63 - 1
@@ -42,7 +43,7 @@ def open_to_all(text: str, now_ns: int) -> Token:
 
 class Administration:
     """Keeps one adapter registered, and applies the answers. `revoke` is called in the loop's thread; `post` makes a
-    call in the data thread."""
+    call in the data thread. `answering` is the lease of the authentication keys of the adapter's repair requests."""
 
     def __init__(
         self,
@@ -52,12 +53,14 @@ class Administration:
         *,
         post: Callable[[Callable[[], None]], None],
         revoke: Callable[[Revoked], None],
+        answering: ReceivingLease,
     ) -> None:
         self._config = config
         self._outbound = outbound
         self._models = list(models)
         self._post = post
         self._revoke = revoke
+        self._answering = answering
         self._loop = asyncio.get_running_loop()
         self._keys: dict[int, StreamKey] = {}
         self._active_key_id = 0
@@ -65,7 +68,7 @@ class Administration:
         self._service_port = 0
         self.gate = TokenGate(Path(config.state_directory) / "tokens.json")
         self._authentication = AuthenticationState(
-            Path(config.state_directory) / "authentication.json", self._authenticate
+            Path(config.state_directory) / "authentication.json", self._authenticate, answering
         )
         self.term = 0
         client = AdminClient.connect(config.admin.url, config.admin.credentials)
@@ -77,14 +80,17 @@ class Administration:
             self._on_heartbeat,
             self._on_events,
             now_ns=outbound.lease.now_ns,
+            events_wait_s=lambda: answering.events_wait_s,
         )
 
     def start(self, service_port: int) -> None:
         self._service_port = service_port
         self._registration.start()
+        self._answering.start()
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._registration.stop)
+        await asyncio.to_thread(self._answering.stop)
 
     def announce_term(self, term: int) -> None:
         self.term = term
@@ -131,6 +137,7 @@ class Administration:
         self._outbound.lease.renew(asked_ns, registered.key_lease_s)
         if registered.authentication is not None:
             self._authentication.renew([registered.authentication])
+            self._authentication.note_answer(asked_ns, registered.key_lease_s)
         for each in registered.revoked:
             self._loop.call_soon_threadsafe(self._revoke, each)
 
@@ -145,8 +152,8 @@ class Administration:
         elif answer.active_key_id == self._active_key_id:
             self._outbound.lease.renew(asked_ns, answer.key_lease_s)
 
-    def _on_events(self, events: Iterable[EventBody]) -> None:
-        for event in events:
+    def _on_events(self, answer: Events, asked_ns: int) -> None:
+        for event in (each.body for each in answer.events):
             self.gate.note(event)
             match event:
                 case Revoked():
@@ -168,6 +175,8 @@ class Administration:
                     self._loop.call_soon_threadsafe(self._revoke, cancelled)
                 case _:
                     log.debug("event", kind=type(event).__name__)
+        if answer.is_complete:
+            self._authentication.note_answer(asked_ns, answer.key_lease_s)
 
     def _authenticate(self, scopes: list[AuthenticationScope]) -> None:
         """Use the feed's keys for packets and requests, starting with the next packet."""

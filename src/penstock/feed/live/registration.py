@@ -1,34 +1,28 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
 Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
-knows, seals with its stream key until its lease ends (security/live/key_lease.py), and registers again when a server
-answers, or when another server has taken over. What tokens are checked with is kept (security/live/gate.py), also over
-a restart.
+knows, seals with its stream key and answers repair requests until its leases end (security/live/key_lease.py), and
+registers again when a server answers, or when another server has taken over. What tokens are checked with is kept
+(security/live/gate.py), also over a restart.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from penstock.base.errors import NotFoundError, PenstockError
 from penstock.base.log import logger
-from penstock.security.core.brokering import (
-    AdapterHeartbeat,
-    AdapterRegistration,
-    EventBody,
-    HeartbeatAnswer,
-    Registered,
-)
+from penstock.security.core.brokering import AdapterHeartbeat, AdapterRegistration, Events, HeartbeatAnswer, Registered
 from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import EVENTS_WAIT_SECONDS
 
 RETRY_SECONDS = 0.5
-EVENTS_WAIT_SECONDS = 10.0
 
 log = logger("feed.registration")
 
 
 class Registration:
-    """Keeps the adapter registered. `on_registered`, `on_heartbeat` and `on_events` are called in its threads, the
-    first two with the time of `now_ns` before the request was sent."""
+    """Keeps the adapter registered. `on_registered`, `on_heartbeat` and `on_events` are called in its threads,
+    with the time of `now_ns` before the request was sent. Requests for events wait for `events_wait_s` at most."""
 
     def __init__(
         self,
@@ -37,9 +31,10 @@ class Registration:
         heartbeat: Callable[[], AdapterHeartbeat],
         on_registered: Callable[[Registered, int], None],
         on_heartbeat: Callable[[HeartbeatAnswer, int], None],
-        on_events: Callable[[Iterable[EventBody]], None],
+        on_events: Callable[[Events, int], None],
         *,
         now_ns: Callable[[], int],
+        events_wait_s: Callable[[], float] = lambda: EVENTS_WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._describe = describe
@@ -47,6 +42,7 @@ class Registration:
         self._on_registered = on_registered
         self._on_heartbeat = on_heartbeat
         self._now_ns = now_ns
+        self._events_wait_s = events_wait_s
         self._on_events = on_events
         self._is_stopped = threading.Event()
         self._wants_beat = threading.Event()
@@ -129,12 +125,13 @@ class Registration:
             if registered is not current:
                 current, after = registered, registered.events_after
             try:
-                answer = self._client.events(after, wait_s=EVENTS_WAIT_SECONDS)
+                asked_ns = self._now_ns()
+                answer = self._client.events(after, wait_s=self._events_wait_s())
             except PenstockError as error:
                 log.debug("no_events", code=error.code, error=str(error))
                 self._is_stopped.wait(RETRY_SECONDS)
                 continue
             if not answer.is_complete:
                 self.register_again()  # something was missed
-            self._on_events([event.body for event in answer.events])
+            self._on_events(answer, asked_ns)
             after = answer.next_after

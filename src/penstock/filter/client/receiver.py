@@ -34,7 +34,17 @@ from penstock.base.log import logger
 from penstock.filter.client.link import Attachment, Detached, FilterLink, Identity
 from penstock.filter.client.selection import Selection
 from penstock.filter.client.wanted import Condition, ModelFinder, WantedInterests, cut, shipped_model
-from penstock.filter.core.control import Collided, Ended, Position, Register, Restarted, Wish
+from penstock.filter.core.control import (
+    GROUP_KEY_ID,
+    OWN_KEY_ID,
+    Collided,
+    Ended,
+    Position,
+    Register,
+    Registered,
+    Restarted,
+    Wish,
+)
 from penstock.middleware import Collision, Expect, ExpectEnd, ReceiverConfig, StreamKey
 from penstock.middleware.live._lanes import ReceivingLane, RingLane
 from penstock.middleware.live.receiver import Received, SocketReceiver
@@ -44,7 +54,7 @@ from penstock.net.place import parse_place
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Outlet, address_key, host_socket
 from penstock.shm.ring import RingReader
-from penstock.wire import Authenticator, MessageBatch
+from penstock.wire import AuthenticationKey, Authenticator, MessageBatch
 
 log = logger("filter.application")
 
@@ -69,8 +79,8 @@ class FilteredReceiver(SocketReceiver):
     of this host). `application_id` is the address for messages to this application alone; unless given it is
     random, or, with a token, one of the token's client (security.direct_address) that the filter chooses. `models`
     finds models for conditions; those of `documents` the filter is told. A refusal later on is told to `on_refused`, or
-    raised by receive(). With an `authenticator`, what does not come from the filter (a publisher's repairs) has to be
-    authentic.
+    raised by receive(). What comes from the filter has to be authentic under the registration's keys, if the filter
+    gives any. With an `authenticator`, other packets (a publisher's repairs) have to be authentic as well.
     """
 
     def __init__(
@@ -104,6 +114,8 @@ class FilteredReceiver(SocketReceiver):
         own = host_socket(interface)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         config = msgspec.structs.replace(config or ReceiverConfig(), nack="unicast")
+        self._has_keys = authenticator is not None
+        authenticator = authenticator or Authenticator()
         super().__init__(
             own,
             [],
@@ -275,8 +287,8 @@ class FilteredReceiver(SocketReceiver):
         self._attachment = attachment
         self._attachment_count += 1
         self._filter = (registered.host, registered.port)
-        if self._authenticator is not None:
-            self._authenticator.trust([self._filter])
+        keys = keys_of(registered)
+        self._authenticator.trust({self._filter: keys}, is_open=not self._has_keys and not keys)
         self._told.clear()
         self._waited.clear()
         self._sockets = [each for each in (self._own, attachment.group, attachment.asking) if each is not None]
@@ -388,6 +400,12 @@ class FilteredReceiver(SocketReceiver):
                     f"no filter module answers at {place[0]}:{place[1]}",
                     hint="is `penstock filter` running? Without one, listen to the channels directly",
                 )
+
+
+def keys_of(registered: Registered) -> tuple[AuthenticationKey, ...]:
+    """Of packets that come from the filter, and of requests to it."""
+    keys = ((OWN_KEY_ID, registered.key), (GROUP_KEY_ID, registered.group_key))
+    return tuple(AuthenticationKey(key_id, key) for key_id, key in keys if key)
 
 
 def _interface_towards(place: Address) -> str:

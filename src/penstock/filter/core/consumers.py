@@ -1,16 +1,23 @@
 """Who gets packets: applications, and the consumers that get a copy of their own for one or several of them."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.ids import format_group, parse_group
 from penstock.filter.config import FilterConfig
+from penstock.filter.core.control import GROUP_KEY_ID, OWN_KEY_ID
 from penstock.filter.core.events import Address, Attach, Attached, Delivery, FilterInstruction, Opened, Shut
 from penstock.filter.core.interests import Slot, Terms
 from penstock.filter.core.kernel._consumers import Mode
 from penstock.filter.core.kernel._forward import Forwarder
 from penstock.filter.core.number_pool import NumberPool
+from penstock.filter.core.request_window import RequestWindow
+from penstock.middleware import Unicast
+from penstock.wire import AuthenticationKey
+from penstock.wire._authentication import trailer_under
+from penstock.wire.authentication import KEY_SIZE
 
 SharedKey: TypeAlias = tuple[str, str]
 """Host and entitlement: applications that agree in both may share a copy."""
@@ -30,10 +37,18 @@ APPLICATIONS_SHARING_MAX = 64
 class Consumer:
     """Gets one copy. Several applications have it in common only in the shared modes."""
 
-    def __init__(self, number: int, delivery: Delivery, address: Address, key: SharedKey | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        delivery: Delivery,
+        address: Address,
+        shared_key: SharedKey | None,
+        key: AuthenticationKey | None = None,
+    ) -> None:
         self.number = number
         self.delivery = delivery
         self.address = address
+        self.shared_key = shared_key
         self.key = key
         self.applications: dict[int, Application] = {}  # by their bits
         self.listening: Counter[int] = Counter()
@@ -43,7 +58,17 @@ class Consumer:
 class Application:
     """One application, with everything it asked for."""
 
-    def __init__(self, number: int, address: Address, consumer: Consumer, bit: int, name: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        address: Address,
+        consumer: Consumer,
+        bit: int,
+        name: str,
+        key: AuthenticationKey | None = None,
+    ) -> None:
+        self.key = key
+        self.requests = RequestWindow()
         self.number = number
         self.name = name
         self.address = address
@@ -53,6 +78,10 @@ class Application:
         self.listening: Counter[int] = Counter()
         """How many of its interests need each group."""
 
+    def unicast(self, data: bytes) -> Unicast:
+        """A packet to this application alone, from the module's own socket."""
+        return Unicast(self.address, data if self.key is None else data + trailer_under(data, self.key))
+
     @property
     def interest_count(self) -> int:
         return sum(len(slot.interests) for slot in self.slots.values())
@@ -61,7 +90,11 @@ class Application:
 class Audience:
     """All applications and consumers."""
 
-    def __init__(self, config: FilterConfig, forwarder: Forwarder) -> None:
+    def __init__(
+        self, config: FilterConfig, forwarder: Forwarder, random: Callable[[int], bytes] | None = None
+    ) -> None:
+        """With `random` bytes for keys, datagrams between the module and applications have trailers."""
+        self._random = random
         self.applications: dict[int, Application] = {}
         self.consumers: dict[int, Consumer] = {}
         self._config = config
@@ -91,18 +124,29 @@ class Audience:
         if len(self.applications) >= self._config.applications_max:
             raise LimitError(f"there are {len(self.applications)} applications already", hint="raise applications_max")
         instructions: list[FilterInstruction] = []
+        key = self._new_key(OWN_KEY_ID)
         consumer = self._shared_consumer(event) if event.delivery == "shared" else None
         if consumer is None:
-            consumer = self._open(event)
-            instructions.append(Opened(consumer.number, consumer.delivery, consumer.address))
+            consumer = self._open(event, key)
+            instructions.append(Opened(consumer.number, consumer.delivery, consumer.address, consumer.key))
         bit = next(bit for bit in range(APPLICATIONS_SHARING_MAX) if bit not in consumer.applications)
         name = event.name or str(event.application)
-        application = Application(event.application, event.address, consumer, bit, name)
+        application = Application(event.application, event.address, consumer, bit, name, key)
         consumer.applications[bit] = application
         self.applications[event.application] = application
         self._by_address[event.address] = application
         self._forwarder.set_application(application.number, consumer.number, bit)
-        instructions.append(Attached(application.number, consumer.number, consumer.delivery, consumer.address, bit))
+        instructions.append(
+            Attached(
+                application.number,
+                consumer.number,
+                consumer.delivery,
+                consumer.address,
+                bit,
+                key,
+                consumer.key if consumer.shared_key is not None else None,
+            )
+        )
         return instructions
 
     def detach(self, application: Application) -> list[FilterInstruction]:
@@ -121,24 +165,27 @@ class Audience:
                 return consumer
         return None
 
-    def _open(self, event: Attach) -> Consumer:
+    def _new_key(self, key_id: int) -> AuthenticationKey | None:
+        return None if self._random is None else AuthenticationKey(key_id, self._random(KEY_SIZE))
+
+    def _open(self, event: Attach, own_key: AuthenticationKey | None) -> Consumer:
         if event.delivery == "shared":
             key = (event.host, event.entitlement)
             address = self._shared_address(self._shared_numbers.take())
-            consumer = Consumer(self._numbers.take(), self._config.shared, address, key)
+            consumer = Consumer(self._numbers.take(), self._config.shared, address, key, self._new_key(GROUP_KEY_ID))
             self._shared.setdefault(key, []).append(consumer)
         else:
-            consumer = Consumer(self._numbers.take(), event.delivery, event.address, None)
+            consumer = Consumer(self._numbers.take(), event.delivery, event.address, None, own_key)
         number = consumer.number
         self.consumers[number] = consumer
         self._forwarder.set_consumer(number, MODES[consumer.delivery])
         return consumer
 
     def _shut(self, consumer: Consumer) -> Shut:
-        if consumer.key is not None:
-            self._shared[consumer.key].remove(consumer)
-            if not self._shared[consumer.key]:
-                del self._shared[consumer.key]
+        if consumer.shared_key is not None:
+            self._shared[consumer.shared_key].remove(consumer)
+            if not self._shared[consumer.shared_key]:
+                del self._shared[consumer.shared_key]
             self._shared_numbers.give_back(parse_group(consumer.address[0]) - parse_group(self._config.shared_group))
         del self.consumers[consumer.number]
         self._forwarder.clear_consumer(consumer.number)

@@ -41,6 +41,7 @@ from penstock.net.core.control import (
     Version,
 )
 from penstock.net.core.control import Refused as AnyRefused
+from penstock.wire.authentication import KEY_SIZE
 
 PORT_DEFAULT = 7402
 """Where a filter module listens for applications, unless told otherwise."""
@@ -53,9 +54,19 @@ CONDITIONS_MAX = 256
 
 CONDITION_SIZE_MAX = 4_096
 CHANNELS_MAX = 4_096
+
+OWN_KEY_ID = 1
+"""Key id of trailers made with `key` of Registered."""
+
+GROUP_KEY_ID = 2
+"""The same for `group_key`."""
+
 MODELS_MAX = 64
 
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+DatagramKey = Annotated[bytes, msgspec.Meta(max_length=KEY_SIZE)]
+"""16 random bytes, or none."""
+
 ChannelText = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
 
 Wish: TypeAlias = Literal["unicast", "ring", "shared"]
@@ -180,6 +191,11 @@ class Registered(msgspec.Struct, tag="registered", frozen=True):
     """Of delivery by ring: where the segment is handed over, and what it is called."""
 
     segment: SegmentName = ""
+    key: DatagramKey = b""
+    """Authenticates this application's repair requests, and what comes to its own port; empty: nothing does."""
+
+    group_key: DatagramKey = b""
+    """Of shared delivery: the same for what comes to `group`; all applications there have it."""
 
 
 class Holds(msgspec.Struct, tag="holds", frozen=True):
@@ -259,7 +275,7 @@ ApplicationMessage: TypeAlias = Register | Want | Models | RenewToken | RestartR
 FilterMessage: TypeAlias = Registered | Holds | Position | Ended | Collided | Restarted | Refused
 ControlMessage: TypeAlias = ApplicationMessage | FilterMessage
 
-PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("filter", Version(1, 0), ControlMessage)
+PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("filter", Version(2, 0), ControlMessage)
 
 CONNECTION = ControlConfig(
     message_size_max=1024 * 1024, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000

@@ -38,7 +38,7 @@ from penstock.middleware import (
 )
 from penstock.model import MessageModel
 from penstock.topics import GroupMap
-from penstock.wire import Outbox
+from penstock.wire import AuthenticationKey, Outbox
 
 Wish: TypeAlias = Literal["unicast", "ring", "shared"]
 Delivery: TypeAlias = Literal["unicast", "ring", "mask", "residual"]
@@ -130,6 +130,8 @@ class Opened(msgspec.Struct, frozen=True):
     consumer: int
     delivery: Delivery
     address: Address
+    key: AuthenticationKey | None = None
+    """Of the trailers of its datagrams; None: they have none. What goes into a ring needs none."""
 
 
 class Shut(msgspec.Struct, frozen=True):
@@ -146,6 +148,12 @@ class Attached(msgspec.Struct, frozen=True):
     delivery: Delivery
     address: Address
     bit: int = 0
+    key: AuthenticationKey | None = None
+    """Of requests and repairs of this application, and of its packets unless they come to several applications; None:
+    datagrams between the module and its applications have no trailers."""
+
+    group_key: AuthenticationKey | None = None
+    """Of packets that come to several applications, which all have it."""
 
 
 class Join(msgspec.Struct, frozen=True):

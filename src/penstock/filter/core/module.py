@@ -47,7 +47,8 @@ from penstock.wire import Authenticator, DatagramBatch, Kind, Outbox, Packet
 class FilterModule:
     """The core of one module. Interests that name no groups listen where the map says or, without a map, to all
     `groups`; conditions can speak of the `models`. With an `authenticator`, datagrams from the network that are not
-    authentic change nothing; applications get packets without trailers, from the module's own address."""
+    authentic change nothing. Datagrams between the module and an application then have trailers as well, made with
+    random keys of the registration (Attached)."""
 
     def __init__(
         self,
@@ -75,7 +76,8 @@ class FilterModule:
         )
         self.receiver = PassThroughReceiver(config, self, randomness, self.counters, authenticator)
         self._authenticator = authenticator
-        self._audience = Audience(config, self.forwarder)
+        random = None if authenticator is None else lambda size: bytes(randomness.below(256) for _ in range(size))
+        self._audience = Audience(config, self.forwarder, random)
         self._interests = InterestBook(config, self.table, self.forwarder, groups, group_map, models)
         self._groups = JoinedGroups(config.groups_max)
         self._ledger = Ledger() if keeps_books else None
@@ -184,6 +186,9 @@ class FilterModule:
         if stream is None or stream.epoch != packet.epoch or key.group not in application.listening:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
             return []
+        if application.key is not None and not application.requests.admits(packet.sequence, packet.gap):
+            self.counters.add("packets_dropped", cause=Cause.STALE_REQUEST)
+            return []
         return self._repairs.answer(stream, application, packet.ranges, now_ns)
 
     def _pass_on(self, key: StreamKey, packet: Packet, event: DatagramReceived) -> list[ReceiverInstruction] | None:
@@ -195,7 +200,7 @@ class FilterModule:
         if not is_answer and not (packet.kind == Kind.NACK and self.config.receiver.nack == "multicast"):
             return None
         listeners = self._traffic.listeners(key.group)
-        return [Unicast(each.address, bytes(packet.data)) for each in listeners if each.address != event.source]
+        return [each.unicast(bytes(packet.data)) for each in listeners if each.address != event.source]
 
     # Applications
 
@@ -216,11 +221,12 @@ class FilterModule:
         return answers
 
     def _trust_applications(self) -> None:
-        """Repair requests of applications need no trailer: an application that registered over the control connection
-        is known by its address. All other packets from that address need one, because any host can forge an address."""
+        """Repair requests of applications are authentic under the keys of their registrations; all other packets are so
+        under the keys of publishers, also from an application's address."""
         if self._authenticator is not None:
-            addresses = [each.address for each in self._audience.applications.values()]
-            self._authenticator.trust(addresses, requests_only=True)
+            applications = self._audience.applications.values()
+            peers = {each.address: (each.key,) for each in applications if each.key is not None}
+            self._authenticator.trust(peers, requests_only=True)
 
     def _change_map(self, event: ChangeMap, now_ns: int) -> list[FilterInstruction]:
         if len(event.groups.groups) > self.config.groups_max:

@@ -59,12 +59,12 @@ class Repairs:
                 chosen = numbers[: max(budget, 0)]
                 budget -= len(chosen)
                 for run in self._runs(stream, application, chosen, now_ns):
-                    answers += [Unicast(application.address, data) for data in self._repair(stream, application, run)]
+                    answers += [application.unicast(data) for data in self._repair(stream, application, run)]
         self._limits.spend(application.address, allowed - budget)
         if gone:
             self._counters.add("repairs_unavailable", sum(last - first + 1 for first, last in gone))
             answer = encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, merged(gone)[:RANGES_MAX])
-            answers.append(Unicast(application.address, answer))
+            answers.append(application.unicast(answer))
         return answers
 
     def _runs(self, stream: ForwardedStream, application: Application, numbers: range, now_ns: int) -> Iterator[range]:

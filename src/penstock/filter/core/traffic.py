@@ -181,7 +181,7 @@ class Traffic:
     def _say_gone(self, stream: ForwardedStream, lost: list[tuple[int, int]]) -> None:
         """Save applications the question for what was lost just now."""
         gone = encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, lost[:RANGES_MAX])
-        self._afterwards += [Unicast(each.address, gone) for each in self.listeners(stream.key.group)]
+        self._afterwards += [each.unicast(gone) for each in self.listeners(stream.key.group)]
 
     def _catch_up(self, stream: ForwardedStream, sequence: int) -> None:
         while True:

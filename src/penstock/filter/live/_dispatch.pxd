@@ -2,6 +2,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from penstock.net._udp cimport Outlet
 from penstock.shm._ring cimport Cursor
+from penstock.wire._authentication cimport Key
 from penstock.wire._outbox cimport Outbox
 
 
@@ -10,6 +11,8 @@ cdef struct Place:          # where a consumer's packets go
     Cursor *ring            # in place of it, or NULL
     uint32_t *bell          # of the ring
     bint is_rung            # whether the bell is still to be rung
+    bint has_key            # whether datagrams get a trailer
+    Key key
     uint64_t packets
     uint64_t bytes
 

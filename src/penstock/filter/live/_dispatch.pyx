@@ -2,11 +2,14 @@
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
 
 from penstock.base._crc32c cimport crc32c_initialise
 from penstock.net._udp cimport UDP_BATCH, Outlet, udp_send_each
 from penstock.shm._memory cimport doorbell_ring
 from penstock.shm._ring cimport Cursor, RingWriter, push
+from penstock.wire._authentication cimport parse_key, write_trailer
+from penstock.wire._codec cimport TRAILER_SIZE
 from penstock.wire._outbox cimport Outbox, OutboxRow
 
 from penstock.base.errors import LocalProtocolError
@@ -28,10 +31,13 @@ cdef class Dispatcher:
     def __dealloc__(self):
         PyMem_Free(self._places)
 
-    def open(self, uint32_t consumer, uint64_t destination) -> None:
-        """Send to an address (net.udp.address_key)."""
+    def open(self, uint32_t consumer, uint64_t destination, key = None) -> None:
+        """Send to an address (net.udp.address_key); with a trailer made with the AuthenticationKey if there is one."""
         self.shut(consumer)
         self._places[consumer].destination = destination
+        if key is not None:
+            parse_key(&self._places[consumer].key, key)
+            self._places[consumer].has_key = True
 
     def open_ring(self, uint32_t consumer, RingWriter ring not None) -> None:
         """Write into a ring, which is to be closed only after shut()."""
@@ -45,7 +51,7 @@ cdef class Dispatcher:
         """Send nothing more."""
         if consumer >= self._consumers_max:
             raise LocalProtocolError(f"consumer {consumer} is not below {self._consumers_max}")
-        self._places[consumer] = Place(0, NULL, NULL, False, 0, 0)
+        memset(&self._places[consumer], 0, sizeof(Place))
         self._rings.pop(consumer, None)
 
     def sent(self, uint32_t consumer) -> tuple:
@@ -64,6 +70,7 @@ cdef class Dispatcher:
     cdef int send_rows(self, Outbox outbox) noexcept nogil:
         cdef uint64_t destinations[UDP_BATCH]
         cdef uint64_t index
+        cdef uint32_t size
         cdef int count = 0, unsent = 0
         cdef const OutboxRow *row
         cdef Place *place
@@ -80,7 +87,11 @@ cdef class Dispatcher:
             elif place.destination:
                 destinations[count] = place.destination
                 self._outlet._calls.pieces[count].iov_base = outbox.data + row.offset
-                self._outlet._calls.pieces[count].iov_len = row.size
+                size = row.size
+                if place.has_key: # the outbox has room behind each packet
+                    write_trailer(outbox.data + row.offset, size, &place.key)
+                    size += TRAILER_SIZE
+                self._outlet._calls.pieces[count].iov_len = size
                 count += 1
                 if count == UDP_BATCH:
                     unsent += udp_send_each(self._outlet._fd, self._outlet._calls, destinations, count, &self.last_error)

@@ -140,6 +140,8 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
                 bit=attached.bit,
                 path=self._handover_path if placed.segment else "",
                 segment=placed.segment,
+                key=attached.key.key if attached.key is not None else b"",
+                group_key=attached.group_key.key if attached.group_key is not None else b"",
             )
         )
         host, port = party.address

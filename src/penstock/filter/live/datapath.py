@@ -261,7 +261,7 @@ class DataPath:
 
     def _open(self, opened: Opened) -> None:
         if opened.delivery != "ring":
-            self.dispatcher.open(opened.consumer, address_key(opened.address))
+            self.dispatcher.open(opened.consumer, address_key(opened.address), opened.key)
             return
         ring = RingWriter.create(self._config.ring_bytes, PACKET_SIZE_MAX)
         name = random_bytes(SEGMENT_NAME_SIZE).hex()  # nobody but the application is told

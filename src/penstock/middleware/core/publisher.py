@@ -40,6 +40,7 @@ from penstock.wire import (
     AuthenticationScope,
     Authenticator,
     Kind,
+    LeaseFlag,
     Packer,
     Packet,
     PacketFlag,
@@ -77,7 +78,8 @@ class Publisher:
 
     With `is_authenticated` every packet has an authentication trailer, and requests without one are refused. Packets
     that are made before authenticate() was called have a trailer without a tag: receivers refuse them, and get them by
-    repair when there is a key.
+    repair when there is a key. While the `lease` of the keys has ended, requests are refused as well: somebody who was
+    revoked may hold the keys.
 
     Repair requests pass the `gate` and are answered in slices, REPAIR_PACE_NS apart. handle(DatagramReceived) does
     both; a driver with batches of datagrams has the gate admit a batch, and then calls answer() for each datagram.
@@ -92,6 +94,7 @@ class Publisher:
         counters: Counters | None = None,
         *,
         is_authenticated: bool = False,
+        lease: LeaseFlag | None = None,
         seed: int = 0,
     ) -> None:
         if not 1 <= publisher_id <= PUBLISHER_ID_MAX:
@@ -115,7 +118,7 @@ class Publisher:
         self._slice_left = 0
         self._next_slice_ns: int | None = None
         self._key: AuthenticationKey | None = None
-        self._authenticator = Authenticator() if is_authenticated else None
+        self._authenticator = Authenticator(lease=lease) if is_authenticated else None
         if self._authenticator is not None:
             watch_refused(self.counters, self._authenticator)
         self.gate = gate = RequestGate(

@@ -501,7 +501,10 @@ class Receiver:
             requester=self._requester,
             number=self._request_number,
         )
-        return request if self._authenticator is None else request + self._authenticator.trailer(request)
+        if self._authenticator is None:
+            return request
+        destination = stream.repair_source if self.config.nack == "unicast" else None
+        return request + self._authenticator.trailer(request, destination)
 
     def _expire(self, now_ns: int) -> list[ReceiverInstruction]:
         if self._expiry_check_ns is None or now_ns < self._expiry_check_ns:

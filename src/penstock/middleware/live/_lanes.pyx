@@ -72,6 +72,7 @@ cdef class ReceivingLane:
 
     cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
         """Fill the batch with what is there, or comes within the time: how many datagrams."""
+        self._inlet.batch.is_from_ring = False
         return self._inlet.receive(timeout_ns, spin)
 
 
@@ -104,9 +105,11 @@ cdef class RingLane(ReceivingLane):
         cdef int64_t deadline_ns = udp_monotonic_ns() + timeout_ns
         cdef int64_t left_ns = timeout_ns
         cdef int received = self._ring.receive(self._inlet.batch, self._source, 0)
+        self._inlet.batch.is_from_ring = True
         while received == 0:
             received = self._inlet.receive(0, False)
             if received or left_ns <= 0:
+                self._inlet.batch.is_from_ring = False
                 break
             if self._inlet._is_rung:
                 self._inlet._is_rung = False

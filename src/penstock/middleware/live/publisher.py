@@ -39,7 +39,7 @@ from penstock.model import Message
 from penstock.net.udp import Channel, Inlet, Memberships, Outlet, address_key, host_socket
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap
-from penstock.wire import AuthenticationKey, DatagramBatch
+from penstock.wire import AuthenticationKey, DatagramBatch, LeaseFlag
 
 log = logger("middleware.driver")
 
@@ -63,7 +63,7 @@ class MulticastPublisher(LanePublisher):
     With `to`, packets go to this one receiver, whatever their group says.
 
     With `keys`, packets have an authentication trailer made with the last of them, and requests without one are
-    refused. authenticate() changes the keys."""
+    refused. authenticate() changes the keys. While their `lease` has ended, all requests are refused."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class MulticastPublisher(LanePublisher):
         is_host_only: bool = False,
         to: Address | None = None,
         keys: Sequence[AuthenticationKey] | None = None,
+        lease: LeaseFlag | None = None,
     ) -> None:
         if publisher_id is not None and epoch_path is None and epoch is None:
             raise ConfigurationError(
@@ -97,6 +98,7 @@ class MulticastPublisher(LanePublisher):
             config or PublisherConfig(),
             self.counters,
             is_authenticated=keys is not None,
+            lease=lease,
             seed=SystemRandomness().below(2**64),
         )
         if keys is not None:

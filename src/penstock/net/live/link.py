@@ -114,8 +114,8 @@ class Link(asyncio.Protocol):
         if sent < len(data):
             self.write(data[sent:])
 
-    def look_out(self, receiver: Receiver) -> bool:
-        """Keep the thread awake for what is about to come: whether it came."""
+    def await_next(self, receiver: Receiver) -> bool:
+        """Busy-wait for the peer's next bytes, as long as the receiver spins; returns whether any came."""
         data = receiver.receive(self.fd) if self.fd >= 0 and self._is_usable() else None
         if data:
             self.data_received(data)

@@ -1,7 +1,7 @@
 """Events as they travel between nodes by UDP: cut apart, and put together in messages."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.engine.core.kernel._event import (
@@ -16,6 +16,7 @@ from penstock.engine.core.kernel._event import (
 from penstock.middleware import PublisherConfig
 from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
 from penstock.net.udp import Address
+from penstock.wire import AuthenticationKey
 
 TOPIC = f"{RESERVED_PREFIX}distribution"
 BLOCK_SIZE_MAX = 32_768
@@ -56,6 +57,8 @@ class Publishing(Protocol):
     def next_sequence(self) -> int: ...
 
     def publish(self, topic: str, payload: bytes) -> None: ...
+
+    def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None: ...
 
     def close(self, *, linger: bool = True) -> None: ...
 

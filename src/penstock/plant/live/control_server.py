@@ -33,6 +33,9 @@ from penstock.security.core.refusal import RefusalError
 
 TERMS = Terms("consumer", first="the first message is a login", stopping="the node stops")
 
+GROUP_KEY_STEP_S = 1.0
+"""Time until members have heard of a new key of the group, and then until packets with the old one have arrived."""
+
 log = logger("plant.control")
 
 
@@ -72,6 +75,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
         self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
         self._sending: dict[int, asyncio.Task[None]] = {}  # of sessions
         self._downstream = DownstreamNodes(config.datagrams, access, data, counters)
+        self._replacing: asyncio.Task[None] | None = None  # the group's key
         super().__init__(
             PROTOCOL,
             access,
@@ -110,6 +114,9 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             self.end(party, error)
 
     async def close(self) -> None:
+        if self._replacing is not None:
+            self._replacing.cancel()
+            await asyncio.gather(self._replacing, return_exceptions=True)
         await super().close()
         await asyncio.to_thread(self._downstream.close)
 
@@ -148,6 +155,8 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             notices=placed.notices,
         )
         outbox.put(welcome if sender is None else sender.introduce(welcome))
+        if sender is not None and sender.group is not None and self._replacing is not None:
+            outbox.put((await self.ask(self._downstream.group_keys))[1])
         log.info("consumer_attached", consumer=party.name, transport=party.transport, host=party.host)
         if party.transport == "session" and (place := session_place(connection)) is not None:
             await self.ask(lambda: self._data.carry(party.number, *place))
@@ -162,6 +171,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             await self.ask(lambda: self._data.detach(party))
             if (sender := await self.ask(lambda: self._downstream.leave(party))) is not None:
                 await asyncio.to_thread(sender.close)
+            self._replace_group_key()
         finally:
             self._outgoing.pop(party.number, None)
 
@@ -175,12 +185,37 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
                 await connection.send(control.Events(await outgoing.get()))
                 await self.ask(lambda: self._data.sent(consumer))
 
+    # The group's key, after a member has left
+
+    def _replace_group_key(self) -> None:
+        if self._downstream.has_lost_members and self._replacing is None:
+            self._replacing = asyncio.get_running_loop().create_task(self._replace_group_keys())
+
+    async def _replace_group_keys(self) -> None:
+        """Until no member has left since the last key was made."""
+        with contextlib.suppress(PenstockError):  # the data path has ended
+            while self._downstream.has_lost_members:
+                await self.ask(self._downstream.make_next_key)
+                await self._tell_group_keys()
+                await asyncio.sleep(GROUP_KEY_STEP_S)
+                await self.ask(self._downstream.activate_next_key)
+                await asyncio.sleep(GROUP_KEY_STEP_S)
+                await self.ask(self._downstream.retire_key)
+                await self._tell_group_keys()
+        self._replacing = None
+
+    async def _tell_group_keys(self) -> None:
+        members, keys = await self.ask(self._downstream.group_keys)
+        for number in members:
+            self.tell(number, keys)
+
     # Requests
 
     async def take(self, party: Consumer, message: control.ControlMessage, outbox: Outbox[Any]) -> None:
         if isinstance(message, control.Missed):
             missed = message
             await self.ask(lambda: self._downstream.missed(party, missed))
+            self._replace_group_key()
         else:
             await super().take(party, message, outbox)
 

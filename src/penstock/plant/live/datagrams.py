@@ -5,14 +5,15 @@ for and sent again. Adaptive updates can have a stream of their own, of which no
 makes up for a lost one. They can also come by a group, which several nodes hear.
 
 Packets and repair requests are authenticated with a random key of the sender, which the node below gets with the
-welcome of its control connection. A datagram without a valid trailer changes no state; it is counted.
+welcome of its control connection. When a member of a group leaves, the others get another key of the group. A datagram
+without a valid trailer changes no state; it is counted.
 """
 
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.engine import EventKind, TransmissionClass
-from penstock.engine.control import Welcome
+from penstock.engine.control import GroupKey, Welcome
 from penstock.middleware import Deliver, DeliverBatch, Expect, LossReceipt, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.receiver import Received, SocketReceiver
@@ -40,7 +41,7 @@ from penstock.plant.core.event_blocks import (
     cut_events,
     joined,
 )
-from penstock.plant.live.group_sender import GROUP_KEY_ID, GroupSender
+from penstock.plant.live.group_sender import GroupSender
 from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher
 from penstock.wire.authentication import KEY_SIZE
 
@@ -108,6 +109,7 @@ class DatagramSender:
             group_publisher_id=self.group.publisher_id,
             group_sequence=self.group.next_sequence,
             group_key=self.group.key.key,
+            group_key_id=self.group.key.key_id,
         )
 
     def send(self, data: bytes) -> None:
@@ -191,6 +193,10 @@ class DatagramReceiver:
         self._hearer = hearer
         self._counters = counters
         self._groups: list[socket.socket] = []  # that are joined
+        self._welcome: Welcome | None = None
+        self._authenticator = Authenticator()
+        self.group_keys: Sequence[GroupKey] = ()
+        """Packets of the group are accepted under these."""
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
@@ -201,6 +207,8 @@ class DatagramReceiver:
     def follow(self, welcome: Welcome) -> None:
         """Hear this one from now on, and no other."""
         self.rest()
+        self._welcome, self._authenticator = welcome, authenticator_of(welcome)
+        self.group_keys = group_keys_of(welcome)
         streams = streams_of(welcome, self._interface)
         self._groups = [group_socket(each.channel) for each in streams if each.way == "group"]
         receiver = _UpstreamReceiver(
@@ -212,7 +220,7 @@ class DatagramReceiver:
             spin=False,
             loss=0.0,
             only_expected=True,
-            authenticator=authenticator_of(welcome),
+            authenticator=self._authenticator,
         )
         for each in streams:
             receiver.expect(each.expected_from(welcome.host))
@@ -220,6 +228,12 @@ class DatagramReceiver:
         ways = {each.channel.group_id: each.way for each in streams}
         self._thread = threading.Thread(target=self._run, args=(receiver, ways), name="penstock-datagrams", daemon=True)
         self._thread.start()
+
+    def use_group_keys(self, keys: Sequence[GroupKey]) -> None:
+        """Accept packets of the group under these keys, and no others; in any thread."""
+        if self._welcome is not None:
+            self.group_keys = keys
+            self._authenticator.use(scopes_of(self._welcome, keys))
 
     def rest(self) -> None:
         """Hear nobody."""
@@ -287,15 +301,27 @@ class Stream(NamedTuple):
 def authenticator_of(welcome: Welcome) -> Authenticator:
     """Checks packets of the node above, and makes the trailers of requests to it. Datagrams of
     a node that gave no key are dropped."""
-    own = _scope("own", OWN_KEY_ID, welcome.key, welcome.publisher_id)
-    return Authenticator([*own, *_scope("group", GROUP_KEY_ID, welcome.group_key, welcome.group_publisher_id)])
+    return Authenticator(scopes_of(welcome, group_keys_of(welcome)))
 
 
-def _scope(name: str, key_id: int, key: bytes, publisher_id: int) -> list[AuthenticationScope]:
-    if len(key) != KEY_SIZE or not publisher_id:
+def group_keys_of(welcome: Welcome) -> list[GroupKey]:
+    """What the node above has said of the group at the login."""
+    return [GroupKey(welcome.group_key_id, welcome.group_key)] if welcome.group else []
+
+
+def scopes_of(welcome: Welcome, group_keys: Sequence[GroupKey]) -> list[AuthenticationScope]:
+    """Those of the node above; packets of the group are authentic under these keys."""
+    own = _scope("own", [AuthenticationKey(OWN_KEY_ID, welcome.key)], welcome.publisher_id)
+    keys = [AuthenticationKey(each.key_id, each.key) for each in group_keys]
+    return [*own, *_scope("group", keys, welcome.group_publisher_id)]
+
+
+def _scope(name: str, keys: Sequence[AuthenticationKey], publisher_id: int) -> list[AuthenticationScope]:
+    usable = {each.key_id: each for each in keys if len(each.key) == KEY_SIZE}
+    if not usable or not publisher_id:
         return []
     vouched = VouchedPublisher(publisher_id, EPOCH, EPOCH)
-    return [AuthenticationScope(name, (AuthenticationKey(key_id, key),), key_id, (vouched,))]
+    return [AuthenticationScope(name, tuple(usable.values()), max(usable), (vouched,))]
 
 
 def streams_of(welcome: Welcome, interface: str) -> list[Stream]:

@@ -73,6 +73,7 @@ class DownstreamNodes:
         self._rights = ""  # of all members
         self._shared: dict[tuple[str, ...], _Shared] = {}
         self._last_number = 0
+        self._lost_members = 0  # since the group's key was made
         if config.group:
             host, _, port = config.group.rpartition(":")
             login = control.Login(f"group-{host}", "datagram", is_node=True, port=int(port))
@@ -116,6 +117,30 @@ class DownstreamNodes:
         if sender.group is None:
             self._leave(party.number)
 
+    # The group's key, which former members have. Each step under the lock; the caller waits between them.
+
+    @property
+    def has_lost_members(self) -> bool:
+        return self._lost_members > 0 and self._group is not None
+
+    def make_next_key(self) -> None:
+        if self._group is not None:
+            self._lost_members = 0
+            self._group.make_next_key()
+
+    def activate_next_key(self) -> None:
+        if self._group is not None:
+            self._group.activate_next_key()
+
+    def retire_key(self) -> None:
+        if self._group is not None:
+            self._group.retire_key()
+
+    def group_keys(self) -> tuple[list[int], control.GroupKeys]:
+        """The members, and what they have to know."""
+        keys = () if self._group is None else self._group.keys
+        return sorted(self._members), control.GroupKeys([control.GroupKey(each.key_id, each.key) for each in keys])
+
     def leave(self, party: Consumer) -> DatagramSender | None:
         """The node is gone; its sender is the caller's to close."""
         self._leave(party.number)
@@ -133,7 +158,9 @@ class DownstreamNodes:
         return self._group
 
     def _leave(self, consumer: int) -> None:
-        self._members.discard(consumer)
+        if consumer in self._members:
+            self._members.discard(consumer)
+            self._lost_members += 1
         self._release(lambda user: user[0] == consumer)
 
     def _release(self, is_gone: Callable[[tuple[int, int]], bool]) -> None:

@@ -60,8 +60,12 @@ class GroupSender:
         random: Callable[[int], bytes] = random_bytes,
     ) -> None:
         self.channel = Channel.parse(config.group, interface=config.interface)
+        self._random = random
         self.key = AuthenticationKey(GROUP_KEY_ID, random(KEY_SIZE))
         """All members get it, so each of them could forge packets of the group."""
+
+        self.next_key: AuthenticationKey | None = None
+        """What members have already, and packets are not yet sent with."""
         self._publisher = publish(self.channel, counters=counters, config=FORGETFUL, keys=(self.key,))
         self._publisher.publish(TOPIC, b"")  # from now on it is alive, and can be heard
         self._newest = NewestSent()
@@ -79,6 +83,28 @@ class GroupSender:
     @property
     def next_sequence(self) -> int:
         return self._publisher.next_sequence
+
+    @property
+    def keys(self) -> tuple[AuthenticationKey, ...]:
+        """Those under which members accept packets."""
+        return (self.key,) if self.next_key is None else (self.key, self.next_key)
+
+    def make_next_key(self) -> None:
+        """A former member has the keys up to now. Members get the next one before activate_next_key()."""
+        newest = self.key if self.next_key is None else self.next_key
+        self.next_key = AuthenticationKey(newest.key_id + 1, self._random(KEY_SIZE))
+        self._publisher.authenticate(self.keys, self.key.key_id)
+
+    def activate_next_key(self) -> None:
+        """Send with it from the next packet on. Members still accept packets that are on their way."""
+        if self.next_key is not None:
+            self._publisher.authenticate(self.keys, self.next_key.key_id)
+
+    def retire_key(self) -> None:
+        """The key before the next one is dropped; members are to be told."""
+        if self.next_key is not None:
+            self.key, self.next_key = self.next_key, None
+            self._publisher.authenticate(self.keys, self.key.key_id)
 
     def brings(self, update: Cut) -> bool:
         """Whether members get this one, or a newer one, by the group."""

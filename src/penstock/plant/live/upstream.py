@@ -18,6 +18,7 @@ from penstock.engine.control import (
     TOPICS_MAX,
     ClassWish,
     Events,
+    GroupKeys,
     Login,
     RefusalCode,
     Vouched,
@@ -47,6 +48,9 @@ ITEMS_MAX = 16_000_000
 
 RECONCILE_SECONDS = 60.0
 """Time after the login at a restarted upstream node until records that it does not have are withdrawn."""
+
+GROUP_KEY_GRACE_S = 2.0
+"""Time after the loss of the control connection until packets of the group are no longer accepted."""
 
 EARLY_MAX = 4_096
 """Updates that are kept because their items may be defined in a moment."""
@@ -266,6 +270,7 @@ class Upstream:
         self._was_welcomed = False
         self._epoch = 0
         self._reconciling: asyncio.TimerHandle | None = None
+        self._keys_end: asyncio.TimerHandle | None = None
         self._datagrams: DatagramReceiver | None = None
         login = Login(name, "session", is_node=True)
         if interface:
@@ -278,8 +283,9 @@ class Upstream:
         self._tasks = [asyncio.create_task(self.link.run()), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
-        if self._reconciling is not None:
-            self._reconciling.cancel()
+        for timer in (self._reconciling, self._keys_end):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -386,6 +392,9 @@ class Upstream:
     # What the link says
 
     async def welcomed(self, welcome: Welcome) -> None:
+        if self._keys_end is not None:
+            self._keys_end.cancel()
+            self._keys_end = None
         if self._datagrams is not None:
             await asyncio.to_thread(self._datagrams.rest)
         is_split = bool(welcome.fresh_port or welcome.group)
@@ -415,9 +424,14 @@ class Upstream:
             self._data.take_events(self._incoming.read(message.data))
         elif isinstance(message, Withdrawn):
             self._on_withdrawn(message.subscription_id, message.reason)
+        elif isinstance(message, GroupKeys) and self._datagrams is not None:
+            self._datagrams.use_group_keys(message.keys)
 
     def lost(self, error: PenstockError) -> None:
+        """The keys of the group may be replaced from now on, and this node would not be told."""
         self._counters.add("upstream_lost")
+        if self._datagrams is not None and self._keys_end is None:
+            self._keys_end = self._loop.call_later(GROUP_KEY_GRACE_S, self._datagrams.use_group_keys, ())
 
     def position(self) -> int:
         return self._incoming.last_number

@@ -3,7 +3,7 @@
 To revoke a client that holds a key, the administration server replaces the key. A node that cannot reach the server
 does not learn of the new key, so the use of a key is a lease: the server renews it with its answers, and a node whose
 lease has ended stops until a server answers. An adapter stops sealing with its stream key. A receiver stops accepting
-packets under its authentication keys.
+packets under its authentication keys, and a publisher stops answering repair requests under them.
 """
 
 import threading
@@ -73,11 +73,12 @@ class KeyLease:
 
 
 class ReceivingLease(KeyLease):
-    """The lease of a receiver's authentication keys. From start() to stop(), a thread sets `flag`, which the receiver's
-    authenticators share, and logs changes. Without the thread, call check() periodically."""
+    """The lease of authentication keys, for what comes in: a receiver's packets, an adapter's repair requests. From
+    start() to stop(), a thread sets `flag`, which the authenticators of the node share, and logs changes. Without the
+    thread, call check() periodically."""
 
-    def __init__(self, clock: BootClock | None = None, **who: str) -> None:
-        super().__init__("receiving", clock)
+    def __init__(self, clock: BootClock | None = None, *, use: str = "receiving", **who: str) -> None:
+        super().__init__(use, clock)
         self.flag = LeaseFlag()
         self._who = who
         self._lock = threading.Lock()

@@ -75,6 +75,9 @@ class PublishedStream(Node):
     def publish(self, topic: str, payload: bytes) -> None:
         self.handle(Publish(self._group, (OutgoingMessage(topic, payload),)))
 
+    def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None:
+        self._publisher.authenticate(keys, active_key_id)
+
     def close(self, *, linger: bool = True) -> None:
         if self.is_up:
             self.handle(Close())

@@ -159,7 +159,8 @@ class ApplicationNode(ListeningNode):
             case Registered(attached, filter_address):
                 self._attached, self._filter = attached, filter_address
                 if self._authenticator is not None:  # as an application's receiver does
-                    self._authenticator.trust([filter_address])
+                    keys = (attached.key, attached.group_key)
+                    self._authenticator.trust({filter_address: [key for key in keys if key is not None]})
                 self._positions.clear()
                 if self.delivery == "shared":
                     self.module.local.join(self.address(), parse_group(attached.address[0]))

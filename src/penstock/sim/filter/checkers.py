@@ -283,6 +283,9 @@ class FilteredRequestChecker(FilterChecker):
             answered = sum(publisher.counters["nacks_received"] for publisher in plant.publishers)
             sent = sum(node.counters["nacks_sent"] for node in (*plant.filters, *plant.applications))
             self.require(answered <= sent, f"{answered} requests were answered, but only {sent} were sent")
+            by_filters = sum(module.counters["nacks_received"] for module in plant.filters)
+            asked = sum(application.counters["nacks_sent"] for application in plant.applications)
+            self.require(by_filters <= asked, f"filters answered {by_filters} requests, but only {asked} were sent")
 
 
 def _number(message: _Sent) -> bytes:

@@ -35,6 +35,7 @@ from penstock.wire import (
     encode_extensions,
     encode_tags,
 )
+from penstock.wire._authentication import trailer_under
 
 if TYPE_CHECKING:
     from penstock.sim.filter.plant import FilterPlant
@@ -182,6 +183,8 @@ class FilterNode(ListeningNode):
     def _deliver(self, consumer: Opened, data: bytes) -> None:
         self.log(f"to consumer {consumer.consumer} {describe(data)}")
         self.plant.forwarded(consumer, data)
+        if consumer.key is not None:
+            data += trailer_under(data, consumer.key)
         if consumer.delivery == "ring":
             self.plant.application_names[consumer.address[0]].write_ring(data, self.address(), consumer.address)
         elif consumer.delivery == "unicast":

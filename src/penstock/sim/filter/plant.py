@@ -252,10 +252,10 @@ class FilterPlant:
     def listeners(self) -> list[Address]:
         return [each.address() for each in (*self.filters, *self.applications)]
 
-    def is_claimable(self, source: Address) -> bool:
-        """A filter and its applications trust each other's addresses, which are of one host: a host drops datagrams
-        from the network that claim to be from itself."""
-        return any(each.name == source[0] for each in self.publishers)
+    def associations(self) -> list[tuple[Address, Address]]:
+        """Filters and their applications, in both directions."""
+        pairs = [(each.module.address(), each.address()) for each in self.applications]
+        return [*pairs, *((application, module) for module, application in pairs)]
 
     # The run
 
@@ -266,6 +266,8 @@ class FilterPlant:
         self.faults.start()
         if self.stranger is not None:
             self.stranger.start()
+            for local in self.locals:
+                self.stranger.tap(local)
 
     def run(self, duration_ns: int) -> None:
         work(self.world, duration_ns, STEP_NS, self._look)

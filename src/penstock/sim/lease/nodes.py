@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 from penstock.assured.core.lease.keeper import LeaseKeeper
 from penstock.assured.core.lease.protocol import (
     LEASE,
-    Alone,
-    AloneNoted,
+    DegradedNoted,
     Fit,
     Heard,
-    Held,
     Keep,
     Kept,
+    LeaseAcquired,
     LeaseInstruction,
-    Lost,
+    LeaseLost,
     Memory,
     Message,
+    NoteDegraded,
     Tell,
 )
 from penstock.assured.core.lease.voter import LeaseVoter
@@ -99,7 +99,7 @@ class VoterNode(Node):
 
 
 class RouterNode(VoterNode):
-    """Wants the lease whenever it is up, and changes its mind about being alone now and then."""
+    """Wants the lease whenever it is up, and changes its mind about being degraded now and then."""
 
     def keeper(self) -> LeaseKeeper | None:
         assert self.core is None or isinstance(self.core, LeaseKeeper)
@@ -118,22 +118,22 @@ class RouterNode(VoterNode):
         is_first = self.name == self.plant.options.lease.routers[0]
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
-    def wish_alone(self, is_alone: bool) -> None:
+    def wish_degraded(self, is_degraded: bool) -> None:
         """As a router does that degrades: it acts on it when it is noted, and has caught up before it takes it back."""
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
-            if not is_alone:
-                self.plant.checker.not_alone(self.name)
-            self.handle(Alone(is_alone))
+            if not is_degraded:
+                self.plant.checker.not_degraded(self.name)
+            self.handle(NoteDegraded(is_degraded))
 
     def carry_out(self, instruction: LeaseInstruction) -> None:
         super().carry_out(instruction)
         match instruction:
-            case Held(epoch):
+            case LeaseAcquired(epoch):
                 self.plant.checker.held(self.name, epoch)
                 self.plant.somebody_held()
-            case Lost(epoch):
+            case LeaseLost(epoch):
                 self.plant.checker.lost(self.name, epoch)
-            case AloneNoted(_, True):
-                self.plant.checker.alone(self.name)
+            case DegradedNoted(_, True):
+                self.plant.checker.degraded(self.name)
             case _:
                 pass

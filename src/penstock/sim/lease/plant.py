@@ -4,7 +4,7 @@ What is promised, whatever happens to machines, network and clocks (as long as t
 
 - never do two routers hold the lease at a time, and no epoch is held twice;
 - a router that reaches neither of the other voters holds nothing after one lease;
-- while a router is noted to be alone, the other one does not become the holder, unless an operator forces it;
+- while a router is noted to be degraded, the other one does not become the holder, unless an operator forces it;
 - when all is well again, one of them holds it.
 """
 
@@ -85,29 +85,29 @@ class LeaseChecker:
         self.switches = 0
         self.notes = 0
         self._last = ""
-        self._alone = ""
+        self._degraded = ""
         self._cut_off_ns: dict[str, int] = {}
         """Since when a router reaches no other voter."""
 
     def held(self, name: str, epoch: int) -> None:
         self._require(epoch > self.epoch, f"{name} holds epoch {epoch}, after {self.epoch}")
         if self._world.now_ns() <= self._forced_ns.pop(name, -1):
-            self._alone = ""
-        self._require(self._alone in ("", name), f"{name} became the holder, while {self._alone} is alone")
+            self._degraded = ""
+        self._require(self._degraded in ("", name), f"{name} became the holder, while {self._degraded} is degraded")
         self.switches += self._last not in ("", name)
         self.epoch, self._last = epoch, name
 
     def lost(self, name: str, epoch: int) -> None:
         self._require(epoch <= self.epoch, f"{name} lost {epoch}, which it never held")
 
-    def alone(self, name: str) -> None:
-        self._alone = name
+    def degraded(self, name: str) -> None:
+        self._degraded = name
         self.notes += 1
 
-    def not_alone(self, name: str) -> None:
+    def not_degraded(self, name: str) -> None:
         """The router asks for the note to be struck off: from now on the other may become the holder."""
-        if self._alone == name:
-            self._alone = ""
+        if self._degraded == name:
+            self._degraded = ""
 
     def forced(self, name: str) -> None:
         self._forced_ns[name] = self._world.now_ns() + self._order_ns
@@ -164,7 +164,7 @@ class LeasePlant:
         for node in self.nodes:
             self._restart(node)
         for router in self.routers:
-            router.wish_alone(False)
+            router.wish_degraded(False)
         self.run(SETTLING_LEASES * self._lease_ns)
         holders = [router.name for router in self.routers if router.holds()]
         if len(holders) != 1:
@@ -230,7 +230,7 @@ class LeasePlant:
                 node.clock.set_wall(self._randomness.between(-NS_PER_SECOND, NS_PER_SECOND) * 86_400)
                 self.clocks_set += 1
             case 7 | 11:
-                router.wish_alone(self._randomness.chance(0.5))
+                router.wish_degraded(self._randomness.chance(0.5))
             case 8:
                 if router.holds():
                     self.releases += 1

@@ -173,8 +173,8 @@ class MiddlewarePlant:
     def listeners(self) -> list[Address]:
         return [each.address() for each in self.receivers]
 
-    def is_claimable(self, source: Address) -> bool:
-        return True
+    def associations(self) -> list[tuple[Address, Address]]:
+        return []
 
     # The run
 

@@ -64,8 +64,8 @@ class StrangersPlant(Protocol):
         """Who can be sent a datagram besides the publishers."""
         ...
 
-    def is_claimable(self, source: Address) -> bool:
-        """False if hosts drop datagrams from the network that claim to be from this address."""
+    def associations(self) -> Sequence[tuple[Address, Address]]:
+        """Who sends what to whom besides publishers and receivers: source and destination."""
         ...
 
 
@@ -76,9 +76,10 @@ def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
 
 
 class Stranger:
-    """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, or
-    from that of the publisher; without a trailer, with a guessed key, or with the trailer of another packet. It also
-    records authentic datagrams, requests included, and sends them again."""
+    """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, from
+    that of the publisher, or from that of a filter to an application and the other way; without a trailer, with a
+    guessed key, or with the trailer of another packet. It also records authentic datagrams, requests included, and
+    sends them again."""
 
     def __init__(self, plant: StrangersPlant) -> None:
         self._plant = plant
@@ -95,8 +96,12 @@ class Stranger:
         network.attach(ADDRESS, self._hear)
         for group in self._plant.groups:
             network.join(ADDRESS, group)
-        network.tap(lambda data, source, destination: self._record(Recorded(data, source, destination=destination)))
+        self.tap(network)
         self._wait()
+
+    def tap(self, network: Network) -> None:
+        """Record what is sent to single addresses there."""
+        network.tap(lambda data, source, destination: self._record(Recorded(data, source, destination=destination)))
 
     def _hear(self, data: bytes, source: Address) -> None:
         if data:
@@ -117,8 +122,7 @@ class Stranger:
     def _resend(self) -> None:
         """Send a recorded datagram again: to where it went, or to a receiver; from where it came, or from here."""
         recorded = self._randomness.choose([*self._oldest, *self._newest])
-        is_claimed = self._randomness.chance(0.3) and self._plant.is_claimable(recorded.source)
-        source = recorded.source if is_claimed else ADDRESS
+        source = recorded.source if self._randomness.chance(0.3) else ADDRESS
         network = self._plant.network
         self.resent += 1
         self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"resends {describe(recorded.data)}")
@@ -142,6 +146,7 @@ class Stranger:
         except PacketError:  # the network damaged it
             return
         self._resend()
+        associations = self._plant.associations()
         for _ in range(FORGERIES_PER_PACKET):
             kinds: list[Callable[[Packet], bytes]] = [
                 self._next,
@@ -152,11 +157,12 @@ class Stranger:
                 self._nack,
             ]
             forged = self._with_trailer(self._randomness.choose(kinds)(packet), data)
-            is_claimed = self._randomness.chance(0.5) and self._plant.is_claimable(publisher)
-            source = publisher if is_claimed else ADDRESS
+            source = publisher if self._randomness.chance(0.5) else ADDRESS
             self.forged += 1
             self._plant.world.log.write(self._plant.world.now_ns(), "stranger", f"forges {describe(forged)}")
-            if self._randomness.chance(0.3):
+            if associations and self._randomness.chance(0.4):
+                self._plant.network.unicast(*self._randomness.choose(associations), forged)
+            elif self._randomness.chance(0.3):
                 self._plant.network.unicast(source, publisher, forged)
             else:
                 self._plant.network.multicast(source, packet.group, forged)
@@ -196,4 +202,6 @@ class Stranger:
         return encode_gone(packet.publisher_id, packet.group, packet.epoch, [(1, min(packet.sequence, 2**63) + 10)])
 
     def _nack(self, packet: Packet) -> bytes:
-        return encode_nack(packet.publisher_id, packet.group, packet.epoch, [(1, max(packet.sequence, 1))])
+        ranges = [(1, max(packet.sequence, 1))]
+        stream = (packet.publisher_id, packet.group, packet.epoch)
+        return encode_nack(*stream, ranges, requester=ADDRESS[1], number=self.forged + 1)

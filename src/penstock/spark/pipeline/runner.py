@@ -21,9 +21,10 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
 from penstock.spark.pipeline.archive.archive import Archive
-from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry
+from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, TradingDay
 from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
 from penstock.spark.pipeline.archive.days import (
+    OtherSources,
     Removed,
     covered_days,
     refuse_archived_rows,
@@ -208,12 +209,9 @@ def replace(
 
     Ended early, it changes nothing.
     """
-    day = source.trading_day()
-    if day is None:
-        raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
-    if archive.catalogue.derived and not derivations:
+    catalogue, day = archive.catalogue, _day_of(source)
+    if catalogue.derived and not derivations:
         raise ConfigurationError("--replace makes the derived tables anew", hint="leave out --no-derive")
-    catalogue = archive.catalogue
     found, pieces = source.others(catalogue), source.pieces(catalogue)
     position = pieces[-1].position if pieces else catalogue.sources[source.key]
     if source.key in catalogue.sources and pieces:  # a part of it, from a run that did not end
@@ -221,14 +219,8 @@ def replace(
     covers = {} if source.stream else {"covers": list(day)}
     if not pieces and not found and position.get("covers") == covers.get("covers"):
         return
-    mixed = {file.stream for file in found.mixed if file.stream is not None}
-    for stream, _ in sessions_going_on(catalogue, mixed if derivations else (), day.end_ns):
-        raise ArchiveError(
-            f"cannot replace {day} now: the session of stream {stream} that is open has messages after that day, and "
-            "would be closed in its middle",
-            where=str(archive.path),
-            hint="replace the day when the session has ended; --close in a run of the capture ends it now",
-        )
+    if derivations:
+        _refuse_open_sessions(archive, found, day)
     closing = {str(stream) for stream in found.streams}
     if derive(spark, archive, derivations, closing=closing, on_each=progress.derive) is not None:
         report.commits += 1
@@ -275,6 +267,25 @@ def replace(
     )
     report.commits += 1
     report.replaced.append(Replaced(day=str(day), sources=found.names, rows=_changes(removed, gone, [*files, *come])))
+
+
+def _day_of(source: FeedSource) -> TradingDay:
+    day = source.trading_day()
+    if day is None:
+        raise ConfigurationError("the date of the file is not known", where=str(source.path), hint="give --date")
+    return day
+
+
+def _refuse_open_sessions(archive: Archive, found: OtherSources, day: TradingDay) -> None:
+    """Refuse to replace a day if an open session has messages of the day and after it."""
+    mixed = {file.stream for file in found.mixed if file.stream is not None}
+    for stream, _ in sessions_going_on(archive.catalogue, mixed, day.end_ns):
+        raise ArchiveError(
+            f"cannot replace {day} now: the session of stream {stream} that is open has messages after that day, and "
+            "would be closed in its middle",
+            where=str(archive.path),
+            hint="replace the day when the session has ended; --close in a run of the capture ends it now",
+        )
 
 
 def _session_count(results: list[SliceResult]) -> int:

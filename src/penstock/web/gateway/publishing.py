@@ -35,7 +35,7 @@ class TreePlaces(msgspec.Struct, frozen=True):
     guard: Guard = Guard()
 
 
-class Held:
+class BrokeredGrant:
     """A right that the administration server gave, renewed in time."""
 
     def __init__(self, admin: AdminClient, brokered: Brokered, topics: Sequence[str], send: Sequence[str]) -> None:
@@ -70,12 +70,12 @@ class Publisher:
     def __init__(self, admin: AdminClient, places: TreePlaces) -> None:
         brokered = admin.subscribe((), send=(">",))
         self._entitlement = Entitlement(brokered.grants)
-        self.held = Held(admin, brokered, (), (">",))
+        self.grant = BrokeredGrant(admin, brokered, (), (">",))
         config, _ = publisher_config(places.roots, name=party(admin), is_named=False, tree=places.tree)
         try:
             self._publisher = StreamPublisher(config, guard=places.guard, token=brokered.token)
         except BaseException:
-            self.held.cancel()
+            self.grant.cancel()
             raise
 
     @property
@@ -91,18 +91,18 @@ class Publisher:
 
     def renew(self) -> None:
         try:
-            brokered = self.held.renewed()
+            brokered = self.grant.renewed()
         except PenstockError as error:
             log.info("not_renewed", error=str(error))
-            self.held.renew_at = time.monotonic() + 1.0
+            self.grant.renew_at = time.monotonic() + 1.0
             return
-        self.held.take(brokered)
+        self.grant.take(brokered)
         self._entitlement = Entitlement(brokered.grants)
         self._publisher.renew(brokered.token)
 
     def close(self) -> None:
         self._publisher.close()
-        self.held.cancel()
+        self.grant.cancel()
 
 
 def party(admin: AdminClient) -> str:

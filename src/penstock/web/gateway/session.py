@@ -12,7 +12,7 @@ from penstock.base.errors import LimitError, PenstockError, RateLimitedError, Re
 from penstock.base.log import logger
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
-from penstock.web.doors import GARBAGE, NO_AGENT, SLOW, TOO_MANY, Closing, Door, first_of
+from penstock.web.connections import GARBAGE, NO_AGENT, SLOW, TOO_MANY, BrowserConnection, Closing, first_of
 from penstock.web.gateway.core import fields, replies, requests
 from penstock.web.gateway.core.outbox import Outbox
 from penstock.web.gateway.source import Arrival, Outlet, Source
@@ -30,14 +30,14 @@ class GatewaySession:
 
     def __init__(
         self,
-        door: Door,
+        connection: BrowserConnection,
         limits: ConsoleLimits,
         counters: Counters,
         open_source: Callable[[Outlet], Awaitable[Source]],
         *,
         is_binary: bool,
     ) -> None:
-        self._door = door
+        self._connection = connection
         self._limits = limits
         self._counters = counters
         self._is_binary = is_binary
@@ -63,7 +63,7 @@ class GatewaySession:
         told = ("frame_size_max", "subscriptions_max", "topics_max", "requests_per_s", "queue_size_max")
         self._outbox.reply(
             replies.Welcome(
-                client=self._door.session.client,
+                client=self._connection.session.client,
                 agent=self._source.agent,
                 tree=self._source.tree,
                 path=list(self._source.path),
@@ -83,7 +83,7 @@ class GatewaySession:
 
     async def _listen(self) -> None:
         while True:
-            frame = await self._door.receive()
+            frame = await self._connection.receive()
             if not self._budget.take(self._clock.now_ns()):
                 self._refuse_hasty()
                 continue
@@ -168,7 +168,7 @@ class GatewaySession:
 
     def _refuse(self, error: PenstockError, op: str, number: int) -> None:
         self._counters.add("requests_refused", cause=Cause.REFUSED)
-        log.info("request_refused", client=self._door.session.client, op=op, code=error.code, what=str(error))
+        log.info("request_refused", client=self._connection.session.client, op=op, code=error.code, what=str(error))
         self._say(replies.Refused.of(error, op, number))
 
     def _refuse_hasty(self) -> None:
@@ -190,11 +190,11 @@ class GatewaySession:
                 self._wake.clear()
                 await self._wake.wait()
             elif isinstance(taken, replies.Reply):
-                await self._door.send(taken)
+                await self._connection.send(taken)
             elif self._is_binary:
-                await self._door.send_bytes(fields.binary(taken))
+                await self._connection.send_bytes(fields.binary(taken))
             else:
-                await self._door.send(replies.Messages(messages=[fields.document(each) for each in taken]))
+                await self._connection.send(replies.Messages(messages=[fields.document(each) for each in taken]))
             if self._is_paused and self._outbox.has_room:
                 self._is_paused = False
                 self._source.resume()
@@ -202,7 +202,7 @@ class GatewaySession:
     async def _say_over(self, closing: Closing) -> None:
         code = "request" if closing.close_code == GARBAGE else "limit"
         with contextlib.suppress(Closing, WebSocketDisconnect, RuntimeError):  # it may have gone already
-            await self._door.send(replies.Over(code=code, what=str(closing), close_code=closing.close_code))
+            await self._connection.send(replies.Over(code=code, what=str(closing), close_code=closing.close_code))
 
     def _say(self, reply: replies.Reply) -> None:
         try:

@@ -34,7 +34,7 @@ from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
 from penstock.web.gateway.core import replies
 from penstock.web.gateway.core.requests import Subscribe
-from penstock.web.gateway.publishing import Held, Publisher, TreePlaces, party
+from penstock.web.gateway.publishing import BrokeredGrant, Publisher, TreePlaces, party
 from penstock.web.gateway.source import Arrival, Outlet
 from penstock.wire import Extension, PacketMessage, decode_hops
 
@@ -96,8 +96,8 @@ class TreeSource:
             cls=request.cls,
         )
         brokered = await asyncio.to_thread(self._admin.subscribe, request.topics)
-        held = Held(self._admin, brokered, request.topics, ())
-        feed = _Feed(request.id, held, Subscriber(config, SystemRandomness(), Counters("gateway"), token=held.token))
+        grant = BrokeredGrant(self._admin, brokered, request.topics, ())
+        feed = _Feed(request.id, grant, Subscriber(config, SystemRandomness(), Counters("gateway"), token=grant.token))
         self._feeds[request.id] = feed
         feed.running = TreeCoreRunner(
             feed.core, name, self._places.guard, feed.counters, lambda each: self._told(feed, each)
@@ -146,7 +146,7 @@ class TreeSource:
         feed = self._feeds.pop(number, None)
         if feed is not None:
             await feed.running.close()
-            await asyncio.to_thread(feed.held.cancel)
+            await asyncio.to_thread(feed.grant.cancel)
 
     async def publish(self, topic: str, record: Message) -> None:
         if self._publisher is None or self._publisher.is_over:
@@ -239,10 +239,10 @@ class TreeSource:
             await asyncio.sleep(TEND_S)
             self._look()
             for feed in list(self._feeds.values()):
-                if time.monotonic() >= feed.held.renew_at:
+                if time.monotonic() >= feed.grant.renew_at:
                     await self._renew(feed)
             publisher = self._publisher
-            if publisher is not None and time.monotonic() >= publisher.held.renew_at:
+            if publisher is not None and time.monotonic() >= publisher.grant.renew_at:
                 await self._waiting(publisher.renew)
 
     def _look(self) -> None:
@@ -269,15 +269,15 @@ class TreeSource:
 
     async def _renew(self, feed: "_Feed") -> None:
         try:
-            brokered = await asyncio.to_thread(feed.held.renewed)
+            brokered = await asyncio.to_thread(feed.grant.renewed)
         except (UnreachableError, OSError) as error:
             log.info("not_renewed", error=str(error))
-            feed.held.renew_at = time.monotonic() + 1.0
+            feed.grant.renew_at = time.monotonic() + 1.0
             return
         except PenstockError as error:
             self._end(feed, error)
             return
-        feed.held.take(brokered)
+        feed.grant.take(brokered)
         feed.running.carry_out_all(feed.core.renew(brokered.token))
 
 
@@ -286,9 +286,9 @@ class _Feed:
 
     running: TreeCoreRunner
 
-    def __init__(self, number: int, held: Held, core: Subscriber) -> None:
+    def __init__(self, number: int, grant: BrokeredGrant, core: Subscriber) -> None:
         self.number = number
-        self.held = held
+        self.grant = grant
         self.core = core
         self.counters = Counters("gateway")
         self.is_live = False

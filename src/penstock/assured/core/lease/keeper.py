@@ -19,22 +19,22 @@ from penstock.assured.core.lease.protocol import (
     EPOCH_MAX,
     EPOCHS_OF_NEW_PAIR,
     Able,
-    Alone,
-    AloneNoted,
     Ask,
+    DegradedNoted,
     Denied,
     Fit,
     Force,
     Granted,
     Heard,
-    Held,
     Kept,
+    LeaseAcquired,
     LeaseConfig,
     LeaseEvent,
     LeaseInstruction,
-    Lost,
+    LeaseLost,
     Memory,
     Message,
+    NoteDegraded,
     Reached,
     Release,
     Released,
@@ -73,7 +73,7 @@ class _Claim(msgspec.Struct):
     """By voter: when the newest round that it granted was asked."""
 
     noted: dict[str, tuple[int, bool]] = msgspec.field(default_factory=dict)
-    """By voter: the newest note that it has on its disk, and whether it says that this router is alone."""
+    """By voter: the newest note that it has on its disk, and whether it says that this router is degraded."""
 
     is_held: bool = False
 
@@ -118,7 +118,7 @@ class LeaseKeeper:
         self._idle_ns: int | None = None
         """Since when it holds the lease and is not active."""
         self._forced_until_ns = 0
-        self._is_alone = memory.alone == name
+        self._is_degraded = memory.degraded == name
         self._note = 0
         self._is_said = False
         self._round = 0
@@ -154,13 +154,13 @@ class LeaseKeeper:
                     self._claim = None  # whoever is about to grant it grants it to one who must not have it
             case Able(is_able):
                 self.is_able = is_able
-                if not is_able and not self._is_alone:
+                if not is_able and not self._is_degraded:
                     told += self._release(now_ns)
             case Serving(is_serving):
                 told += self._served(is_serving, now_ns)
-            case Alone(is_alone):
-                if self.holds(now_ns) and is_alone != self._is_alone:
-                    self._wish(is_alone)
+            case NoteDegraded(is_degraded):
+                if self.holds(now_ns) and is_degraded != self._is_degraded:
+                    self._wish(is_degraded)
                     self._next_ns = now_ns
             case Release():
                 told += self._release(now_ns)
@@ -233,10 +233,10 @@ class LeaseKeeper:
         return min(next_epoch(known, self._is_first), EPOCH_MAX)
 
     def _question(self, claim: _Claim, number: int) -> Ask:
-        return Ask(claim.epoch, number, self._note, self._is_alone, claim.is_forced)
+        return Ask(claim.epoch, number, self._note, self._is_degraded, claim.is_forced)
 
-    def _wish(self, is_alone: bool) -> None:
-        self._is_alone, self._is_said = is_alone, False
+    def _wish(self, is_degraded: bool) -> None:
+        self._is_degraded, self._is_said = is_degraded, False
         self._note += 1
 
     def _force(self, now_ns: int) -> None:
@@ -281,7 +281,7 @@ class LeaseKeeper:
         claim = self._claim
         if claim is None or not claim.is_held:
             self._epoch_seen = max(self._epoch_seen, self._voter.memory.epoch)
-            self._is_alone &= self._voter.memory.holder in ("", self._name)
+            self._is_degraded &= self._voter.memory.holder in ("", self._name)
         return told
 
     def _granted(self, voter: str, granted: Granted, now_ns: int) -> list[LeaseInstruction]:
@@ -290,8 +290,8 @@ class LeaseKeeper:
             return []
         asked_ns = claim.rounds[granted.round]
         claim.granted_ns[voter] = max(claim.granted_ns.get(voter, asked_ns), asked_ns)
-        claim.noted[voter] = (granted.note, granted.is_alone)
-        if granted.is_alone and not claim.is_held and not self._is_alone:
+        claim.noted[voter] = (granted.note, granted.is_degraded)
+        if granted.is_degraded and not claim.is_held and not self._is_degraded:
             self._wish(True)
         if self._name in claim.granted_ns:
             return self._extend(claim, now_ns)
@@ -311,17 +311,17 @@ class LeaseKeeper:
             claim.is_held, self._epoch_seen, self._next_ns = True, claim.epoch, now_ns
             self._forced_until_ns = 0
             if claim.is_forced:
-                self._wish(self._is_alone)  # strikes off what is noted of the other router
-            told.append(Held(claim.epoch))
+                self._wish(self._is_degraded)  # strikes off what is noted of the other router
+            told.append(LeaseAcquired(claim.epoch))
         if not self._is_said and self._is_noted(claim):
             self._is_said = True
-            told.append(AloneNoted(claim.epoch, self._is_alone))
+            told.append(DegradedNoted(claim.epoch, self._is_degraded))
         return told
 
     def _is_noted(self, claim: _Claim) -> bool:
         """The other router needs its own vote and one of two. It gets none if this router and either of the others have
         noted that it is not to; and it could get one as soon as this router and one other have struck that off."""
-        agreed = [voter for voter, noted in claim.noted.items() if noted == (self._note, self._is_alone)]
+        agreed = [voter for voter, noted in claim.noted.items() if noted == (self._note, self._is_degraded)]
         return self._name in agreed and len(agreed) > 1
 
     # The end of it
@@ -332,7 +332,7 @@ class LeaseKeeper:
             return []
         self._claim = None
         self._next_ns = now_ns + self._randomness.below(self._config.promise_ns // RENEWALS)
-        return [Lost(claim.epoch)]
+        return [LeaseLost(claim.epoch)]
 
     def _served(self, is_serving: bool, now_ns: int) -> list[LeaseInstruction]:
         if is_serving or not self.holds(now_ns):
@@ -352,4 +352,4 @@ class LeaseKeeper:
         released = Released(claim.epoch)
         told: list[LeaseInstruction] = [Tell(voter, released) for voter in self._others]
         self._voter.handle(Heard(self._name, released), now_ns)
-        return [Lost(claim.epoch), *told]
+        return [LeaseLost(claim.epoch), *told]

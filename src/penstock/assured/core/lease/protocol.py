@@ -1,7 +1,7 @@
 """What the three voters of a pair of routers say to each other, and the grammar of their cores (protocol/lease.md).
 
 candidate or holder            voter (either router, or the witness)
-  │ Terms ◄──────────────────► Terms│    what we were told, first of all
+  │ LeaseTerms ◄────────► LeaseTerms│    what we were told, first of all
   │ Ask ────────────────────────► │    give me the lease of this epoch, or let me keep it
   │ ◄───────────────────── Granted│    it is yours for one lease from now on
   │ ◄─────────────────────── Denied│    it is not, and why
@@ -9,8 +9,8 @@ candidate or holder            voter (either router, or the witness)
 
 Heard, Kept, Tick                        events of every voter
 Tell, Keep                               its instructions; Kept is the answer to Keep
-Reached, Fit, Able, Serving, Alone, Release, Force  further events of the voter of a router
-Held, Lost, AloneNoted                   its further instructions
+Reached, Fit, Able, Serving, NoteDegraded, Release, Force  further events of the voter of a router
+LeaseAcquired, LeaseLost, DegradedNoted  its further instructions
 
 Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
 a little less than that after it asked, by its own: less by as much as two clocks can differ in that time.
@@ -74,8 +74,8 @@ class LeaseConfig(Config, frozen=True):
         return (*self.routers, self.witness)
 
     @property
-    def terms(self) -> "Terms":
-        return Terms(self.routers, self.witness, self.lease_ms, self.drift_ppm)
+    def terms(self) -> "LeaseTerms":
+        return LeaseTerms(self.routers, self.witness, self.lease_ms, self.drift_ppm)
 
     @property
     def promise_ns(self) -> int:
@@ -95,7 +95,7 @@ class Memory(msgspec.Struct, frozen=True):
     """The newest that was granted."""
 
     holder: Holder = ""
-    alone: Holder = ""
+    degraded: Holder = msgspec.field(default="", name="alone")
     """The router that has acknowledged messages which the other does not have: the other is not to become active."""
 
     note: U32 = 0
@@ -111,18 +111,18 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
     """Counts what a candidate asks; the answer names it, and the candidate knows when it asked."""
 
     note: U32 = 0
-    is_alone: bool = False
-    """Noted with the promise (REPL-8): no automatic switch while it is."""
+    is_degraded: bool = msgspec.field(default=False, name="is_alone")
+    """Noted with the promise (REPL-8): no automatic switch while the holder is degraded."""
 
     is_forced: bool = False
-    """By an operator's order, also if the other router is alone: what only that one has is given up."""
+    """By an operator's order, also if the other router is degraded: what only that one has is given up."""
 
 
 class Granted(msgspec.Struct, tag="granted", frozen=True):
     epoch: Epoch
     round: U32
     note: U32
-    is_alone: bool
+    is_degraded: bool = msgspec.field(name="is_alone")
     """What the voter has on its disk."""
 
 
@@ -138,7 +138,7 @@ class Released(msgspec.Struct, tag="released", frozen=True):
     epoch: Epoch
 
 
-class Terms(msgspec.Struct, tag="terms", frozen=True):
+class LeaseTerms(msgspec.Struct, tag="terms", frozen=True):
     """The first word of both sides on a connection: voters that were told different things do not vote together. A
     promise of three seconds is worth nothing to somebody who counts on five."""
 
@@ -151,7 +151,7 @@ class Terms(msgspec.Struct, tag="terms", frozen=True):
 Message: TypeAlias = Ask | Granted | Denied | Released
 """What voters are told; the terms are for those who carry it."""
 
-LEASE: ControlProtocol[Message | Terms] = ControlProtocol("lease", Version(1, 0), Message | Terms)
+LEASE: ControlProtocol[Message | LeaseTerms] = ControlProtocol("lease", Version(1, 0), Message | LeaseTerms)
 
 # Events
 
@@ -180,7 +180,7 @@ class Fit(msgspec.Struct, frozen=True):
 
 class Able(msgspec.Struct, frozen=True):
     """Whether this router's disk takes anything. One whose disk does not asks for nothing, and gives the lease up; but
-    not if it is alone: the other could not take it."""
+    not if it is degraded: the other could not take it."""
 
     is_able: bool
 
@@ -192,11 +192,11 @@ class Serving(msgspec.Struct, frozen=True):
     is_serving: bool
 
 
-class Alone(msgspec.Struct, frozen=True):
+class NoteDegraded(msgspec.Struct, frozen=True):
     """The holder wants to acknowledge what the other router does not have, or does so no more. Of no effect without the
-    lease: Held is followed by AloneNoted, which says what is noted."""
+    lease: LeaseAcquired is followed by DegradedNoted, which says what is noted."""
 
-    is_alone: bool
+    is_degraded: bool
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -222,26 +222,26 @@ class Keep(msgspec.Struct, frozen=True):
     memory: Memory
 
 
-class Held(msgspec.Struct, frozen=True):
+class LeaseAcquired(msgspec.Struct, frozen=True):
     """This router holds the lease from now on, under an epoch that nobody had before."""
 
     epoch: int
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LeaseLost(msgspec.Struct, frozen=True):
     """It holds it no more: it acknowledges and delivers nothing."""
 
     epoch: int
 
 
-class AloneNoted(msgspec.Struct, frozen=True):
+class DegradedNoted(msgspec.Struct, frozen=True):
     """Enough voters know it that the other router cannot become active; or all that answer have struck it off."""
 
     epoch: int
-    is_alone: bool
+    is_degraded: bool
 
 
 VoterEvent: TypeAlias = Heard | Kept | Tick
 VoterInstruction: TypeAlias = Tell | Keep
-LeaseEvent: TypeAlias = VoterEvent | Reached | Fit | Able | Serving | Alone | Release | Force
-LeaseInstruction: TypeAlias = VoterInstruction | Held | Lost | AloneNoted
+LeaseEvent: TypeAlias = VoterEvent | Reached | Fit | Able | Serving | NoteDegraded | Release | Force
+LeaseInstruction: TypeAlias = VoterInstruction | LeaseAcquired | LeaseLost | DegradedNoted

@@ -67,8 +67,8 @@ class LeaseVoter:
         return self._bound_to if now_ns < self._bound_until_ns else ""
 
     def is_barred(self, candidate: str) -> bool:
-        """Whether another router is alone: nobody asks whose own vote would be against it."""
-        return self.memory.alone not in ("", candidate)
+        """Whether another router is degraded: nobody asks whose own vote would be against it."""
+        return self.memory.degraded not in ("", candidate)
 
     def reserve(self, candidate: str, until_ns: int) -> None:
         """Vote for nobody else while this candidate asks the others: not a promise that would outlive the process."""
@@ -122,10 +122,10 @@ class LeaseVoter:
         """A claim strikes no note off, whosever it is: it may fail. A holder says so itself when it knows better."""
         memory = self.memory
         is_new = ask.epoch != memory.epoch
-        if is_new and not ask.note and not ask.is_alone:
-            return Memory(ask.epoch, candidate, memory.alone)
+        if is_new and not ask.note and not ask.is_degraded:
+            return Memory(ask.epoch, candidate, memory.degraded)
         if is_new or ask.note > memory.note:
-            return Memory(ask.epoch, candidate, candidate if ask.is_alone else "", ask.note)
+            return Memory(ask.epoch, candidate, candidate if ask.is_degraded else "", ask.note)
         return memory
 
     def _kept(self, now_ns: int) -> list[VoterInstruction]:
@@ -142,4 +142,4 @@ class LeaseVoter:
         self._is_reserved = False
 
     def _grant(self, candidate: str, ask: Ask) -> Tell:
-        return Tell(candidate, Granted(ask.epoch, ask.round, self.memory.note, self.memory.alone == candidate))
+        return Tell(candidate, Granted(ask.epoch, ask.round, self.memory.note, self.memory.degraded == candidate))

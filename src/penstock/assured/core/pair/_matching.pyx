@@ -24,7 +24,7 @@ from penstock.assured.core.router._records cimport (
     check_record,
     message_record_size,
 )
-from penstock.assured.core.router._stream cimport endpoint_mark, is_mirrored
+from penstock.assured.core.router._mirroring cimport endpoint_mark, is_mirrored
 from penstock.assured.core.router._tables cimport Endpoint, Tables
 
 from penstock.base.errors import RemoteProtocolError
@@ -163,13 +163,12 @@ cdef class Filling:
         cdef uint8_t *out
         memcpy(&head, record, MESSAGE_HEAD_SIZE)
         self.room(MESSAGE_HEAD_SIZE)
-        self.tables.stamp += 1
+        self.tables.new_stamp()
         for position in range(start, end):
             number = self.owners[self.subscribers[position]]
             endpoint = self.tables.endpoint_of(number)
-            if endpoint is NULL or endpoint.stamp == self.tables.stamp or number >= <uint32_t>self.there.shape[0]:
+            if endpoint is NULL or number >= <uint32_t>self.there.shape[0] or not self.tables.is_first(endpoint):
                 continue
-            endpoint.stamp = self.tables.stamp
             number = self.there[number]
             if number and is_mirrored(self.tables, endpoint.number):
                 destination = Destination(number, 0, 0, 0, 0)

@@ -9,15 +9,13 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.assured.core.router._cleaning cimport publisher_head, put_publisher
-from penstock.assured.core.router._containers cimport map_get
+from penstock.assured.core.router._groups cimport return_consumed
 from penstock.assured.wire._layout cimport KIND_RECORDS, RECORDS_HEAD_SIZE, SETTLE_ACKNOWLEDGED, RecordsHead
-from penstock.assured.core.router._messages cimport cache_put, consumed_entry, entry_free, entry_of, message_by_id, message_free
+from penstock.assured.core.router._messages cimport cache_put, consumed_entry, message_by_id
 from penstock.assured.core.router._records cimport (
     AT_ONE,
     DEAD_SIZE,
     DESTINATION_SIZE,
-    ENTRY_REDELIVERED,
     ID_RUN_SIZE,
     LOG_RECORD_SIZE_MAX,
     MESSAGE_HEAD_SIZE,
@@ -46,34 +44,23 @@ from penstock.assured.core.router._records cimport (
     content_at,
 )
 from penstock.assured.core.router._recovery cimport recover_record
-from penstock.assured.core.router._settling cimport log_dead, log_returned
-from penstock.assured.core.router._stream cimport forget_held, hold_back, is_mirrored, target_now
-from penstock.assured.core.router._publishers cimport Publisher
+from penstock.assured.core.router._mirroring cimport is_mirrored, target_now
+from penstock.assured.core.router._settling cimport log_dead
 from penstock.assured.core.router._tables cimport (
-    LIST_COUNT,
     MESSAGE_GROUPED,
-    MESSAGE_REPLICATED,
-    MESSAGE_SENT,
-    MESSAGE_STORED,
     STATE_FREE,
-    STATE_QUEUED,
-    STATE_STUCK,
-    STATE_WAITING,
-    Endpoint,
     Entry,
-    List,
     Message,
     Tables,
     entry_at,
     message_at,
 )
 
-from penstock.assured.core.router._settling import log_settled
-from penstock.assured.core.router._recovery import finish_recovery
+from penstock.assured.core.router._cleaning import forget_numbers
+from penstock.assured.core.router._settling import drop
 from penstock.base.errors import RemoteProtocolError
 
 cdef enum:
-    EPOCH_BITS = 40         # of an id: its epoch is above; odd ones are the first router's
     DESTINATIONS_MAX = 0xFFFF # of a record
 
 
@@ -115,7 +102,6 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
     cdef RecordHead record
     cdef uint64_t at, size, first_sequence = tables.log.next_sequence
     cdef uint32_t handle
-    cdef Publisher *publisher
     cdef PublisherHead head
     cdef uint8_t *logged
     cdef bint is_known
@@ -135,19 +121,7 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
             memcpy(logged, &head, PUBLISHER_HEAD_SIZE)
             recover_record(tables, logged, tables.log.sequence(), 0)
             at += record.size
-    for handle in range(1, tables.publishers.end):
-        publisher = tables.publishers.at(handle)
-        if publisher is NULL or publisher.mark_sequence >= first_sequence:
-            continue
-        if publisher.highest + publisher.transaction + publisher.owner == 0:
-            continue
-        memset(publisher.had, 0xFF, sizeof(publisher.had))
-        publisher.owner = publisher.highest = publisher.transaction = publisher.treatment = 0
-        publisher.first_id = publisher.last_id = 0
-        publisher.is_at_one = False
-        head = publisher_head(publisher, publisher.had)
-        put_publisher(&head, publisher.had, tables.log.room(head.size, tables.wall_ns))
-        publisher.mark_sequence = tables.log.sequence()
+    forget_numbers(tables, first_sequence)
 
 
 def check_publishers(const uint8_t[::1] frame not None) -> None:
@@ -316,16 +290,14 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
     cdef uint64_t id
     cdef uint8_t what
     cdef DeadRecord dead
-    consumed, tables.consumed = tables.consumed, []
-    for transaction_id, endpoint, ids, whats, targets in consumed:
+    for transaction_id, endpoint, ids, whats, targets in tables.replication.take_consumed(~<uint64_t>0):
         done = []
         for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
             place = consumed_entry(tables, endpoint, id)
             if place == 0:
                 continue
             if transaction_id > through_id:
-                entry_at(tables, place).state = STATE_WAITING
-                log_returned(tables, endpoint, entry_at(tables, place).deliveries, id)
+                return_consumed(tables, place)
             elif what == SETTLE_ACKNOWLEDGED:
                 done.append(id)
             else:
@@ -342,7 +314,7 @@ def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
     cdef SettledHead head
     cdef IdRun run = IdRun(first_id, last_id)
     cdef uint8_t *record
-    if (first_id, last_id) in tables.undone:
+    if (first_id, last_id) in tables.replication.undone:
         return
     memset(&head, 0, sizeof(SettledHead))
     head.kind, head.flags, head.count = RECORD_SETTLED, UNDONE, 1
@@ -350,7 +322,7 @@ def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
     record = tables.log.room(head.size, tables.wall_ns)
     memcpy(record, &head, SETTLED_HEAD_SIZE)
     memcpy(record + SETTLED_HEAD_SIZE, &run, ID_RUN_SIZE)
-    tables.undone.append((first_id, last_id))
+    tables.replication.add_undone(first_id, last_id)
 
 
 def undone_ids(Tables tables not None, uint64_t after_id, uint64_t before_id) -> dict:
@@ -373,65 +345,3 @@ def are_synchronous(Tables tables not None, const uint64_t[::1] ids not None) ->
     for index in range(ids.shape[0]):
         found[index] = message_at(tables, message_by_id(tables, ids[index])).treatment == TREATMENT_SYNC
     return found
-
-
-def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
-    """The active router's endpoint has these no more."""
-    cdef uint64_t id
-    cdef uint32_t place
-    log_settled(tables, endpoint, ids)
-    for id in ids:
-        place = message_by_id(tables, id)
-        place = entry_of(tables, place, endpoint) if place else 0
-        if place:
-            tables.endpoints[endpoint].removed += 1
-            entry_free(tables, place)
-
-
-# Changing roles
-
-
-def leave_queues(Tables tables not None) -> None:
-    """This router stands by from now on; it has no flows. What was queued waits."""
-    cdef uint32_t place
-    cdef Endpoint *endpoint
-    for place in range(1, tables.entry_end):
-        if entry_at(tables, place).state == STATE_QUEUED or entry_at(tables, place).state == STATE_STUCK:
-            entry_at(tables, place).state = STATE_WAITING
-    for place in range(1, tables.endpoint_end):
-        endpoint = tables.endpoint_of(place)
-        if endpoint is not NULL:
-            for index in range(LIST_COUNT):
-                endpoint.lists[index] = List(0, 0)
-            endpoint.queued = 0
-    tables.stuck_count = 0
-    forget_held(tables)
-    # nobody waits for acknowledgements any more: publishers go to the other router
-    tables.waiting.first = tables.waiting.end
-    tables.unreplicated.first = tables.unreplicated.end
-    for place in range(1, tables.publishers.end):
-        if tables.publishers.at(place) is not NULL:
-            memset(tables.publishers.at(place).pending, 0, sizeof(tables.publishers.at(place).pending))
-    for place in range(1, tables.message_end):
-        if message_at(tables, place).id:
-            message_at(tables, place).flags |= MESSAGE_STORED # or will be, with nobody waiting for it
-            if message_at(tables, place).entries == 0:
-                message_free(tables, place)
-
-
-def enter_queues(Tables tables not None) -> None:
-    """This router is active from now on."""
-    cdef uint32_t place
-    cdef const Message *message
-    for place in range(1, tables.entry_end):
-        entry_at(tables, place).flags |= ENTRY_REDELIVERED # the other router may have delivered it
-    for place in range(1, tables.message_end):
-        message_at(tables, place).flags &= ~<uint8_t>(MESSAGE_REPLICATED | MESSAGE_SENT)
-    tables.replicated_first = tables.replicated_last = 0
-    finish_recovery(tables)
-    # what the other router sent is on its disk, too; of transactions that were made here, that is not known yet
-    for place in range(1, tables.message_end if tables.has_secondary else 1):
-        message = message_at(tables, place)
-        if message.id and message.flags & MESSAGE_GROUPED and message.treatment != TREATMENT_NONE:
-            if (message.id ^ tables.next_id) >> EPOCH_BITS & 1 == 0:
-                hold_back(tables, place)

@@ -1,7 +1,7 @@
 """What the active router sends to the other one: messages with their destinations, and what became of those sent. The
 destinations are left out where the other router is to find them itself (REPL-4).
 
-    tables.stream    Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
+    replication      its stream has Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
                      more or has given it up to another, a transaction begins or ends. 24 bytes each, whatever the
                      message's size; the content is taken from the cache or the journal when its turn has come.
 
@@ -12,7 +12,7 @@ knows it when its publisher sends it again. One that some endpoints have settled
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memset
 
 import numpy
 
@@ -24,10 +24,19 @@ from penstock.assured.wire._layout cimport (
     LENGTH_SIZE,
     PEER_FRAME_SIZE_MAX,
     RECORDS_HEAD_SIZE,
-    SETTLE_REJECTED,
     RecordsHead,
 )
-from penstock.assured.core.router._messages cimport cached, consumed_entry, entry_of, message_by_id
+from penstock.assured.core.router._groups cimport tell_consumed
+from penstock.assured.core.router._messages cimport cached, entry_of, message_by_id
+from penstock.assured.core.router._mirroring cimport (
+    copied_to,
+    endpoint_mark,
+    is_at_absent,
+    is_mirrored,
+    mark_consumed_there,
+    mark_sent,
+    mark_unsent,
+)
 from penstock.assured.core.router._records cimport (
     AT_ONE,
     DEAD_SIZE,
@@ -62,29 +71,21 @@ from penstock.assured.core.router._records cimport (
     content_at,
     message_record_size,
 )
-from penstock.assured.core.router._stream cimport (
+from penstock.assured.core.router._publishers cimport Publisher
+from penstock.assured.core.router._replication_state cimport (
     ITEM_BEGIN,
     ITEM_END,
     ITEM_MESSAGE,
     ITEM_OWNER,
     ITEM_REMOVED,
     Item,
-    copied_to,
-    endpoint_mark,
-    is_at_absent,
-    is_mirrored,
-    target_now,
+    ReplicationState,
 )
-from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
-    MESSAGE_SENT,
     MESSAGE_STORED,
     STATE_CONSUMED,
-    STATE_CONSUMED_THERE,
     STATE_FREE,
-    STATE_REJECTED,
-    Endpoint,
     Entry,
     Message,
     Tables,
@@ -101,13 +102,10 @@ def begin_stream(Tables tables not None) -> dict:
     cdef Message *message
     found = {}
     tell_consumed(tables)
-    tables.stream.size = 0
-    tables.stream_first = 0
-    tables.is_stream_broken = False
-    tables.is_streaming = True
+    tables.replication.begin_stream()
     while place:
         message = message_at(tables, place)
-        message.flags |= MESSAGE_SENT # what becomes of it is to be told, until the other router says that it has not got it
+        mark_sent(message) # what becomes of it is to be told, until the other router says that it has not got it
         each = message.entries
         while each:
             there = copied_to(tables, each)
@@ -118,22 +116,6 @@ def begin_stream(Tables tables not None) -> dict:
             each = entry_at(tables, each).sibling
         place = message.next_by_id
     return {number: numpy.sort(numpy.array(ids, numpy.uint64)) for number, ids in found.items()}
-
-
-cdef int tell_consumed(Tables tables) except -1:
-    """What transactions have consumed that the other router may not have: of them as such nothing is streamed any more.
-    So it is listed as it will be: gone, or given up to another endpoint."""
-    cdef uint32_t place
-    cdef uint64_t id
-    cdef uint8_t what
-    for _, endpoint, ids, whats, targets in tables.consumed:
-        for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
-            place = consumed_entry(tables, endpoint, id)
-            if place:
-                is_moved = what == SETTLE_REJECTED and is_mirrored(tables, endpoint)
-                entry_at(tables, place).state = STATE_REJECTED if is_moved else STATE_CONSUMED_THERE
-                entry_at(tables, place).next = target_now(tables, endpoint, target)
-    return 0
 
 
 def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
@@ -164,24 +146,9 @@ def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
     return frames
 
 
-def set_absent(Tables tables not None, list numbers not None) -> None:
-    """The other router has no such endpoints, and all others: of these there are no copies until it has them."""
-    cdef uint32_t number
-    cdef Endpoint *endpoint
-    for number in range(1, tables.endpoint_end):
-        endpoint = tables.endpoint_of(number)
-        if endpoint is not NULL:
-            endpoint.is_absent = False
-    for number in numbers:
-        endpoint = tables.endpoint_of(number)
-        if endpoint is not NULL:
-            endpoint.is_absent = True
-    tables.absent_count = <uint32_t>len(numbers)
-
-
 def has_uncopied(Tables tables not None) -> bool:
     """Whether some endpoint that the other router has not got has a message that is to be synchronous."""
-    cdef uint32_t place = tables.replicated_first if tables.absent_count else 0
+    cdef uint32_t place = tables.replicated_first if tables.replication.absent_count else 0
     while place and not (
         message_at(tables, place).treatment == TREATMENT_SYNC and is_at_absent(tables, message_at(tables, place).id)
     ):
@@ -203,35 +170,17 @@ def uncopied_counts(Tables tables not None) -> dict:
     return found
 
 
-def end_stream(Tables tables not None) -> None:
-    set_absent(tables, [])
-    tables.is_streaming = False
-    tables.stream.size = tables.stream_first = 0
-
-
 def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> None:
     """The other router has not got these: they come before everything that has happened since."""
-    cdef uint64_t rest = tables.stream.size - tables.stream_first
-    cdef uint64_t size = ids.shape[0] * sizeof(Item)
-    cdef Py_ssize_t index
+    cdef uint64_t id
     cdef uint32_t place
-    cdef Item *items
-    if size == 0:
+    if ids.shape[0] == 0:
         return
-    bytes_reserve(&tables.stream, size)
-    memmove(tables.stream.data + tables.stream_first + size, tables.stream.data + tables.stream_first, rest)
-    items = <Item *>(tables.stream.data + tables.stream_first)
-    for index in range(ids.shape[0]):
-        items[index] = Item(ids[index], 0, 0, ITEM_MESSAGE)
-        place = message_by_id(tables, ids[index])
+    tables.replication.push_front(&ids[0], ids.shape[0])
+    for id in ids:
+        place = message_by_id(tables, id)
         if place:
-            message_at(tables, place).flags &= ~<uint8_t>MESSAGE_SENT
-    tables.stream.size += size
-
-
-def stream_count(Tables tables not None) -> int:
-    """Items that wait for their turn."""
-    return (tables.stream.size - tables.stream_first) // sizeof(Item)
+            mark_unsent(message_at(tables, place))
 
 
 cdef class Frame:
@@ -257,7 +206,7 @@ cdef class Frame:
         cdef uint16_t why
         cdef uint32_t each = message.entries, mark = 0, there
         cdef uint64_t count = 0, content
-        cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.match_from <= message.id
+        cdef bint is_to_match = message.flags & MESSAGE_AS_MATCHED and 0 < tables.replication.match_from <= message.id
         cdef uint8_t *out
         memcpy(&head, record, MESSAGE_HEAD_SIZE)
         content = content_at(&head)
@@ -296,7 +245,7 @@ cdef class Frame:
                 out += DESTINATION_SIZE
             each = entry_at(tables, each).sibling
         memcpy(out, record + content, head.topic_size + head.payload_size)
-        message.flags |= MESSAGE_SENT
+        mark_sent(message)
         self.settled_at = 0
         self.count += 1
         return 0
@@ -371,11 +320,12 @@ def next_frame(
     transaction that is next, as the cache has no room for it. `group` is that record. `position` counts records since the
     stream began."""
     cdef Frame frame = Frame()
+    cdef ReplicationState state = tables.replication
     cdef const Item *item
-    cdef uint64_t last_id = 0, first = tables.stream_first, group_sequence = 0
+    cdef uint64_t last_id = 0, first = state.first(), group_sequence = 0
     frame.room(LENGTH_SIZE + RECORDS_HEAD_SIZE)
-    while first < tables.stream.size and frame.out.size + frame.spared < size_max:
-        item = <const Item *>(tables.stream.data + first)
+    while first < state.end() and frame.out.size + frame.spared < size_max:
+        item = state.item_at(first)
         if item.what == ITEM_BEGIN:
             if not put_group(tables, frame, &first, &last_id, group):
                 break
@@ -391,13 +341,11 @@ def next_frame(
             frame.put_owner(item)
         first += sizeof(Item)
     ids, sequences = [], []
-    if first < tables.stream.size and frame.out.size + frame.spared < size_max:
+    if first < state.end() and frame.out.size + frame.spared < size_max:
         group_sequence = large_group(tables, first)
         if group_sequence == 0:
             ids, sequences = wanted(tables, first, fetch_max)
-    tables.stream_first = first
-    if first == tables.stream.size:
-        tables.stream.size = tables.stream_first = 0
+    state.advance(first)
     position += frame.count
     fetch = numpy.array(ids, numpy.uint64), numpy.unique(numpy.array(sequences, numpy.uint64))
     return (frame.taken(KIND_RECORDS, position) if frame.count else None), position, last_id, *fetch, group_sequence
@@ -445,10 +393,10 @@ cdef bint put_group(
     cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared, end = group_end(tables, first[0])
     cdef uint64_t group_at = TRANSACTION_HEAD_SIZE
     cdef uint32_t count = frame.count
-    cdef const Item *item = <const Item *>(tables.stream.data + at)
-    cdef const Item *last = <const Item *>(tables.stream.data + end)
+    cdef const Item *item = tables.replication.item_at(at)
+    cdef const Item *last = tables.replication.item_at(end)
     cdef TransactionHead head
-    cdef bint is_whole = end < tables.stream.size and last.id <= tables.stored_through
+    cdef bint is_whole = end < tables.replication.end() and last.id <= tables.stored_through
     if not is_whole:
         return False
     memset(&head, 0, sizeof(TransactionHead))
@@ -458,7 +406,7 @@ cdef bint put_group(
     frame.settled_at = 0
     at += sizeof(Item)
     while at < end and is_whole:
-        item = <const Item *>(tables.stream.data + at)
+        item = tables.replication.item_at(at)
         at += sizeof(Item)
         if item.what == ITEM_REMOVED:
             frame.put_removed(item)
@@ -506,13 +454,13 @@ cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
     """The sequence number of the transaction that begins here, if more of it has to be read than the cache has room for
     besides all others; else 0."""
     cdef uint64_t end = group_end(tables, at), size = 0
-    cdef const Item *item = <const Item *>(tables.stream.data + at)
-    cdef const Item *last = <const Item *>(tables.stream.data + end)
+    cdef const Item *item = tables.replication.item_at(at)
+    cdef const Item *last = tables.replication.item_at(end)
     cdef uint32_t place
-    if item.what != ITEM_BEGIN or end == tables.stream.size or last.id > tables.stored_through:
+    if item.what != ITEM_BEGIN or end == tables.replication.end() or last.id > tables.stored_through:
         return 0
     while at < end:
-        item = <const Item *>(tables.stream.data + at)
+        item = tables.replication.item_at(at)
         at += sizeof(Item)
         place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
         if place:
@@ -522,7 +470,7 @@ cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
 
 cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:
     """Where the item is that ends the transaction; or the end of the stream."""
-    while at < tables.stream.size and (<const Item *>(tables.stream.data + at)).what != ITEM_END:
+    while at < tables.replication.end() and tables.replication.item_at(at).what != ITEM_END:
         at += sizeof(Item)
     return at
 
@@ -532,12 +480,12 @@ cdef void told(Tables tables, uint64_t at, uint64_t end) noexcept:
     cdef const Item *item
     cdef uint32_t place
     while at < end:
-        item = <const Item *>(tables.stream.data + at)
+        item = tables.replication.item_at(at)
         at += sizeof(Item)
         place = message_by_id(tables, item.id) if item.what == ITEM_REMOVED else 0
         place = entry_of(tables, place, item.party) if place else 0
         if place and entry_at(tables, place).state == STATE_CONSUMED:
-            entry_at(tables, place).state = STATE_CONSUMED_THERE
+            mark_consumed_there(entry_at(tables, place))
 
 
 cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
@@ -546,8 +494,8 @@ cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
     cdef uint32_t place
     cdef uint64_t size = 0
     ids, sequences = [], []
-    while at < tables.stream.size and len(ids) < count_max and size < tables.cache.size // 4:
-        item = <const Item *>(tables.stream.data + at)
+    while at < tables.replication.end() and len(ids) < count_max and size < tables.cache.size // 4:
+        item = tables.replication.item_at(at)
         at += sizeof(Item)
         place = message_by_id(tables, item.id) if item.what == ITEM_MESSAGE else 0
         if place and is_wanted(tables, message_at(tables, place)) and cached(tables, message_at(tables, place)) is NULL:

@@ -38,7 +38,7 @@ class Degradation:
         self._log = log
         self._behind_ns: int | None = None
         """Since when the other router is not known to keep up."""
-        self._is_alone = False
+        self._is_degraded = False
         """As the voters were told last."""
         self._is_noted: bool | None = False
         """By the voters; None: they were told to strike it off, and may have."""
@@ -51,7 +51,13 @@ class Degradation:
 
     def activate(self, now_ns: int) -> None:
         self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
-        self._is_alone, self._is_noted, self._logged_as, self._ended_as, self._back_at = False, False, None, None, None
+        self._is_degraded, self._is_noted, self._logged_as, self._ended_as, self._back_at = (
+            False,
+            False,
+            None,
+            None,
+            None,
+        )
         self.uncopied.forget()
 
     @property
@@ -76,11 +82,11 @@ class Degradation:
         if self._behind_ns is None:
             self._behind_ns = now_ns
 
-    def noted(self, is_alone: bool) -> None:
+    def noted(self, is_degraded: bool) -> None:
         """The voters know that the other router has not got everything: it cannot become active."""
-        self._is_noted = is_alone
-        if is_alone and not self._is_alone:  # they knew it before, and this router did not
-            self.mode, self._is_alone = "degrading", True
+        self._is_noted = is_degraded
+        if is_degraded and not self._is_degraded:  # they knew it before, and this router did not
+            self.mode, self._is_degraded = "degrading", True
 
     def keeps_up(self, sending: ReplicationSender | None) -> bool:
         """The other router has everything, but for what is on its way, and everybody knows that it may take over."""
@@ -88,13 +94,13 @@ class Degradation:
         return is_synchronous and sending is not None and sending.is_whole and not sending.backlog
 
     def look(self, sending: ReplicationSender | None, now_ns: int, *, is_switching: bool = False) -> bool | None:
-        """Whether the voters have to be told that this router is alone, or no longer; None: neither."""
+        """Whether the voters have to be told that this router is degraded, or no longer; None: neither."""
         self.uncopied.look(now_ns, is_whole=sending is not None and sending.is_whole)
         if sending is not None and sending.is_whole:
             self._behind_ns = sending.oldest_ns
             self._look_whether_back(sending, now_ns)
             if self._log.is_degraded and self.mode == "synchronous":
-                self._ended_as = self._log_as(is_degraded=False)
+                self._ended_as = self._log.note_degraded(False)
         else:
             self._back_at = None
         if self.mode == "degrading" and (self._is_noted or self._config.lease is None):
@@ -107,12 +113,12 @@ class Degradation:
                 self._go_on()
         if self._ended_as is not None and self._log.stored_through >= self._ended_as:
             self._ended_as = None
-        was_alone, is_partly = self._is_alone, self.uncopied.are_there and not is_switching
-        self._is_alone = self.mode != "synchronous" or self._ended_as is not None or is_partly
-        if was_alone and not self._is_alone:
+        was_degraded, is_partly = self._is_degraded, self.uncopied.are_there and not is_switching
+        self._is_degraded = self.mode != "synchronous" or self._ended_as is not None or is_partly
+        if was_degraded and not self._is_degraded:
             self._is_noted = False if self._config.lease is None else None
-        self.uncopied.await_copies(is_alone=self._config.lease is None or self._is_noted is True)
-        return self._is_alone if self._is_alone != was_alone else None
+        self.uncopied.await_copies(is_degraded=self._config.lease is None or self._is_noted is True)
+        return self._is_degraded if self._is_degraded != was_degraded else None
 
     def _look_whether_back(self, sending: ReplicationSender, now_ns: int) -> None:
         """What was acknowledged as degraded may still be on its way: without it the other router cannot take over."""
@@ -126,13 +132,9 @@ class Degradation:
 
     def _go_on(self) -> None:
         if self._logged_as is None:
-            self._logged_as = self._log_as(is_degraded=True)
+            self._logged_as = self._log.note_degraded(True)
         elif self._log.stored_through >= self._logged_as:
             self.mode = "degraded"
-
-    def _log_as(self, *, is_degraded: bool) -> int:
-        self._log.is_degraded = is_degraded
-        return self._log.append_epoch(self._log.role, self._log.epoch)
 
     def next_deadline_ns(self) -> int | None:
         deadlines = [self._late_ns(), self.uncopied.next_deadline_ns()]

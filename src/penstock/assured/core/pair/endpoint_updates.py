@@ -9,11 +9,12 @@ from collections import deque
 import msgspec
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.core.pair._sending import has_uncopied, set_absent, stream_count
+from penstock.assured.core.pair._sending import has_uncopied
 from penstock.assured.core.pair.protocol import Defined, encode
-from penstock.assured.core.router.endpoints import EVERY_ID, Endpoint
+from penstock.assured.core.router._mirroring import set_absent
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.endpoints import EVERY_ID, Endpoint, Endpoints
 from penstock.assured.core.router.events import Instruction, Noted
-from penstock.assured.core.router.router import MessageRouter
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -37,8 +38,10 @@ class _Later(msgspec.Struct, frozen=True):
 class EndpointUpdates:
     """`out` is what is to be sent; `is_matching`: the other router finds out who wants a message."""
 
-    def __init__(self, router: MessageRouter, out: list[bytes], *, is_matching: bool) -> None:
-        self._router = router
+    def __init__(self, tables: Tables, endpoints: Endpoints, out: list[bytes], *, is_matching: bool) -> None:
+        self._tables = tables
+        self._replication = tables.replication
+        self._endpoints = endpoints
         self._out = out
         self._is_matching = is_matching
         self._defined: dict[int, _Told] = {}
@@ -60,7 +63,7 @@ class EndpointUpdates:
 
     @property
     def _backlog(self) -> int:
-        return stream_count(self._router.tables)
+        return self._replication.backlog
 
     def passed(self, count: int) -> None:
         """So many more items of the stream have had their turn."""
@@ -70,10 +73,10 @@ class EndpointUpdates:
         """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
         endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
         there is."""
-        if self._is_outdated or self._changes == self._router.endpoints.changes:
+        if self._is_outdated or self._changes == self._endpoints.changes:
             return not self._is_outdated
-        self._changes = self._router.endpoints.changes
-        current = {each.number: self._told(each) for each in self._router.endpoints}
+        self._changes = self._endpoints.changes
+        current = {each.number: self._told(each) for each in self._endpoints}
         new = {number: told for number, told in current.items() if self._defined.get(number) != told}
         # What was given up by an endpoint may wait for its turn, and the copies that it goes on with are still there.
         # So may what one was filled with out of the log: the other router has to go on where it has everything.
@@ -94,7 +97,7 @@ class EndpointUpdates:
         return True
 
     def _told(self, endpoint: Endpoint) -> _Told:
-        is_copied = self._router.endpoints.is_copied(endpoint.config)
+        is_copied = self._endpoints.is_copied(endpoint.config)
         definition = msgspec.structs.replace(endpoint.definition, own_through=0)  # that is each router's own matter
         return _Told(endpoint.config, is_copied, msgspec.json.encode(definition))
 
@@ -113,7 +116,7 @@ class EndpointUpdates:
     def _match_from_now(self) -> None:
         """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
         is_matching = self._is_matching and not any(each.message.is_deleted for each in self._later)
-        self._router.tables.match_from = self._router.tables.next_id if is_matching else 0
+        self._replication.set_match_from(self._tables.next_id if is_matching else 0)
 
     def _tell_later(self, name: str, message: Defined) -> None:
         self._later.append(_Later(self._passed + self._backlog, name, message))
@@ -130,15 +133,16 @@ class EndpointUpdates:
 
     def lacks(self, numbers: list[int]) -> None:
         """What the other router has no endpoints for is at this one only (REPL-3), until it has them."""
-        endpoints = self._router.endpoints
+        endpoints = self._endpoints
         found = [endpoint for each in numbers if (endpoint := endpoints.by_number(each)) is not None]
         for each in found:
             endpoints.set_own_through(each, EVERY_ID)
             if each.number not in self.absent:
                 values: dict[str, str | int] = {"endpoint": each.name, "hint": "define it alike there"}
                 self._noted.append(Noted("not_at_other_router", values, is_trouble=True))
-        set_absent(self._router.tables, [each.number for each in found])
-        self._router.tables.has_met_absent |= has_uncopied(self._router.tables)
+        set_absent(self._tables, [each.number for each in found])
+        if has_uncopied(self._tables):
+            self._replication.note_absent_met()
         before, self.absent = self.absent, {each.number: each.name for each in found}
         self._is_outdated = any(endpoints.by_number(each) is not None for each in before.keys() - self.absent.keys())
 
@@ -148,7 +152,7 @@ class EndpointUpdates:
 
     def become_whole(self) -> None:
         """The other router has all that there is, of the endpoints that have copies."""
-        endpoints = self._router.endpoints
+        endpoints = self._endpoints
         for each in endpoints:
             if each.number not in self.absent and endpoints.is_copied(each.config):
                 endpoints.set_own_through(each, 0)

@@ -44,10 +44,9 @@ class ReplicaHistory:
 
     def activate(self, epoch: int) -> None:
         if not self._was_active():
-            self._log.since, self._log.is_degraded = Since(epoch, self._whole_through), False
+            self._log.begin_active(Since(epoch, self._whole_through), is_degraded=False)
         else:  # what it had of the other router is what it had before
-            self._log.since = Since(epoch, self._log.since.id)
-        self._log.is_partial = False
+            self._log.begin_active(Since(epoch, self._log.since.id), is_degraded=self._log.is_degraded)
         self.epoch, self.is_willing = epoch, True
 
     def received(self, epoch: int, id_highest: int) -> None:
@@ -75,12 +74,10 @@ class ReplicaHistory:
     def catch_up(self) -> None:
         """Until it is whole again it has neither what it had nor what the active router has: transactions may be torn.
         So it is not to take over, and its log knows that first."""
-        if not self._log.is_partial:
-            self._log.is_partial = True
-            self._log.append_epoch(self._log.role, self._log.epoch)
+        self._log.become_partial()
 
     def become_whole(self, epoch: int, id_highest: int) -> None:
         """From now on this router could take over; its log is to know that."""
         self.epoch, self.is_willing = epoch, False
         self._whole_through = self._log.know_of(id_highest)
-        self._log.is_partial = False
+        self._log.become_whole()

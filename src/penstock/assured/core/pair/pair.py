@@ -15,7 +15,7 @@ from penstock.assured.core.pair.peer_link import PeerLink
 from penstock.assured.core.pair.planned_switch import PlannedSwitch, told_left
 from penstock.assured.core.pair.protocol import Standing
 from penstock.assured.core.pair.replication_receiver import RECEIVED_KINDS, MatchesDifferError, ReplicationReceiver
-from penstock.assured.core.pair.replication_sender import ReplicationSender, awaits_release, left_behind
+from penstock.assured.core.pair.replication_sender import ReplicationSender, left_behind
 from penstock.assured.core.pair.uncopied import Uncopied
 from penstock.assured.core.router import events
 from penstock.assured.core.router.router import MessageRouter
@@ -36,6 +36,8 @@ class Pair:
         memory: Memory | None = None,
     ) -> None:
         self.router = router
+        self._log = router.log
+        self._replication = router.replication
         self.degrading = Degradation(config, router.log, Uncopied(config, router.tables))
         self.sending: ReplicationSender | None = None
         self.receiving: ReplicationReceiver | None = None
@@ -52,8 +54,7 @@ class Pair:
         self._is_started = False
         self._out: list[pair_protocol.PairInstruction] = []
         self.link = PeerLink(lambda each: self._out.append(each))
-        router.waits_for_secondary = router.tables.has_secondary = True
-        router.defining.is_mirrored = config.mirror != "none"
+        router.pair_up(is_mirrored=config.mirror != "none")
 
     @property
     def is_active(self) -> bool:
@@ -115,7 +116,7 @@ class Pair:
         """It stands by until it is known who is active."""
         self._is_started = True
         self._route(events.Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
-        self._past.start(self.router.tables.next_id - 1)
+        self._past.start(self.router.newest_id)
         if (lease := self._config.lease) is not None:
             self.keeper = LeaseKeeper(lease, self._name, self._memory, self._randomness, now_ns, self.epoch)
             self._lease(lease_protocol.Fit(self._past.is_fit(self.keeper)), now_ns)
@@ -126,7 +127,7 @@ class Pair:
         match event:
             case events.Stored():
                 if self.receiving is not None:
-                    self.receiving.stored(self.router.log.stored_through)
+                    self.receiving.stored(self._log.stored_through)
             case events.RecordsRead():
                 if self.sending is not None:
                     self.sending.fetched(event)
@@ -161,14 +162,14 @@ class Pair:
         assert self.keeper is not None
         for each in self.keeper.handle(event, now_ns):
             match each:
-                case lease_protocol.Held(epoch):
+                case lease_protocol.LeaseAcquired(epoch):
                     self._activate(epoch, now_ns)
-                case lease_protocol.Lost(epoch):
+                case lease_protocol.LeaseLost(epoch):
                     if not self.switching.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
-                case lease_protocol.AloneNoted(_, is_alone):
+                case lease_protocol.DegradedNoted(_, is_degraded):
                     before = self.degrading.state
-                    self.degrading.noted(is_alone)
+                    self.degrading.noted(is_degraded)
                     self._mode_changed(before)
                 case _:
                     self._out.append(each)
@@ -229,7 +230,7 @@ class Pair:
             case pair_protocol.Resync(_, epoch):
                 if self.router.is_active or epoch < self.epoch:
                     self._tell_standing()
-                elif self.router.log.is_troubled:  # it is not known how long: there will be another
+                elif self._log.is_troubled:  # it is not known how long: there will be another
                     self.receiving = None
                 else:
                     self.receiving = ReplicationReceiver(self.router, self._config, message, self._is_first)
@@ -340,7 +341,7 @@ class Pair:
                 self._activate(self.epoch, now_ns)
 
     def _yielded(self, now_ns: int) -> None:
-        left = left_behind(self.router)
+        left = left_behind(self.router.tables, self.router.endpoints)
         self.link.say(pair_protocol.Yielded(self.epoch, left))
         self._note("yielded", left_behind=told_left(left) or "nothing", is_trouble=bool(left))
         self.switching.forget()
@@ -356,16 +357,16 @@ class Pair:
         self._pump(now_ns)
         self._look_how_it_keeps_up(now_ns)
         if self.router.is_active:
-            if awaits_release(self.router):
+            if self.router.awaits_release:
                 self._route(events.Release(*self.degrading.released(self.sending)), now_ns)
                 self._pump(now_ns)
-            if self.router.tables.has_met_absent:
+            if self._replication.has_met_absent:
                 self._look_how_it_keeps_up(now_ns)
         elif self.receiving is not None:
-            if self.router.tables.log.pending_size:
+            if self._log.has_pending:
                 self._route(Tick(), now_ns)
             self.receiving.look_what_lacks()
-            self.receiving.stored(self.router.log.stored_through)
+            self.receiving.stored(self._log.stored_through)
             self.link.send(self.receiving.out)
         is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
         if is_ready and not any(isinstance(each, events.SendData) for each in self._out):  # an active router's to send
@@ -380,7 +381,7 @@ class Pair:
             self._begin_sending()
         if (sending := self.sending) is None:
             return
-        if self.router.tables.is_stream_broken:
+        if self._replication.is_stream_broken:
             self._end_link("the other router is too far behind", now_ns)
             return
         self._out += sending.pump(now_ns, is_hurried=self.switching.is_wanted or self.switching.is_yielding)
@@ -389,11 +390,11 @@ class Pair:
     def _look_how_it_keeps_up(self, now_ns: int) -> None:
         if self.router.is_active:
             before = self.degrading.state
-            is_alone = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
+            is_degraded = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
             self._mode_changed(before)
-            if is_alone is not None and self.keeper is not None:
-                self._lease(lease_protocol.Alone(is_alone), now_ns)
-            if self.router.tables.log.pending_size:
+            if is_degraded is not None and self.keeper is not None:
+                self._lease(lease_protocol.NoteDegraded(is_degraded), now_ns)
+            if self._log.has_pending:
                 self._route(Tick(), now_ns)
 
     def _mode_changed(self, before: str) -> None:

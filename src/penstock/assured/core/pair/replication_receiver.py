@@ -11,7 +11,6 @@ from penstock.assured.core.pair._receiving import (
     apply_records,
     are_synchronous,
     check_publishers,
-    drop,
     held_ids,
     resolve,
     take_publishers,
@@ -21,6 +20,7 @@ from penstock.assured.core.pair._receiving import (
 from penstock.assured.core.pair.id_lists import IDS_PER_FRAME, distinct, ids_frame, read_ids
 from penstock.assured.core.pair.protocol import Defined, Lacking, PairConfig, Resync, StoredTo, encode
 from penstock.assured.core.pair.transaction_stream import HeldTransactions
+from penstock.assured.core.router._settling import drop
 from penstock.assured.core.router.endpoints import EVERY_ID, NUMBER_MAX, Definition, Endpoint
 from penstock.assured.core.router.log import EPOCH_BITS
 from penstock.assured.core.router.router import MessageRouter
@@ -54,6 +54,9 @@ class ReplicationReceiver:
         self.dropped = 0
         self.held = HeldTransactions()
         self._router = router
+        self._tables = router.tables
+        self._log = router.log
+        self._endpoints = router.endpoints
         self._is_mirroring = config.mirror != "none"
         self._stream = resync.stream
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
@@ -111,7 +114,7 @@ class ReplicationReceiver:
         self._there, self._looked_at = None, -1
         while message.number >= len(self._numbers):
             self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
-        endpoints = self._router.endpoints
+        endpoints = self._endpoints
         if message.is_deleted:
             known = endpoints.by_number(int(self._numbers[message.number]))
             self._numbers[message.number] = 0
@@ -120,7 +123,7 @@ class ReplicationReceiver:
                 endpoints.log(known, is_deleted=True)
                 endpoints.remove(known)
                 if known.definition.replay is not None:
-                    self._router.replays.resume()
+                    self._router.resume_replays()
             return ""
         try:
             definition = msgspec.json.decode(message.definition, type=Definition)
@@ -146,25 +149,25 @@ class ReplicationReceiver:
                 endpoints.apply(known)
             endpoints.log(known)
             if is_filling:
-                self._router.replays.resume()
+                self._router.resume_replays()
         self._numbers[message.number] = known.number if known is not None else 0
         return "" if known is not None and known.config == definition.config else definition.config.name
 
     def _copied(self, name: str) -> Endpoint | None:
         """The endpoint of this name, if it has copies here, too."""
-        known = self._router.endpoints.get(name)
-        return known if known is not None and self._router.endpoints.is_copied(known.config) else None
+        known = self._endpoints.get(name)
+        return known if known is not None and self._endpoints.is_copied(known.config) else None
 
     def _highest(self, endpoint: Endpoint) -> int:
         """The newest message that is replicated of those that the endpoint has."""
-        ids = held_ids(self._router.tables).get(endpoint.number, NONE)
+        ids = held_ids(self._tables).get(endpoint.number, NONE)
         return int(ids[-1]) if len(ids) else 0
 
     def _drop_copies(self, endpoint: Endpoint) -> None:
         """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
         if self._router.config.replicate_by == "endpoint" and endpoint.config.replication != "none":
-            ids = held_ids(self._router.tables).get(endpoint.number, NONE)
-            drop(self._router.tables, endpoint.number, ids[~self._stranded(endpoint.number, ids)])
+            ids = held_ids(self._tables).get(endpoint.number, NONE)
+            drop(self._tables, endpoint.number, ids[~self._stranded(endpoint.number, ids)])
 
     def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
         self._listed_count += len(ids)
@@ -183,11 +186,11 @@ class ReplicationReceiver:
     @property
     def has_doubts(self) -> bool:
         """Whether this router has done transactions that the active one may not have."""
-        return bool(self._router.tables.consumed)
+        return bool(self._tables.replication.consumed)
 
     def resolve(self) -> None:
         """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""
-        resolve(self._router.tables, EVERY_ID if self._router.log.is_degraded else self._since[0])
+        resolve(self._tables, EVERY_ID if self._log.is_degraded else self._since[0])
 
     def compare(self, id_highest: int) -> bool:
         """All is listed, of messages up to this one: what has the active router no more, and what is missing here?
@@ -198,7 +201,7 @@ class ReplicationReceiver:
             raise RemoteProtocolError(f"it has message {id_highest}, in epoch {self.epoch}")
         self._is_listed = False
         self.id_highest = id_highest
-        tables = self._router.tables
+        tables = self._tables
         self._own_end = tables.next_id
         held = held_ids(tables)
         missing = [NONE]
@@ -214,7 +217,7 @@ class ReplicationReceiver:
         if self._is_mirroring:
             for endpoint in self._unlisted():
                 self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
-        if not self._router.log.is_degraded:  # also where nothing is replicated
+        if not self._log.is_degraded:  # also where nothing is replicated
             for number, ids in undone_ids(tables, *self._since).items():
                 self._gone[number] = numpy.union1d(self._gone.get(number, NONE), ids[self._are_own(ids)])
         self._missing = distinct(missing)
@@ -223,17 +226,17 @@ class ReplicationReceiver:
     def answer(self) -> None:
         """Drop what the active router has no more, know of publishers what it knows, and ask for what is missing. While
         the disk is full, what was dropped is to make room, and nothing is asked for: the next list is answered."""
-        tables, wanted = self._router.tables, self._missing
+        tables, wanted = self._tables, self._missing
         for number, ids in self._gone.items():
             drop(tables, number, ids)
-        if self._router.log.is_pressed:
+        if self._log.is_pressed:
             return
         take_publishers(tables, self._publishers, any(not self._numbers[each] for each in self._names))
         self._publishers.clear()
         if self._is_mirroring:
             self._remove_unlisted()
         first_id = max(self._since[0] + 1, (2 - self._parity) << EPOCH_BITS)
-        if not self._router.log.is_degraded and first_id < min(self._since[1], self._own_end):
+        if not self._log.is_degraded and first_id < min(self._since[1], self._own_end):
             undo(tables, first_id, self._since[1] - 1)
         self._note_own()
         starts = range(0, max(1, len(wanted)), IDS_PER_FRAME)
@@ -243,12 +246,12 @@ class ReplicationReceiver:
             )
             for start in starts
         ]
-        self._answers.append((tables.log.next_sequence - 1, frames))
+        self._answers.append((self._log.newest_sequence, frames))
 
     def _note_own(self) -> None:
         """The active one may get an endpoint that it has not, without what this one has in it; of others, what this one
         alone had may be gone by now."""
-        endpoints, known = self._router.endpoints, set(self._numbers.tolist())
+        endpoints, known = self._endpoints, set(self._numbers.tolist())
         for each in endpoints:
             if each.number not in known:
                 endpoints.set_own_through(each, EVERY_ID)
@@ -265,13 +268,13 @@ class ReplicationReceiver:
         """Endpoints that were deleted while this router was away."""
         known = set(self._numbers[self._numbers > 0].tolist())
         own = {each.name for each in self._router.config.endpoints}
-        return [each for each in self._router.endpoints if each.number not in known and each.name not in own]
+        return [each for each in self._endpoints if each.number not in known and each.name not in own]
 
     def _remove_unlisted(self) -> None:
         """But for those that have what nobody else has."""
-        endpoints = self._router.endpoints
+        endpoints = self._endpoints
         for each in self._unlisted():
-            if not self._router.tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
+            if not self._tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
                 endpoints.log(each, is_deleted=True)
                 endpoints.remove(each)
 
@@ -280,14 +283,14 @@ class ReplicationReceiver:
         been acknowledged; synchronous ones only if this router was degraded then, or the other one had no copies of
         the endpoint."""
         is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
-        if not self._router.log.is_degraded:
-            is_stranded &= ~are_synchronous(self._router.tables, ids)
+        if not self._log.is_degraded:
+            is_stranded &= ~are_synchronous(self._tables, ids)
         is_stranded |= ids <= self._own_through(number)
         self.stranded += int(is_stranded.sum())
         return is_stranded
 
     def _own_through(self, number: int) -> int:
-        endpoint = self._router.endpoints.by_number(number)
+        endpoint = self._endpoints.by_number(number)
         return endpoint.definition.own_through if endpoint is not None else 0
 
     def _are_own(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
@@ -299,7 +302,7 @@ class ReplicationReceiver:
         """Tell which endpoints are not here, once all are listed and whenever it changes. One that was made after the
         active router had named it is lacking, as it gets nothing of this stream; and then it is not: so the two compare
         anew."""
-        endpoints = self._router.endpoints
+        endpoints = self._endpoints
         if self._is_listed or self._looked_at == endpoints.changes:
             return
         self._looked_at = endpoints.changes
@@ -314,11 +317,11 @@ class ReplicationReceiver:
     def records(self, data: bytes) -> None:
         if self._is_listed:
             raise RemoteProtocolError("it sends records before it has listed what it has")
-        if self._router.log.is_pressed:
+        if self._log.is_pressed:
             raise LimitError("the disk here is full: what is settled makes room, and nothing else is taken")
-        position, id_highest = apply_records(self._router.tables, self._matched(data), self._numbers)
+        position, id_highest = apply_records(self._tables, self._matched(data), self._numbers)
         self.id_highest = max(self.id_highest, id_highest)
-        self._answers.append((self._router.tables.log.next_sequence - 1, [encode(StoredTo(self._stream, position))]))
+        self._answers.append((self._log.newest_sequence, [encode(StoredTo(self._stream, position))]))
 
     def _matched(self, data: bytes) -> bytes:
         """With the endpoints of every message (REPL-4)."""
@@ -327,9 +330,9 @@ class ReplicationReceiver:
             return data
         if self._there is None:
             self._there = _inverse(self._numbers)
-        matcher = self._router.endpoints.matcher
+        matcher = self._endpoints.matcher
         offsets, subscribers = matcher.match_messages(unmatched)
-        found = unmatched.matched(self._router.tables, offsets, subscribers, matcher.owners, self._there)
+        found = unmatched.matched(self._tables, offsets, subscribers, matcher.owners, self._there)
         if found is None:
             raise MatchesDifferError(
                 "it finds other endpoints for a message: compare endpoints, and models, of the two"

@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 
 from penstock.assured.core.pair._sending import (
     begin_stream,
-    end_stream,
     is_transaction,
     next_frame,
     publisher_frames,
     send_missing,
-    stream_count,
     uncopied_counts,
 )
 from penstock.assured.core.pair.endpoint_updates import EndpointUpdates
@@ -30,6 +28,9 @@ from penstock.assured.core.pair.protocol import (
     encode,
 )
 from penstock.assured.core.pair.transaction_stream import TransactionStream
+from penstock.assured.core.router._mirroring import set_absent
+from penstock.assured.core.router._tables import Tables
+from penstock.assured.core.router.endpoints import Endpoints
 from penstock.assured.core.router.events import Instruction, ReadRecords, RecordsRead
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.wire._layout import KIND_LIVE
@@ -61,9 +62,12 @@ class ReplicationSender:
         self.is_whole = False
         """It has been, since this link is there."""
         self._router = router
+        self._tables = router.tables
+        self._replication = router.replication
+        self._log = router.log
         self._config = config
         is_matching = config.matching == "secondary" and peer.is_matching
-        self._definitions = EndpointUpdates(router, self.out, is_matching=is_matching)
+        self._definitions = EndpointUpdates(router.tables, router.endpoints, self.out, is_matching=is_matching)
         self._is_other_full = not peer.is_storing
         self._relist_ns: int | None = None
         """When the two are to compare anew: so a full disk is told what was settled since."""
@@ -83,27 +87,28 @@ class ReplicationSender:
         """The record of a transaction that is next, and that the cache has no room for; where it is in the journal."""
         self._caught_up: int | None = None
         """The position after which it has caught up."""
-        live = begin_stream(router.tables)
-        self._doubtful_through = self.newest_id if router.tables.consumed else 0
+        live = begin_stream(self._tables)
+        self._doubtful_through = self.newest_id if self._replication.consumed else 0
         """Transactions are listed as if they were done: what they have consumed is not sent, and they may still be
         undone. So nothing counts before the other router has all that is listed."""
         self._listed_count = sum(map(len, live.values()))
         self._missing_count = 0
-        since = router.log.since
+        since = self._log.since
         self.out.append(encode(Resync(stream, router.epoch, since.epoch, since.id)))
         self._definitions.mirror()
         for number, ids in live.items():
             for start in range(0, len(ids), IDS_PER_FRAME):
                 self.out.append(ids_frame(KIND_LIVE, number, ids[start : start + IDS_PER_FRAME]))
-        self.out += publisher_frames(router.tables, FRAME_SIZE_GOOD)
+        self.out += publisher_frames(self._tables, FRAME_SIZE_GOOD)
         self.out.append(encode(Listed(self.newest_id)))
-        self._streaming = TransactionStream(self.out, config.window_bytes, router.publishing.is_replicated)
+        self._streaming = TransactionStream(self.out, config.window_bytes, router.is_replicated)
         if config.transactions == "stream":
-            router.transactions.streaming = self._streaming
+            router.stream_transactions(self._streaming)
 
     def end(self) -> None:
-        end_stream(self._router.tables)
-        self._router.transactions.streaming = None
+        set_absent(self._tables, [])
+        self._replication.end_stream()
+        self._router.stream_transactions(None)
 
     @property
     def is_drained(self) -> bool:
@@ -117,12 +122,12 @@ class ReplicationSender:
     @property
     def newest_id(self) -> int:
         """Of all that there is."""
-        return self._router.tables.next_id - 1
+        return self._router.newest_id
 
     @property
     def backlog(self) -> int:
         """What waits for its turn, in messages and whatever else happened."""
-        return stream_count(self._router.tables)
+        return self._replication.backlog
 
     @property
     def absent(self) -> list[str]:
@@ -159,7 +164,7 @@ class ReplicationSender:
             self._is_listed = False
             wanted = distinct(self._missing)
             self._missing.clear()
-            send_missing(self._router.tables, wanted)
+            send_missing(self._tables, wanted)
             self._definitions.passed(-len(wanted))  # they come before all that waits
             self._count_through(int(wanted[0]) - 1 if len(wanted) else 0)
 
@@ -178,7 +183,6 @@ class ReplicationSender:
 
     def pump(self, now_ns: int, *, is_hurried: bool) -> list[Instruction]:
         """Send what the window has room for, but for what nobody waits for: that gathers; what has to be read first."""
-        tables = self._router.tables
         told = self._definitions.take_noted()
         is_gathering = not is_hurried and self._is_gathering(now_ns)
         self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
@@ -187,7 +191,7 @@ class ReplicationSender:
         while not is_gathering and self._may_send:
             waiting = self.backlog
             data, self._position, last_id, ids, sequences, group = next_frame(
-                tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max, self._group
+                self._tables, self._position, FRAME_SIZE_GOOD, self._router.config.fetch_messages_max, self._group
             )
             self._definitions.passed(waiting - self.backlog)
             if data is not None:
@@ -197,22 +201,22 @@ class ReplicationSender:
                 self._sent_ns = now_ns
                 self._definitions.tell_due()
             if len(ids):
-                reading = self._router.log.fetch(0, ids, sequences)
+                reading = self._log.fetch(0, ids, sequences)
                 self._fetching = reading.request
                 told.append(reading)
             if group != self._group_sequence:
                 self._group_sequence, self._group = group, None
             if group and self._group is None:
-                self._fetching = self._router.log.new_request()
+                self._fetching = self._log.new_request()
                 told.append(ReadRecords(self._fetching, numpy.array([group], numpy.uint64)))
             if data is None:
                 break
         if not self._is_listed:
             self._definitions.tell_due()
         if not self.backlog:
-            tables.is_stream_awaited = False
+            self._replication.clear_awaited()
         if self.is_drained:
-            self.through_id = tables.next_id - 1
+            self.through_id = self.newest_id
         if not self.is_whole and not self._is_listed:
             self._look_whether_whole()
         return told
@@ -223,7 +227,7 @@ class ReplicationSender:
 
     def _is_gathering(self, now_ns: int) -> bool:
         is_early = now_ns < self._sent_ns + GATHER_NS
-        is_awaited = self._router.tables.is_stream_awaited or awaits_release(self._router)
+        is_awaited = self._replication.is_stream_awaited or self._router.awaits_release
         return is_early and self.is_whole and not is_awaited
 
     def _look_whether_whole(self) -> None:
@@ -245,21 +249,14 @@ class ReplicationSender:
             data = bytes(event.data)
             self._group = data[found[0]["offset"] :][: found[0]["size"]] if found else b""
             # It was cleaned away, and its messages are elsewhere, each by itself: so the other router is to get them.
-            self._router.tables.is_stream_broken |= not is_transaction(self._group)
+            if not is_transaction(self._group):
+                self._replication.break_stream()
 
 
-def left_behind(router: MessageRouter) -> dict[str, int]:
+def left_behind(tables: Tables, endpoints: Endpoints) -> dict[str, int]:
     """By endpoint, how many messages have no copies: when the other router is active, nobody gets them."""
     counts = {}
-    for number, count in uncopied_counts(router.tables).items():
-        if (endpoint := router.endpoints.by_number(number)) is not None:
+    for number, count in uncopied_counts(tables).items():
+        if (endpoint := endpoints.by_number(number)) is not None:
             counts[endpoint.name] = count
     return dict(sorted(counts.items(), key=lambda each: -each[1])[:LEFT_MAX])
-
-
-def awaits_release(router: MessageRouter) -> bool:
-    """Whether something may wait for the other router."""
-    tables = router.tables
-    is_stored = router.log.stored_through + 1 == tables.log.next_sequence
-    is_waiting = tables.unreplicated_count or (tables.waiting_count and is_stored) or tables.is_holding
-    return bool(is_waiting or router.transactions.is_waiting)

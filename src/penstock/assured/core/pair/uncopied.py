@@ -15,24 +15,25 @@ class Uncopied:
         self.are_there = False
         self._config = config
         self._tables = tables
+        self._replication = tables.replication
         self._look_ns = 0
         """When it is looked whether they still are: voters are not to be asked for each message of its own."""
 
     def forget(self) -> None:
-        self.are_there = self._tables.has_met_absent = False
+        self._replication.take_absent_met()
+        self.are_there = False
 
     def look(self, now_ns: int, *, is_whole: bool) -> None:
         """`is_whole`: the other router has said what it lacks, and has everything else."""
-        tables, pause_ns = self._tables, self._config.degrade_after_ms * NS_PER_MS
-        if tables.has_met_absent:
-            tables.has_met_absent = False
+        pause_ns = self._config.degrade_after_ms * NS_PER_MS
+        if self._replication.take_absent_met():
             self.are_there, self._look_ns = True, now_ns + pause_ns
         elif self.are_there and is_whole and now_ns >= self._look_ns:
-            self.are_there, self._look_ns = has_uncopied(tables), now_ns + pause_ns
+            self.are_there, self._look_ns = has_uncopied(self._tables), now_ns + pause_ns
 
     def next_deadline_ns(self) -> int | None:
         return self._look_ns if self.are_there else None
 
-    def await_copies(self, *, is_alone: bool) -> None:
-        """They are acknowledged only where everybody knows that this router is alone."""
-        self._tables.waits_for_absent = self._config.degrade == "never" or not is_alone
+    def await_copies(self, *, is_degraded: bool) -> None:
+        """They are acknowledged only where everybody knows that this router is degraded."""
+        self._replication.await_absent(self._config.degrade == "never" or not is_degraded)

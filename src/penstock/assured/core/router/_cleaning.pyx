@@ -25,7 +25,7 @@ from penstock.assured.core.router._records cimport (
     content_at,
     message_record_size,
 )
-from penstock.assured.core.router._stream cimport ITEM_OWNER, stream_push
+from penstock.assured.core.router._replication_state cimport ITEM_OWNER
 from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     STATE_CONSUMED,
@@ -170,8 +170,28 @@ def own_publisher(Tables tables not None, uint32_t handle, uint64_t owner) -> No
         return
     publisher.owner = owner
     memcpy(tables.log.room(OWNER_SIZE, tables.wall_ns), &record, OWNER_SIZE)
-    if tables.is_streaming:
-        stream_push(tables, publisher.id, owner, 0, ITEM_OWNER)
+    if tables.replication.is_streaming:
+        tables.replication.push(publisher.id, owner, 0, ITEM_OWNER)
+
+
+def forget_numbers(Tables tables not None, uint64_t first_sequence) -> None:
+    """Forget what is known of publishers that no record says anything of from this one on, and log that."""
+    cdef uint32_t handle
+    cdef Publisher *publisher
+    cdef PublisherHead head
+    for handle in range(1, tables.publishers.end):
+        publisher = tables.publishers.at(handle)
+        if publisher is NULL or publisher.mark_sequence >= first_sequence:
+            continue
+        if publisher.highest + publisher.transaction + publisher.owner == 0:
+            continue
+        memset(publisher.had, 0xFF, sizeof(publisher.had))
+        publisher.owner = publisher.highest = publisher.transaction = publisher.treatment = 0
+        publisher.first_id = publisher.last_id = 0
+        publisher.is_at_one = False
+        head = publisher_head(publisher, publisher.had)
+        put_publisher(&head, publisher.had, tables.log.room(head.size, tables.wall_ns))
+        publisher.mark_sequence = tables.log.sequence()
 
 
 cdef PublisherHead publisher_head(const Publisher *publisher, const uint64_t *had) noexcept:

@@ -46,6 +46,7 @@ cdef struct Numbers:                # a vector of places
 cdef int push(Numbers *numbers, uint32_t value) except -1
 cdef int bytes_reserve(Bytes *bytes, uint64_t size) except -1
 cdef int queue_push(Queue *queue, const Waiting *item) except -1
+cdef void queue_forget_publisher(Queue *queue, uint32_t handle) noexcept    # nobody waits for what it has in there
 cdef uint32_t map_get(const Map *map, uint64_t key) noexcept
 cdef int map_put(Map *map, uint64_t key, uint32_t place) except -1
 cdef void map_remove(Map *map, uint64_t key) noexcept

@@ -55,6 +55,13 @@ cdef int queue_push(Queue *queue, const Waiting *item) except -1:
     return 0
 
 
+cdef void queue_forget_publisher(Queue *queue, uint32_t handle) noexcept:
+    cdef uint64_t position
+    for position in range(queue.first, queue.end):
+        if queue_at(queue, position).publisher == handle:
+            queue_at(queue, position).publisher = 0
+
+
 cdef inline uint64_t map_home(const Map *map, uint64_t key) noexcept:
     """Keyed with a seed: who does not know it cannot choose keys that collide."""
     key = (key ^ map.seed) * <uint64_t>0x9E3779B97F4A7C15

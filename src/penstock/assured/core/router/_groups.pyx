@@ -1,12 +1,12 @@
 """Transactions: what each publishes and settles is one record of the log (REPL-10).
 
 A pair does a synchronous one as a whole at both routers, or at neither. So at the active router nothing of it counts for
-good before the other one has it: what it published is held back (_stream.hold_back), and what it consumed is out of its
+good before the other one has it: what it published is held back (_mirroring.hold_back), and what it consumed is out of its
 flow, but stays the endpoint's, CONSUMED. Then confirm() lets it go. A router that was replaced before that undoes it
 (_receiving.resolve), as its successor never did it.
 
-    tables.consumed      (transaction's id, endpoint, ids, what was said of each, and where each that was rejected goes: as it was
-                         decided then, and the other router is told); also as the log has it, after a start
+    replication.consumed     (transaction's id, endpoint, ids, what was said of each, and where each that was rejected goes: as
+                             it was decided then, and the other router is told); also as the log has it, after a start
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 import numpy
 
 from penstock.assured.core.router._containers cimport Waiting, map_get, queue_at
-from penstock.assured.wire._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_RETURNED, WINDOW_MAX
+from penstock.assured.wire._layout cimport SETTLE_ACKNOWLEDGED, SETTLE_REJECTED, SETTLE_RETURNED, WINDOW_MAX
 from penstock.assured.core.router._messages cimport (
     append_by_id,
     cached,
@@ -36,25 +36,17 @@ from penstock.assured.core.router._records cimport (
     MessageHead,
     TransactionHead,
 )
-from penstock.assured.core.router._settling cimport Settlement, give_back, give_up_to, log_dead, retry_stuck
-from penstock.assured.core.router._stream cimport (
-    ITEM_BEGIN,
-    ITEM_END,
-    ITEM_REMOVED,
-    Item,
-    hold_back,
-    is_at_absent,
-    is_mirrored,
-    moved_to,
-    stream_push,
-    target_now,
-)
+from penstock.assured.core.router._settling cimport Settlement, give_back, give_up_to, log_dead, log_returned, retry_stuck
+from penstock.assured.core.router._mirroring cimport hold_back, is_at_absent, is_mirrored, target_now
+from penstock.assured.core.router._replication_state cimport ITEM_BEGIN, ITEM_END, ITEM_REMOVED, moved_to
 from penstock.assured.core.router._publishers cimport Publisher, set_bit
 from penstock.assured.core.router._tables cimport (
     MESSAGE_REPLICATED,
     MESSAGE_STORED,
     STATE_CONSUMED,
     STATE_CONSUMED_THERE,
+    STATE_REJECTED,
+    STATE_WAITING,
     Endpoint,
     Entry,
     Message,
@@ -69,8 +61,8 @@ from penstock.base.errors import LocalProtocolError
 def begin_group(Tables tables not None, uint64_t publisher, uint32_t transaction) -> None:
     begin_record(tables, publisher, transaction)
     tables.group.count = 0
-    if tables.is_streaming:
-        stream_push(tables, publisher, transaction, 0, ITEM_BEGIN)
+    if tables.replication.is_streaming:
+        tables.replication.push(publisher, transaction, 0, ITEM_BEGIN)
 
 
 cdef int begin_record(Tables tables, uint64_t publisher, uint32_t transaction) except -1:
@@ -106,15 +98,16 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id
     cdef uint64_t position
     memcpy(&head, tables.log.group(), TRANSACTION_HEAD_SIZE)
     close_group(tables, &head, treatment, transaction_id)
-    if tables.is_streaming:
-        stream_push(tables, tables.log.sequence(), transaction_id, treatment, ITEM_END)
-        tables.is_stream_awaited |= treatment == TREATMENT_SYNC
+    if tables.replication.is_streaming:
+        tables.replication.push(tables.log.sequence(), transaction_id, treatment, ITEM_END)
+        if treatment == TREATMENT_SYNC:
+            tables.replication.note_awaited()
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
         waiting = queue_at(&tables.waiting, position)
         waiting.treatment = treatment
         if waiting.message:
             treat(tables, waiting.message, treatment)
-            if treatment == TREATMENT_SYNC and tables.has_secondary:
+            if treatment == TREATMENT_SYNC and tables.replication.has_secondary:
                 hold_back(tables, waiting.message)
         remember(tables.publishers.at(waiting.publisher), waiting.number)
         set_bit(tables.publishers.at(waiting.publisher).pending, waiting.number)
@@ -129,7 +122,7 @@ def last_transaction(Tables tables not None, uint64_t publisher_id) -> tuple:
     only). Where the log knows of the transaction, and no more what was in it, that is so while the other router lacks
     endpoints."""
     cdef const Publisher *publisher = tables.publishers.at(tables.publishers.handle_of(publisher_id))
-    is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.absent_count > 0)
+    is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.replication.absent_count > 0)
     return (max(1, publisher.first_id), publisher.last_id), bool(is_at_one)
 
 
@@ -182,12 +175,9 @@ def undo_group(Tables tables not None) -> None:
                 tables.endpoints[entry_at(tables, entry).endpoint].accepted -= 1
                 entry_free(tables, entry)
                 entry = following
-    if tables.is_streaming and not tables.is_stream_broken:
-        tables.stream.size -= sizeof(Item)
-        while (<Item *>(tables.stream.data + tables.stream.size)).what != ITEM_BEGIN:
-            tables.stream.size -= sizeof(Item)
+    tables.replication.undo_transaction()
     tables.waiting.end -= tables.group.count
-    tables.next_id -= tables.group.count
+    tables.return_ids(tables.group.count)
     tables.accepted_total -= tables.group.count
     tables.log.undo_group()
 
@@ -228,31 +218,25 @@ def consume(
             if owner.dead_to and is_mirrored(tables, owner.dead_to):
                 target = moved_to(owner.dead_to, WHY_REJECTED)
         entry.state = STATE_CONSUMED_THERE
-        if tables.is_streaming and is_mirrored(tables, endpoint):
+        if tables.replication.is_streaming and is_mirrored(tables, endpoint):
             if message_at(tables, entry.message).flags & MESSAGE_REPLICATED:
                 entry.state = STATE_CONSUMED
-                stream_push(tables, ids[index], target, endpoint, ITEM_REMOVED)
+                tables.replication.push(ids[index], target, endpoint, ITEM_REMOVED)
         consumed.append(ids[index])
         said.append(whats[index])
         targets.append(owner.dead_to if whats[index] != SETTLE_ACKNOWLEDGED else 0)
     settlement.log(tables, endpoint, WHEN_COPIED)
     if consumed:
         entries = numpy.array(consumed, numpy.uint64), numpy.array(said, numpy.uint8), numpy.array(targets, numpy.uint32)
-        tables.consumed.append((transaction_id, endpoint, *entries))
+        tables.replication.add_consumed(transaction_id, endpoint, *entries)
     tables.note_ready(owner) # there is room in its flows
 
 
 def confirm(Tables tables not None, uint64_t through_id) -> None:
     """The other router has all transactions up to this id, or need not have them."""
-    if not tables.consumed:
-        return
-    kept = []
-    for each in tables.consumed:
-        if each[0] <= through_id:
-            let_go(tables, each[1], each[2], each[3], each[4])
-        else:
-            kept.append(each)
-    tables.consumed = kept
+    if tables.replication.consumed:
+        for _, endpoint, ids, whats, targets in tables.replication.take_consumed(through_id):
+            let_go(tables, endpoint, ids, whats, targets)
 
 
 cdef int let_go(
@@ -281,6 +265,29 @@ cdef int let_go(
     return 0
 
 
+cdef int tell_consumed(Tables tables) except -1:
+    """What transactions have consumed that the other router may not have is listed for it as it will be: gone, or given
+    up to another endpoint. Of such transactions nothing is streamed any more."""
+    cdef uint32_t place
+    cdef uint64_t id
+    cdef uint8_t what
+    for _, endpoint, ids, whats, targets in tables.replication.consumed:
+        for id, what, target in zip(ids.tolist(), whats.tolist(), targets.tolist()):
+            place = consumed_entry(tables, endpoint, id)
+            if place:
+                is_moved = what == SETTLE_REJECTED and is_mirrored(tables, endpoint)
+                entry_at(tables, place).state = STATE_REJECTED if is_moved else STATE_CONSUMED_THERE
+                entry_at(tables, place).next = target_now(tables, endpoint, target)
+    return 0
+
+
+cdef int return_consumed(Tables tables, uint32_t place) except -1:
+    """The transaction was undone that has consumed this entry: it is undelivered again."""
+    cdef Entry *entry = entry_at(tables, place)
+    entry.state = STATE_WAITING
+    return log_returned(tables, entry.endpoint, entry.deliveries, message_at(tables, entry.message).id)
+
+
 def log_consumed(Tables tables not None) -> None:
     """Once more, before the records go that say it."""
     cdef TransactionHead head
@@ -290,7 +297,7 @@ def log_consumed(Tables tables not None) -> None:
     cdef const uint64_t[::1] ids
     cdef const uint8_t[::1] whats
     cdef const uint32_t[::1] targets
-    for transaction_id, endpoint, each_ids, each_whats, each_targets in tables.consumed:
+    for transaction_id, endpoint, each_ids, each_whats, each_targets in tables.replication.consumed:
         owner = tables.endpoint_of(endpoint)
         if owner is NULL:
             continue

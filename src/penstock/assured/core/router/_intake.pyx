@@ -63,12 +63,8 @@ from penstock.assured.core.router._records cimport (
     MessageHead,
     message_record_size,
 )
-from penstock.assured.core.router._stream cimport (
-    ITEM_MESSAGE,
-    is_at_absent,
-    release_held,
-    stream_push,
-)
+from penstock.assured.core.router._mirroring cimport is_at_absent, release_held
+from penstock.assured.core.router._replication_state cimport ITEM_MESSAGE, ReplicationState
 from penstock.assured.core.router._publishers cimport Publisher, bit_of, clear_bit, set_bit
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
@@ -201,8 +197,10 @@ cdef uint8_t accept_one(
     else:
         tables.known_total += 1
         if is_settled(publisher, number):
-            if tables.has_secondary and treatment_wanted(tables, head.flags, wanted) == TREATMENT_SYNC and is_at_both(
-                tables, wanted
+            if (
+                tables.replication.has_secondary
+                and treatment_wanted(tables, head.flags, wanted) == TREATMENT_SYNC
+                and is_at_both(tables, wanted)
             ):
                 wait_again(tables, handle, number)
             else:
@@ -351,7 +349,7 @@ cdef int take(
     head.treatment = treatment_of(tables, published.flags, by_topic)
     head.payload_size = published.payload_size
     head.topic_size = published.topic_size
-    head.id = tables.next_id
+    head.id = tables.take_id()
     head.publisher = publisher.id
     head.number = number
     head.published_ns = tables.wall_ns
@@ -361,10 +359,12 @@ cdef int take(
     waiting.message = keep_message(tables, &head, topic, topic + published.topic_size)
     if waiting.message and not tables.is_overflowing:
         message_at(tables, waiting.message).flags |= MESSAGE_AS_MATCHED
-    if tables.is_streaming and waiting.message and (tables.log.is_grouping or head.treatment != TREATMENT_NONE):
-        stream_push(tables, head.id, number, handle, ITEM_MESSAGE)
-        tables.is_stream_awaited |= head.treatment == TREATMENT_SYNC
-    tables.next_id += 1
+    if tables.replication.is_streaming and waiting.message and (
+        tables.log.is_grouping or head.treatment != TREATMENT_NONE
+    ):
+        tables.replication.push(head.id, number, handle, ITEM_MESSAGE)
+        if head.treatment == TREATMENT_SYNC:
+            tables.replication.note_awaited()
     waiting.sequence = tables.log.sequence()
     waiting.id = head.id
     waiting.number = number
@@ -461,12 +461,16 @@ cpdef int stored(Tables tables, uint64_t through) except -1:
             if message_at(tables, waiting.message).entries == 0: # its endpoints were deleted meanwhile
                 message_free(tables, waiting.message)
         if waiting.treatment == TREATMENT_SYNC:
-            queue_push(&tables.unreplicated, waiting)
+            tables.replication.await_copy(waiting)
         elif waiting.publisher and waiting.treatment == UNWANTED:
             clear_bit(tables.publishers.at(waiting.publisher).pending, waiting.number)
             tables.acknowledge(waiting.publisher, waiting.number, OUTCOME_UNMATCHED)
         elif waiting.publisher:
-            is_copied = tables.has_secondary and waiting.treatment == TREATMENT_ASYNC and not is_at_absent(tables, waiting.id)
+            is_copied = (
+                tables.replication.has_secondary
+                and waiting.treatment == TREATMENT_ASYNC
+                and not is_at_absent(tables, waiting.id)
+            )
             tell(tables, waiting, OUTCOME_ASYNC if is_copied else OUTCOME_STORED)
         tables.waiting.first += 1
     return 0
@@ -475,21 +479,19 @@ cpdef int stored(Tables tables, uint64_t through) except -1:
 cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except -1:
     """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so. But for what an
     endpoint has that is not there: that is on one disk, whatever the secondary has stored."""
+    cdef ReplicationState state = tables.replication
     cdef Waiting waiting
-    cdef uint64_t end = tables.unreplicated.end
-    cdef bint is_alone
+    cdef uint64_t end = state.unreplicated_end()
+    cdef bint is_uncopied
     release_held(tables, through_id)
-    while tables.unreplicated.first < end:
-        waiting = queue_at(&tables.unreplicated, tables.unreplicated.first)[0]
-        if waiting.id > through_id:
-            return 0
-        tables.unreplicated.first += 1
-        is_alone = outcome == OUTCOME_SYNC and waiting.message != 0 and is_at_absent(tables, waiting.id)
-        tables.has_met_absent |= is_alone
-        if is_alone and tables.waits_for_absent:
-            queue_push(&tables.unreplicated, &waiting) # behind those that need not wait with it
+    while state.take_unreplicated(end, through_id, &waiting):
+        is_uncopied = outcome == OUTCOME_SYNC and waiting.message != 0 and is_at_absent(tables, waiting.id)
+        if is_uncopied:
+            state.note_absent_met()
+        if is_uncopied and state.waits_for_absent:
+            state.await_copy(&waiting) # behind those that need not wait with it
         elif waiting.publisher:
-            tell(tables, &waiting, OUTCOME_DEGRADED if is_alone else outcome)
+            tell(tables, &waiting, OUTCOME_DEGRADED if is_uncopied else outcome)
     return 0
 
 

@@ -31,8 +31,8 @@ cdef class LogWriter:
     cdef readonly uint32_t section_first    # the number of the oldest section
     cdef readonly uint64_t size         # bytes of all sections
     cdef readonly uint64_t live_size    # bytes of records of messages that are kept
-    cdef public uint64_t next_sequence
-    cdef public uint64_t section_size_max
+    cdef readonly uint64_t next_sequence
+    cdef readonly uint64_t section_size_max
 
     # Records. room() makes a record at the end of the log; sequence() is the number of the one it is in.
     cdef uint8_t *room(self, uint32_t size, int64_t wall_ns) except NULL

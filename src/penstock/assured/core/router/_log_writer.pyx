@@ -13,9 +13,12 @@ from penstock.base.errors import LocalProtocolError
 
 
 cdef class LogWriter:
-    def __cinit__(self):
+    """A section that has `section_size_max` bytes is followed by another one."""
+
+    def __cinit__(self, uint64_t section_size_max):
         self.section_first = 1
         self.next_sequence = 1
+        self.section_size_max = section_size_max
 
     def __dealloc__(self):
         free(self._pending.data)
@@ -82,6 +85,10 @@ cdef class LogWriter:
         self.size += size
         self.next_sequence = sequence + 1
         return 0
+
+    def start(self, uint64_t next_sequence):
+        """All records that the journal has were recovered: the next one gets this number."""
+        self.next_sequence = next_sequence
 
     def append(self, bytes record not None, int64_t wall_ns):
         """Log a record that was made in Python; returns its sequence number."""

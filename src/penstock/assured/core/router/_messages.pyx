@@ -9,7 +9,8 @@ import numpy
 from penstock.assured.core.router._containers cimport map_get, map_put, map_remove
 from penstock.assured.wire._layout cimport WINDOW_MAX
 from penstock.assured.core.router._records cimport ENTRY_REPLAYED
-from penstock.assured.core.router._stream cimport ITEM_REMOVED, copied_to, stream_push
+from penstock.assured.core.router._mirroring cimport copied_to
+from penstock.assured.core.router._replication_state cimport ITEM_REMOVED
 from penstock.assured.core.router._log_writer cimport Section
 from penstock.assured.core.router._publishers cimport Publisher, bit_of, clear_bit, set_bit
 from penstock.assured.core.router._tables cimport (
@@ -225,10 +226,10 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
     cdef uint32_t *link = &message.entries
     if entry.state == STATE_IN_FLIGHT or entry.state == STATE_HELD:
         flow_remove(tables, place)
-    if tables.is_streaming and message.flags & MESSAGE_SENT and copied_to(tables, place) and (
+    if tables.replication.is_streaming and message.flags & MESSAGE_SENT and copied_to(tables, place) and (
         entry.state != STATE_CONSUMED # its transaction says it
     ):
-        stream_push(tables, message.id, 0, entry.endpoint, ITEM_REMOVED)
+        tables.replication.push(message.id, 0, entry.endpoint, ITEM_REMOVED)
     message.flags &= ~<uint8_t>MESSAGE_AS_MATCHED
     while link[0] != place:
         link = &entry_at(tables, link[0]).sibling

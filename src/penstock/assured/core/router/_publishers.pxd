@@ -45,7 +45,7 @@ cdef class PublisherTable:
     cdef uint64_t _outcomes[OUTCOME_COUNT]      # what publishers were told of their messages
     cdef readonly uint32_t end          # of the handles
     cdef readonly uint64_t count
-    cdef public uint64_t count_max
+    cdef readonly uint64_t count_max
 
     cdef Publisher *at(self, uint32_t handle) noexcept          # NULL: nobody has the handle, which is below `end`
     cdef Publisher *on_link(self, uint32_t handle, uint64_t link) noexcept      # NULL: there is none

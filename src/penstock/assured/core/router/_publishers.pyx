@@ -22,10 +22,11 @@ from penstock.base.errors import LimitError, LocalProtocolError
 
 
 cdef class PublisherTable:
-    """`seed` is random, so that nobody can choose ids that collide."""
+    """`seed` is random, so that nobody can choose ids that collide. Beyond `count_max`, one that is away is forgotten."""
 
-    def __cinit__(self, uint64_t seed):
+    def __cinit__(self, uint64_t seed, uint64_t count_max):
         self._ids.seed = seed
+        self.count_max = count_max
         self.end = 1
 
     def __dealloc__(self):

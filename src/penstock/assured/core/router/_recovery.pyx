@@ -67,7 +67,8 @@ from penstock.assured.core.router._records cimport (
     check_record,
     content_at,
 )
-from penstock.assured.core.router._stream cimport ITEM_MESSAGE, is_mirrored, stream_push
+from penstock.assured.core.router._mirroring cimport is_mirrored
+from penstock.assured.core.router._replication_state cimport ITEM_MESSAGE
 from penstock.assured.core.router._publishers cimport Publisher
 from penstock.assured.core.router._tables cimport (
     MESSAGE_GROUPED,
@@ -160,7 +161,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
     memcpy(&head, record, MESSAGE_HEAD_SIZE)
     if head.kind == RECORD_MESSAGE:
         remember(known_publisher(tables, head.publisher), head.number)
-    tables.next_id = max(tables.next_id, head.id + 1)
+    tables.skip_ids(head.id)
     place = message_by_id(tables, head.id)
     if place: # what it says now is all that counts
         message_at(tables, place).flags &= ~<uint8_t>MESSAGE_STORED
@@ -220,7 +221,7 @@ cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
         if run.first > run.last:
             continue
         if head.flags & UNDONE:
-            tables.undone.append((run.first, run.last))
+            tables.replication.add_undone(run.first, run.last)
             continue
         if run.last - run.first >= tables.message_count: # however long it is: no more than there are messages
             for place in range(1, tables.message_end):
@@ -275,7 +276,7 @@ cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) exc
         memcpy(&dead, record + at, DEAD_SIZE)
         if consume_entry(tables, dead.source, dead.id):
             ids.append(dead.id)
-        tables.consumed.append((head.id, dead.source, *said(ids, SETTLE_REJECTED, dead.target)))
+        tables.replication.add_consumed(head.id, dead.source, *said(ids, SETTLE_REJECTED, dead.target))
         return 0
     memcpy(&settled, record + at, SETTLED_HEAD_SIZE)
     for index in range(settled.count):
@@ -284,7 +285,7 @@ cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) exc
             for id in range(run.first, run.last + 1):
                 if consume_entry(tables, settled.endpoint, id):
                     ids.append(id)
-    tables.consumed.append((head.id, settled.endpoint, *said(ids, SETTLE_ACKNOWLEDGED, 0)))
+    tables.replication.add_consumed(head.id, settled.endpoint, *said(ids, SETTLE_ACKNOWLEDGED, 0))
     return 0
 
 
@@ -312,16 +313,7 @@ cdef int recover_returned(Tables tables, const uint8_t *record) except -1:
         entry_at(tables, place).deliveries = <uint16_t>returned.deliveries
         if entry_at(tables, place).state == STATE_CONSUMED_THERE:
             entry_at(tables, place).state = STATE_WAITING
-            forget_consumed(tables, returned.endpoint, returned.id)
-    return 0
-
-
-cdef int forget_consumed(Tables tables, uint32_t endpoint, uint64_t id) except -1:
-    """The transaction was undone; another one may consume it."""
-    tables.consumed = [
-        (each[0], each[1], *(part[each[2] != id] for part in each[2:])) if each[1] == endpoint else each
-        for each in tables.consumed
-    ]
+            tables.replication.forget_consumed(returned.endpoint, returned.id)
     return 0
 
 
@@ -345,7 +337,7 @@ cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequ
     cdef Publisher *publisher = NULL
     cdef uint32_t at = TRANSACTION_HEAD_SIZE
     memcpy(&head, record, TRANSACTION_HEAD_SIZE)
-    tables.next_id = max(tables.next_id, head.id + 1)
+    tables.skip_ids(head.id)
     if head.publisher:
         publisher = known_publisher(tables, head.publisher)
         publisher.transaction, publisher.treatment = head.transaction, head.treatment
@@ -487,8 +479,12 @@ def replay_into(
         entry_at(tables, entry).flags = ENTRY_REPLAYED | ENTRY_REDELIVERED if is_again else ENTRY_REPLAYED
         endpoint.replayed += 1
         endpoint.accepted += 1
-        if tables.is_streaming and message_at(tables, place).flags & MESSAGE_REPLICATED and is_mirrored(tables, number):
-            stream_push(tables, head.id, 0, 0, ITEM_MESSAGE)
+        if (
+            tables.replication.is_streaming
+            and message_at(tables, place).flags & MESSAGE_REPLICATED
+            and is_mirrored(tables, number)
+        ):
+            tables.replication.push(head.id, 0, 0, ITEM_MESSAGE)
         hint = queue_return(tables, entry, hint)
         move(tables, place, &data[offset])
         if head.size < tables.cache.size // 4:

@@ -47,7 +47,8 @@ from penstock.assured.core.router._records cimport (
     ReturnedRecord,
     SettledHead,
 )
-from penstock.assured.core.router._stream cimport ITEM_MESSAGE, ITEM_REMOVED, is_mirrored, moved_to, stream_push
+from penstock.assured.core.router._mirroring cimport is_mirrored
+from penstock.assured.core.router._replication_state cimport ITEM_MESSAGE, ITEM_REMOVED, moved_to
 from penstock.assured.core.router._tables cimport (
     MESSAGE_AS_MATCHED,
     MESSAGE_REPLICATED,
@@ -264,6 +265,19 @@ def log_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] i
     settlement.log(tables, endpoint, 0)
 
 
+def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
+    """The active router's endpoint has these no more."""
+    cdef uint64_t id
+    cdef uint32_t place
+    log_settled(tables, endpoint, ids)
+    for id in ids:
+        place = message_by_id(tables, id)
+        place = entry_of(tables, place, endpoint) if place else 0
+        if place:
+            tables.endpoints[endpoint].removed += 1
+            entry_free(tables, place)
+
+
 cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
     """From its flow to its queue; or up, if it was delivered often enough. Returns a hint for the next one."""
     cdef Entry *entry = entry_at(tables, place)
@@ -336,7 +350,7 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target, uint8_t why) n
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint64_t size = message_at(tables, entry.message).content_size
     message_at(tables, entry.message).flags &= ~<uint8_t>MESSAGE_AS_MATCHED
-    if tables.is_streaming:
+    if tables.replication.is_streaming:
         stream_moved(tables, message_at(tables, entry.message), endpoint.number, target.number, why)
     endpoint.count -= 1
     endpoint.bytes -= size
@@ -355,11 +369,11 @@ cdef void stream_moved(Tables tables, const Message *message, uint32_t source, u
     """Tell the other router, as far as it has the two endpoints' messages."""
     if is_mirrored(tables, source):
         if message.flags & MESSAGE_SENT:
-            stream_push(
-                tables, message.id, moved_to(target, why) if is_mirrored(tables, target) else 0, source, ITEM_REMOVED
+            tables.replication.push(
+                message.id, moved_to(target, why) if is_mirrored(tables, target) else 0, source, ITEM_REMOVED
             )
     elif message.flags & MESSAGE_REPLICATED and is_mirrored(tables, target):
-        stream_push(tables, message.id, 0, 0, ITEM_MESSAGE)
+        tables.replication.push(message.id, 0, 0, ITEM_MESSAGE)
 
 
 cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, uint8_t why, uint8_t flags) except -1:

@@ -1,5 +1,9 @@
-"""What a router has in memory: messages, where each is queued, endpoints and flows. Publishers, the end of the log and
-the cache of records have owners of their own: _publishers.pxd, _log_writer.pxd, _record_cache.pxd.
+"""What a router has in memory: messages, where each is queued, endpoints and flows. Publishers, the end of the log, the
+cache of records and what is kept for the other router of a pair have owners of their own: _publishers.pxd,
+_log_writer.pxd, _record_cache.pxd, _replication_state.pxd.
+
+The kernels of this package own the tables: nobody else writes their fields. Python and core/pair read them, call their
+methods and call the kernels.
 
     Message   80 bytes    one for each message that some endpoint has, or that waits for the disk
     Entry     32 bytes    one for each endpoint that a message is queued to; in the endpoint's queue, or, delivered and
@@ -16,6 +20,7 @@ from penstock.assured.core.router._containers cimport Bytes, Map, Numbers, Queue
 from penstock.assured.core.router._log_writer cimport LogWriter
 from penstock.assured.core.router._publishers cimport PublisherTable
 from penstock.assured.core.router._record_cache cimport RecordCache
+from penstock.assured.core.router._replication_state cimport ReplicationState
 
 cdef enum:
     BLOCK_BITS = 14
@@ -143,6 +148,7 @@ cdef class Tables:
     cdef readonly LogWriter log
     cdef readonly RecordCache cache
     cdef readonly PublisherTable publishers
+    cdef readonly ReplicationState replication
     cdef Message **message_blocks
     cdef uint32_t message_end
     cdef uint32_t message_free
@@ -157,7 +163,6 @@ cdef class Tables:
     cdef Flow *flows
     cdef uint32_t flow_end
     cdef Queue waiting                  # for the disk
-    cdef Queue unreplicated             # on the disk, waiting for the secondary
     cdef Numbers group                  # the messages that it has so far
     cdef Numbers ready                  # endpoints
     cdef Numbers held                   # endpoints that hold messages back
@@ -173,36 +178,24 @@ cdef class Tables:
     cdef uint64_t stamp
     cdef uint64_t flow_capacity
 
-    # what the core reads and sets
+    # what Python reads
     cdef readonly uint64_t message_count
     cdef readonly uint64_t entry_count
     cdef readonly uint64_t expiring_count       # messages with a time to live
     cdef readonly uint64_t stuck_count
-    cdef public uint64_t next_id
+    cdef readonly uint64_t next_id                # of the next message
     cdef readonly uint64_t stored_through       # of the log, on the disk
-    cdef public int64_t wall_ns                 # the time of day of this event
-    cdef public uint64_t message_count_max
-    cdef public uint64_t payload_size_max
-    cdef public uint64_t unsettled_max
-    cdef public uint64_t unsettled_bytes_max
-    cdef public bint is_recovering              # the log is being read
+    cdef readonly int64_t wall_ns               # the time of day of this event
+    cdef readonly uint64_t message_count_max
+    cdef readonly uint64_t payload_size_max
+    cdef readonly uint64_t unsettled_max
+    cdef readonly uint64_t unsettled_bytes_max
+    cdef readonly bint is_recovering              # the log is being read
     cdef readonly uint32_t endpoint_highest     # the highest number of an endpoint that the log has
-    cdef public bint is_refusing                # the disk takes nothing
-    cdef public bint keeps_unmatched
-    cdef public bint has_secondary              # messages go to another router, too
-    cdef public bint waits_for_absent           # what is to be synchronous waits until the other router has all its endpoints
-    cdef public bint has_met_absent             # something that such endpoints have was to be synchronous
-    cdef uint32_t absent_count                  # endpoints that the other router has not got
-    cdef public bint refuses_unmatched
-    cdef public int replicate_by                # 0 endpoints, 1 publishers, 2 topics
-    cdef Bytes stream                           # of Item: what happens, for the other router
-    cdef uint64_t stream_first                  # where what is not sent yet begins
-    cdef public list consumed                   # (transaction's id, endpoint, ids, what was said, targets): see _groups.pyx
-    cdef public list undone                     # (first id, last id) of what a successor never had: see _receiving.undo
-    cdef public bint is_streaming
-    cdef public bint is_stream_broken           # it grew too long: it must be begun anew
-    cdef public bint is_stream_awaited          # somebody waits for something in it
-    cdef public uint64_t match_from             # from this id on, the other router finds out who wants a message; 0: never
+    cdef readonly bint is_refusing              # the disk takes nothing
+    cdef readonly bint keeps_unmatched
+    cdef readonly bint refuses_unmatched
+    cdef readonly int replicate_by              # 0 endpoints, 1 publishers, 2 topics
     cdef uint32_t replicated_first
     cdef uint32_t replicated_last
 
@@ -221,6 +214,12 @@ cdef class Tables:
     cdef readonly uint64_t discarded_total
     cdef readonly uint64_t moved_total
 
+    cdef uint64_t take_id(self) noexcept
+    cdef void return_ids(self, uint64_t count) noexcept
+    cpdef void skip_ids(self, uint64_t through) noexcept
+    cpdef void set_time(self, int64_t wall_ns) noexcept
+    cdef void new_stamp(self) noexcept
+    cdef bint is_first(self, Endpoint *endpoint) noexcept
     cdef int note_ready(self, Endpoint *endpoint) except -1
     cdef Endpoint *endpoint_of(self, uint32_t number) noexcept
     cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL

@@ -1,38 +1,44 @@
 from collections.abc import Sequence
 
-import numpy
-from numpy.typing import NDArray
-
 from penstock.assured.core.router._log_writer import LogWriter
 from penstock.assured.core.router._publishers import PublisherTable
+from penstock.assured.core.router._replication_state import ReplicationState
 
 class Tables:
-    next_id: int
-    wall_ns: int
-    message_count_max: int
-    payload_size_max: int
-    unsettled_max: int
-    unsettled_bytes_max: int
-    is_refusing: bool
-    is_recovering: bool
-    consumed: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8], NDArray[numpy.uint32]]]
-    undone: list[tuple[int, int]]
-    is_streaming: bool
-    is_stream_broken: bool
-    is_stream_awaited: bool
-    endpoint_highest: int
-    keeps_unmatched: bool
-    has_secondary: bool
-    waits_for_absent: bool
-    has_met_absent: bool
-    refuses_unmatched: bool
-    replicate_by: int
-    match_from: int
-    def __init__(self, seed: int, cache_size: int) -> None: ...
+    def __init__(
+        self,
+        seed: int,
+        *,
+        cache_size: int,
+        section_size_max: int,
+        publisher_count_max: int,
+        message_count_max: int,
+        payload_size_max: int,
+        unsettled_max: int,
+        unsettled_bytes_max: int,
+        keeps_unmatched: bool,
+        refuses_unmatched: bool,
+        replicate_by: int,
+    ) -> None: ...
+    @property
+    def next_id(self) -> int: ...
+    @property
+    def wall_ns(self) -> int: ...
+    @property
+    def is_refusing(self) -> bool: ...
+    @property
+    def is_recovering(self) -> bool: ...
+    @property
+    def endpoint_highest(self) -> int: ...
+    def skip_ids(self, through: int) -> None: ...
+    def set_time(self, wall_ns: int) -> None: ...
+    def refuse(self, is_refusing: bool) -> None: ...
     @property
     def log(self) -> LogWriter: ...
     @property
     def publishers(self) -> PublisherTable: ...
+    @property
+    def replication(self) -> ReplicationState: ...
     @property
     def message_count(self) -> int: ...
     @property
@@ -75,8 +81,6 @@ class Tables:
     def memory_bytes(self) -> int: ...
     @property
     def waiting_count(self) -> int: ...
-    @property
-    def unreplicated_count(self) -> int: ...
     @property
     def is_holding(self) -> bool: ...
     @property

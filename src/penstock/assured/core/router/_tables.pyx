@@ -4,28 +4,40 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from penstock.assured.core.router._containers cimport Queue, map_free, push, queue_at
+from penstock.assured.core.router._containers cimport map_free, push, queue_forget_publisher
 from penstock.assured.core.router._log_writer cimport LogWriter
 from penstock.assured.core.router._publishers cimport PublisherTable
 from penstock.assured.core.router._record_cache cimport RecordCache
+from penstock.assured.core.router._replication_state cimport ReplicationState
 from penstock.assured.wire._layout cimport OUTCOME_FULL
 
 from penstock.base.errors import LocalProtocolError
 
 
 cdef class Tables:
-    """`seed` is chance, so that nobody can choose ids that collide; `cache_size` bytes hold the newest messages."""
+    """`seed` is random, so that nobody can choose ids that collide. `cache_size` bytes hold the newest messages. The other
+    limits are those of RouterConfig; `replicate_by`: 0 endpoints, 1 publishers, 2 topics."""
 
-    def __cinit__(self, uint64_t seed, uint64_t cache_size):
+    def __cinit__(
+        self, uint64_t seed, *, uint64_t cache_size, uint64_t section_size_max, uint64_t publisher_count_max,
+        uint64_t message_count_max, uint64_t payload_size_max, uint64_t unsettled_max, uint64_t unsettled_bytes_max,
+        bint keeps_unmatched, bint refuses_unmatched, int replicate_by
+    ):
         self.ids.seed = seed
-        self.publishers = PublisherTable(seed + 1)
+        self.publishers = PublisherTable(seed + 1, publisher_count_max)
         self.cache = RecordCache(cache_size)
-        self.log = LogWriter()
+        self.log = LogWriter(section_size_max)
+        self.message_count_max = message_count_max
+        self.payload_size_max = payload_size_max
+        self.unsettled_max = unsettled_max
+        self.unsettled_bytes_max = unsettled_bytes_max
+        self.keeps_unmatched = keeps_unmatched
+        self.refuses_unmatched = refuses_unmatched
+        self.replicate_by = replicate_by
         self.message_end = self.entry_end = self.endpoint_end = self.flow_end = 1
         self.next_id = 1
         self.is_recovering = True
-        self.consumed = []
-        self.undone = []
+        self.replication = ReplicationState()
 
     def __dealloc__(self):
         cdef uint32_t place
@@ -41,9 +53,8 @@ cdef class Tables:
             free(self.flows[place].output.data)
         map_free(&self.ids)
         for each in (<uint64_t>self.message_blocks, <uint64_t>self.entry_blocks, <uint64_t>self.endpoints,
-                     <uint64_t>self.flows, <uint64_t>self.waiting.items, <uint64_t>self.unreplicated.items,
-                     <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
-                     <uint64_t>self.destinations.items, <uint64_t>self.stream.data, <uint64_t>self.held.items,
+                     <uint64_t>self.flows, <uint64_t>self.waiting.items, <uint64_t>self.group.items, <uint64_t>self.ready.items, <uint64_t>self.dirty_flows.items,
+                     <uint64_t>self.destinations.items, <uint64_t>self.held.items,
                      <uint64_t>self.delayed.items, <uint64_t>self.mentioned.items):
             free(<void *><uint64_t>each)
 
@@ -62,16 +73,44 @@ cdef class Tables:
         return self.waiting.end - self.waiting.first
 
     @property
-    def unreplicated_count(self):
-        """Messages whose acknowledgement waits for the secondary."""
-        return self.unreplicated.end - self.unreplicated.first
-
-    @property
     def is_holding(self):
         """Whether messages of transactions wait for the secondary, before they are delivered."""
         return self.held.count > 0
 
+    # Ids and time
+
+    cdef uint64_t take_id(self) noexcept:
+        """The id of a new message."""
+        self.next_id += 1
+        return self.next_id - 1
+
+    cdef void return_ids(self, uint64_t count) noexcept:
+        """The last so many ids were not used."""
+        self.next_id -= count
+
+    cpdef void skip_ids(self, uint64_t through) noexcept:
+        """Ids up to this one are taken; new messages get higher ones."""
+        self.next_id = max(self.next_id, through + 1)
+
+    cpdef void set_time(self, int64_t wall_ns) noexcept:
+        """The time of day of all that happens until the next call."""
+        self.wall_ns = wall_ns
+
+    def refuse(self, bint is_refusing):
+        """Whether new messages are refused, because the disk takes nothing."""
+        self.is_refusing = is_refusing
+
     # Endpoints
+
+    cdef void new_stamp(self) noexcept:
+        """Before a walk over endpoints in which each counts once."""
+        self.stamp += 1
+
+    cdef bint is_first(self, Endpoint *endpoint) noexcept:
+        """Whether the walk meets this endpoint for the first time."""
+        cdef bint is_met = endpoint.stamp == self.stamp
+        endpoint.stamp = self.stamp
+        return not is_met
 
     def set_endpoint(
         self, uint32_t number, *, bint is_exclusive, bint gives_up_when_full, uint8_t treatment, uint32_t dead_to,
@@ -172,8 +211,8 @@ cdef class Tables:
             raise LocalProtocolError("0 is no publisher's id")
         if self.publishers.count >= self.publishers.count_max:
             handle = self.publishers.forget_oldest()
-            forget_publisher(&self.waiting, handle)
-            forget_publisher(&self.unreplicated, handle)
+            queue_forget_publisher(&self.waiting, handle)
+            self.replication.forget_publisher(handle)
         return self.publishers.add(id, handle, self.wall_ns)
 
     cdef int acknowledge(self, uint32_t handle, uint64_t number, uint8_t outcome) except -1:
@@ -196,10 +235,3 @@ cdef class Tables:
         if handle == 0 or handle >= self.flow_end or not self.flows[handle].is_used:
             return NULL
         return self.flows + handle if self.flows[handle].link == link else NULL
-
-
-cdef void forget_publisher(Queue *queue, uint32_t handle) noexcept:
-    cdef uint64_t position
-    for position in range(queue.first, queue.end):
-        if queue_at(queue, position).publisher == handle:
-            queue_at(queue, position).publisher = 0

@@ -16,8 +16,6 @@ from penstock.topics.table import InterestTable
 FLAGS_BEFORE_TOPIC = PUBLISHED_HEAD_SIZE - 11
 """Of a message in a PUBLISH frame."""
 
-REPLICATE_BY = ("endpoint", "publisher", "topic")
-
 
 class Intake:
     def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints, seed: bytes) -> None:
@@ -26,7 +24,6 @@ class Intake:
         self._replicate_by = config.replicate_by
         self._matcher = endpoints.matcher
         self._treated: InterestTable | None = None
-        tables.replicate_by = REPLICATE_BY.index(config.replicate_by)
         if config.replicate_by == "topic":
             self._treated = InterestTable(seed=seed)
             for treatment, topics in (

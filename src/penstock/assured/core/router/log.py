@@ -97,6 +97,49 @@ class Log:
         self._remove_after = 0
         """The section may go when this record is on the disk; 0: it is not empty yet."""
 
+    # What becomes of it; is_partial, is_degraded, is_troubled, is_pressed and is_held are changed here only
+
+    def begin_active(self, since: Since, *, is_degraded: bool) -> None:
+        """The router is about to be active; the EPOCH record that follows says so."""
+        self.since, self.is_degraded, self.is_partial = since, is_degraded, False
+
+    def note_degraded(self, is_degraded: bool) -> int:
+        """Log whether the active router acknowledges what the other one may not have; returns the record's number."""
+        self.is_degraded = is_degraded
+        return self.append_epoch(self.role, self.epoch)
+
+    def become_partial(self) -> None:
+        """It catches up with the active router, and the log knows that first."""
+        if not self.is_partial:
+            self.is_partial = True
+            self.append_epoch(self.role, self.epoch)
+
+    def become_whole(self) -> None:
+        """It has caught up; the EPOCH record that follows says so."""
+        self.is_partial = False
+
+    def trouble(self, *, is_pressed: bool) -> None:
+        """The disk takes nothing; or (`is_pressed`) nothing but what makes room."""
+        self.is_troubled, self.is_pressed = not is_pressed, is_pressed
+
+    def recovered(self) -> None:
+        """The disk takes everything again."""
+        self.is_troubled = self.is_pressed = False
+
+    def hold(self, is_held: bool) -> None:
+        """Whether the log is being read, and not to be cleaned."""
+        self.is_held = is_held
+
+    @property
+    def newest_sequence(self) -> int:
+        """The number of the newest record, on the disk or not."""
+        return self._tables.log.next_sequence - 1
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there are records that flush() has not taken."""
+        return self._tables.log.pending_size > 0
+
     # At the start
 
     def recover(self, event: Replay) -> None:
@@ -115,14 +158,14 @@ class Log:
     def _recover_epoch(self, record: bytes, sequence: int) -> None:
         self.epoch = int.from_bytes(record[8:16], "little")
         self.role = "standby" if record[1] & EPOCH_STANDBY else "active"
-        self._tables.next_id = max(self._tables.next_id, int.from_bytes(record[16:24], "little") + 1)
+        self._tables.skip_ids(int.from_bytes(record[16:24], "little"))
         since_epoch, since_id = int.from_bytes(record[24:32], "little"), int.from_bytes(record[32:40], "little")
         self.since = Since(since_epoch, since_id)
         self.is_partial, self.is_degraded = bool(record[1] & EPOCH_PARTIAL), bool(record[1] & EPOCH_DEGRADED)
         self._epoch_sequence = sequence
 
     def start(self, next_sequence: int) -> None:
-        self._tables.log.next_sequence = next_sequence
+        self._tables.log.start(next_sequence)
         self.stored_through = next_sequence - 1
         for number in self._tables.undefined_endpoints():
             delete_endpoint(self._tables, number)
@@ -133,7 +176,7 @@ class Log:
     def know_of(self, id_highest: int) -> int:
         """There were messages up to this one, also if they never came here; the next EPOCH record says so. Returns the
         highest that is known of."""
-        self._tables.next_id = max(self._tables.next_id, id_highest + 1)
+        self._tables.skip_ids(id_highest)
         return self._tables.next_id - 1
 
     def append_epoch(self, role: Role, epoch: int) -> int:

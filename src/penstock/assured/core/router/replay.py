@@ -61,7 +61,7 @@ class Replays:
             state = endpoint.definition.replay
             if state is not None and endpoint.number not in self._fillings:
                 self._fillings[endpoint.number] = _Filling(endpoint, state, self._tables.log.next_sequence - 1)
-        self._log.is_held = bool(self._fillings)
+        self._log.hold(bool(self._fillings))
 
     def step(self) -> list[Instruction]:
         """Read on wherever there is room."""
@@ -83,7 +83,7 @@ class Replays:
                     bytes_max=self._config.fetch_bytes_max,
                 )
             )
-        self._log.is_held = bool(self._fillings)
+        self._log.hold(bool(self._fillings))
         return found
 
     def _waiting(self, number: int) -> int:
@@ -132,7 +132,7 @@ class Replays:
         """Which of these this router took, and its successor never had: they were never acknowledged."""
         is_undone = numpy.zeros(len(messages), numpy.bool_)
         ids, epochs = messages["id"], messages["id"] >> numpy.uint64(EPOCH_BITS)
-        for first, last in self._tables.undone:
+        for first, last in self._tables.replication.undone:
             is_own = epochs & numpy.uint64(1) == first >> EPOCH_BITS & 1
             is_undone |= (ids >= first) & (ids <= last) & is_own
         is_undone &= messages["treatment"] == TREATMENT_SYNC

@@ -3,14 +3,16 @@
 What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
 is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
 (SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, _cleaning) and works on the state of a router: messages, endpoints and flows (_tables.pxd), publishers
-(_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd). This file has the order of work.
+_recovery, _cleaning, _roles) and works on the state of a router: messages, endpoints and flows (_tables.pxd),
+publishers (_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd) and what is kept for
+the other router of a pair (_replication_state.pxd). This file has the order of work.
 """
 
 from penstock.assured.config import RouterConfig
-from penstock.assured.core.pair._receiving import enter_queues, leave_queues
+from penstock.assured.core.pair.transaction_stream import TransactionStream
 from penstock.assured.core.router._delivery import deliver_ready, give_credit
 from penstock.assured.core.router._intake import PublishBatch, frames_of, replicated, stored
+from penstock.assured.core.router._roles import enter_queues, leave_queues
 from penstock.assured.core.router._settling import Settling, settle, sweep
 from penstock.assured.core.router._tables import Tables
 from penstock.assured.core.router.endpoint_lifecycle import EndpointLifecycle
@@ -74,6 +76,24 @@ from penstock.base.core import Tick, refuse
 from penstock.base.errors import LimitError, NotFoundError, PenstockError, RemoteProtocolError
 from penstock.net.core.control import TEXT_SIZE_MAX
 
+REPLICATE_BY = ("endpoint", "publisher", "topic")
+
+
+def _tables_of(config: RouterConfig, seed: int) -> Tables:
+    return Tables(
+        seed,
+        cache_size=config.cache_bytes,
+        section_size_max=config.section_bytes,
+        publisher_count_max=config.publishers_max,
+        message_count_max=config.messages_max,
+        payload_size_max=config.message_bytes_max,
+        unsettled_max=config.unsettled_max,
+        unsettled_bytes_max=config.unsettled_bytes_max,
+        keeps_unmatched=config.retain_s > 0,
+        refuses_unmatched=config.unmatched == "refuse",
+        replicate_by=REPLICATE_BY.index(config.replicate_by),
+    )
+
 
 class MessageRouter:
     """`models` are those that conditions on contents speak of."""
@@ -82,7 +102,8 @@ class MessageRouter:
         seed = randomness.below(2**64)
         seeds = randomness.below(2**128).to_bytes(16, "little")
         self.config = config
-        self.tables = Tables(seed, config.cache_bytes)
+        self.tables = _tables_of(config, seed)
+        self.replication = self.tables.replication
         self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
         self.links = Links(config, self.tables, self.endpoints, seeds)
         self.log = Log(config, self.tables, self.endpoints)
@@ -102,22 +123,15 @@ class MessageRouter:
         """Of the time of day, over the clock of events."""
         self._sweep_ns: int | None = None
         self._is_started = False
-        self._apply(config)
-
-    def _apply(self, config: RouterConfig) -> None:
-        tables = self.tables
-        tables.log.section_size_max = config.section_bytes
-        tables.message_count_max = config.messages_max
-        tables.payload_size_max = config.message_bytes_max
-        tables.unsettled_max = config.unsettled_max
-        tables.unsettled_bytes_max = config.unsettled_bytes_max
-        tables.publishers.count_max = config.publishers_max
-        tables.keeps_unmatched = config.retain_s > 0
-        tables.refuses_unmatched = config.unmatched == "refuse"
 
     @property
     def epoch(self) -> int:
         return self.log.epoch
+
+    @property
+    def newest_id(self) -> int:
+        """Of all messages so far."""
+        return self.tables.next_id - 1
 
     @property
     def is_becoming_active(self) -> bool:
@@ -126,7 +140,7 @@ class MessageRouter:
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         self._out = []
-        self.tables.wall_ns = now_ns + self.wall_offset_ns
+        self.tables.set_time(now_ns + self.wall_offset_ns)
         match event:
             case Data(number, data):
                 self._data(number, bytes(data))
@@ -220,7 +234,7 @@ class MessageRouter:
 
     def _start(self, event: Start, now_ns: int) -> None:
         self.wall_offset_ns = event.wall_ns - now_ns
-        self.tables.wall_ns = event.wall_ns
+        self.tables.set_time(event.wall_ns)
         self.log.start(event.next_sequence)
         self._is_started = True
         epoch = max(self.log.epoch, event.epoch)
@@ -234,7 +248,7 @@ class MessageRouter:
 
     def _become(self, event: Become) -> None:
         """Standing by begins at once; being active, when the disk knows it."""
-        self.tables.next_id = max(self.tables.next_id, event.epoch << EPOCH_BITS | 1)
+        self.tables.skip_ids(event.epoch << EPOCH_BITS)
         if event.role == "standby":
             self.is_active = False
             for link in self.links.all():
@@ -267,15 +281,48 @@ class MessageRouter:
         replicated(self.tables, through_id, outcome)
         self._out += self.transactions.replicated(through_id, outcome)
 
+    # For the pair that it belongs to
+
+    def pair_up(self, *, is_mirrored: bool) -> None:
+        """There is another router. `is_mirrored`: a router that stands by takes over what the active one defines."""
+        self.waits_for_secondary = True
+        self.replication.pair_up()
+        self.defining.is_mirrored = is_mirrored
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether something may wait for the other router."""
+        is_stored = self.log.stored_through == self.log.newest_sequence
+        is_waiting = (
+            self.replication.unreplicated_count
+            or (self.tables.waiting_count and is_stored)
+            or self.tables.is_holding
+            or self.transactions.is_waiting
+        )
+        return bool(is_waiting)
+
+    def stream_transactions(self, streaming: TransactionStream | None) -> None:
+        """Where transactions go as they come; None: nowhere."""
+        self.transactions.streaming = streaming
+
+    def is_replicated(self, batch: PublishBatch) -> bool:
+        """Whether some of these messages are, as far as that can be told before they are accepted."""
+        return self.publishing.is_replicated(batch)
+
+    def resume_replays(self) -> None:
+        """Endpoints that are filled out of the log have come, gone or changed."""
+        self.replays.resume()
+
     def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
         self.trouble = why
-        self.tables.is_refusing = True
-        self.log.is_troubled, self.log.is_pressed = not is_relieved, is_relieved
+        self.tables.refuse(True)
+        self.log.trouble(is_pressed=is_relieved)
         self._note("refuses", why=why, is_trouble=True)
 
     def _recovered(self) -> None:
         self.trouble = ""
-        self.tables.is_refusing = self.log.is_troubled = self.log.is_pressed = False
+        self.tables.refuse(False)
+        self.log.recovered()
         self._note("accepts_again")
 
     def _note(self, what: str, *, is_trouble: bool = False, **values: str | int) -> None:

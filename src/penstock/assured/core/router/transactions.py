@@ -204,7 +204,7 @@ class Transactions:
                 return []
         is_committed = number <= last
         tables = self._tables
-        if tables.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
+        if tables.replication.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
             # As this router has it, so has the other one as soon as it has all that there is by now; not before.
             ended = _Ended(
                 publisher, number, tables.log.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, []
@@ -236,14 +236,14 @@ class Transactions:
             (treatment_settled(tables, endpoint, ids) for _, endpoint, ids, _ in transaction.held), default=0
         )
         treatment = max(published, consumed, 0)
-        if consumed and tables.has_secondary:
+        if consumed and tables.replication.has_secondary:
             # The other router has what is consumed: if it took over without the transaction, this would be half of it.
             treatment = TREATMENT_SYNC
         if published < 0:
-            tables.next_id += 1  # its own
+            tables.skip_ids(tables.next_id)  # its own
         last_id = tables.next_id - 1
         for _, endpoint, ids, whats in transaction.held:
-            if treatment == TREATMENT_SYNC and tables.has_secondary:
+            if treatment == TREATMENT_SYNC and tables.replication.has_secondary:
                 consume(tables, last_id, endpoint, ids, whats)
             else:
                 settle(tables, endpoint, ids, whats)
@@ -315,20 +315,22 @@ class Transactions:
             if committed.treatment == TREATMENT_SYNC:
                 self._replicating.append(committed)
                 continue
-            is_copied = self._tables.has_secondary and committed.treatment == TREATMENT_ASYNC
+            is_copied = self._tables.replication.has_secondary and committed.treatment == TREATMENT_ASYNC
             outcome = OUTCOME_ASYNC if is_copied else OUTCOME_STORED
             found += _told(committed, outcome if committed.is_publishing else 0)
         return found
 
     def replicated(self, through_id: int, outcome: int) -> list[Instruction]:
         confirm(self._tables, through_id)
+        state = self._tables.replication
         found: list[Instruction] = []
         waiting: list[_Ended] = []
         while self._replicating and self._replicating[0].last_id <= through_id:
             ended = self._replicating.pop(0)
             is_awaited = outcome == OUTCOME_SYNC and is_at_one(self._tables, *ended.published)
-            self._tables.has_met_absent |= is_awaited
-            if is_awaited and self._tables.waits_for_absent:
+            if is_awaited:
+                state.note_absent_met()
+            if is_awaited and state.waits_for_absent:
                 waiting.append(ended)
             else:
                 found += _told(ended, OUTCOME_DEGRADED if is_awaited or ended.is_at_one else outcome)
@@ -338,7 +340,7 @@ class Transactions:
     @property
     def is_waiting(self) -> bool:
         """Whether some wait, in the end for the other router."""
-        return bool(self._storing or self._replicating or self._tables.consumed)
+        return bool(self._storing or self._replicating or self._tables.replication.consumed)
 
     def forget(self) -> None:
         """Nobody waits for an answer any more: clients go to the other router, and ask there."""

@@ -146,7 +146,7 @@ class Session:
             case _:
                 refuse(self, event)
 
-    # While the link is lent (client/inline_commit.py)
+    # While the link is handed over (client/inline_commit.py)
 
     def heard(self, now_ns: int) -> None:
         """In the thread that has it: the router has answered, and need not be asked whether it lives."""

@@ -31,6 +31,7 @@ from penstock.wire._codec cimport (
     MESSAGE_EXTENSIONS_SIZE_AT,
     MESSAGE_HEADER_SIZE,
     MESSAGE_MORE,
+    TRAILER_SIZE,
     MessageView,
     PACKET_GOODBYE,
     PACKET_HEADER_SIZE,
@@ -59,6 +60,7 @@ cdef enum:
     EVERYBODY = -1
 
 cdef uint32_t packet_size_max = PACKET_SIZE_MAX
+cdef uint32_t masked_size_max = PACKET_SIZE_MAX - TRAILER_SIZE # a trailer may follow
 
 
 cdef class Forwarder(Consumers):
@@ -535,7 +537,7 @@ cdef inline bint is_masked(const Consumer *consumer, const PacketView *packet) n
     """Masks are left out where they would make the packet too long; who gets it without finds out what it wants."""
     return consumer.word_count and (
         PACKET_HEADER_SIZE + packet.extensions_size + <uint64_t>consumer.size
-        + <uint64_t>consumer.count * mask_space(consumer) <= packet_size_max
+        + <uint64_t>consumer.count * mask_space(consumer) <= masked_size_max
     )
 
 

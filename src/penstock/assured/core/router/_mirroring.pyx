@@ -1,8 +1,6 @@
-"""The stream of what happens, for the other router; _stream.pxd says what is in it."""
+"""What the other router of a pair has copies of; _mirroring.pxd says what is asked."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport realloc
-from libc.string cimport memmove
 
 from penstock.assured.core.router._containers cimport map_get, push
 from penstock.assured.core.router._tables cimport (
@@ -16,37 +14,29 @@ from penstock.assured.core.router._tables cimport (
 )
 
 
-cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept:
-    """Never fails: a stream that cannot grow is broken, and whoever sends it begins anew."""
-    cdef uint64_t size = tables.stream.size, capacity
-    cdef void *larger
-    if tables.is_stream_broken:
-        return
-    if size + sizeof(Item) > tables.stream.capacity:
-        if tables.stream_first > size // 2: # what is at the front has been sent
-            memmove(tables.stream.data, tables.stream.data + tables.stream_first, size - tables.stream_first)
-            tables.stream.size = size = size - tables.stream_first
-            tables.stream_first = 0
-        else:
-            capacity = max(<uint64_t>(256 * sizeof(Item)), 2 * tables.stream.capacity)
-            larger = realloc(tables.stream.data, capacity) if capacity <= ITEMS_MAX * sizeof(Item) else NULL
-            if larger is NULL:
-                tables.is_stream_broken = True
-                return
-            tables.stream.data = <unsigned char *>larger
-            tables.stream.capacity = capacity
-    (<Item *>(tables.stream.data + size))[0] = Item(id, number, party, what)
-    tables.stream.size = size + sizeof(Item)
-
-
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
     """Where endpoints decide, those that are not replicated have no copies (REPL-4); nor have those that are not there."""
     cdef const Endpoint *known = tables.endpoint_of(endpoint)
     return known is not NULL and not known.is_absent and (tables.replicate_by != 0 or known.treatment != 0)
 
 
+def set_absent(Tables tables not None, list numbers not None) -> None:
+    """The other router has no such endpoints, and all others: of these there are no copies until it has them."""
+    cdef uint32_t number
+    cdef Endpoint *endpoint
+    for number in range(1, tables.endpoint_end):
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = False
+    for number in numbers:
+        endpoint = tables.endpoint_of(number)
+        if endpoint is not NULL:
+            endpoint.is_absent = True
+    tables.replication.set_absent_count(<uint32_t>len(numbers))
+
+
 cdef bint is_at_absent(Tables tables, uint64_t id) noexcept:
-    cdef uint32_t place = map_get(&tables.ids, id) if tables.absent_count else 0
+    cdef uint32_t place = map_get(&tables.ids, id) if tables.replication.absent_count else 0
     cdef uint32_t each = message_at(tables, place).entries if place else 0
     while each and not tables.endpoints[entry_at(tables, each).endpoint].is_absent:
         each = entry_at(tables, each).sibling

@@ -6,7 +6,8 @@ from typing import Any
 
 from penstock.base.errors import PacketError
 from penstock.base.ids import format_group
-from penstock.cli.common.readable import Models, harmless_json, printable
+from penstock.base.readable import harmless_json, printable
+from penstock.capture.reading import KnownModels
 from penstock.journal import Record
 from penstock.wire import Kind, Packet, PacketMessage, decode
 
@@ -63,8 +64,8 @@ def _packet(payload: bytes) -> Packet | None:
 
 
 @cache
-def _models() -> Models:
-    return Models()
+def _models() -> KnownModels:
+    return KnownModels()
 
 
 def _content(message: PacketMessage) -> str:

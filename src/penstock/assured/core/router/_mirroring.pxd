@@ -1,31 +1,8 @@
-"""What happens to messages that the other router has, or is to have, in the order in which it happens."""
+"""Which endpoints and messages the other router of a pair has copies of, and what is held back for it."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from penstock.assured.core.router._tables cimport Tables
-
-cdef enum:
-    ITEM_MESSAGE = 1        # id; number and party are its publisher's (its handle), 0 if they are not known
-    ITEM_REMOVED = 2        # id, which the endpoint `party` has no more; `number`: moved_to(), or 0
-    ITEM_BEGIN = 3          # a transaction: id and number are its publisher's id and its own number
-    ITEM_END = 4            # of it: number is its id, id that of its record in the journal, party its treatment
-    ITEM_OWNER = 5          # id is a publisher's, number stands for its client
-
-    ITEMS_MAX = 1 << 22     # beyond that the stream is given up, and begun anew when the other router keeps up again
-
-
-cdef struct Item:
-    uint64_t id
-    uint64_t number
-    uint32_t party
-    uint32_t what
-
-
-cdef void stream_push(Tables tables, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept
-
-# Of what was given up: the endpoint that it went to, and why (above 32 bits).
-cdef inline uint64_t moved_to(uint32_t target, uint8_t why) noexcept:
-    return <uint64_t>why << 32 | target
+from penstock.assured.core.router._tables cimport MESSAGE_SENT, STATE_CONSUMED_THERE, Entry, Message, Tables
 
 # What stands for an endpoint; the sum over all that want a message is sent instead of them, so that the other router sees
 # whether it found the same.
@@ -52,3 +29,17 @@ cdef uint32_t target_now(Tables tables, uint32_t endpoint, uint32_t target) noex
 cdef int hold_back(Tables tables, uint32_t message) except -1
 cdef int release_held(Tables tables, uint64_t through_id) except -1
 cdef void forget_held(Tables tables) noexcept
+
+
+# The other router has the message, or is about to have it, and is told what becomes of it; or it has not.
+cdef inline void mark_sent(Message *message) noexcept:
+    message.flags |= MESSAGE_SENT
+
+
+cdef inline void mark_unsent(Message *message) noexcept:
+    message.flags &= ~<uint8_t>MESSAGE_SENT
+
+
+# The other router knows that a transaction has consumed this.
+cdef inline void mark_consumed_there(Entry *entry) noexcept:
+    entry.state = STATE_CONSUMED_THERE

@@ -19,7 +19,7 @@ GOING_AWAY = 1001
 GARBAGE, NO_SESSION, FORBIDDEN, SLOW, TOO_MANY, NO_AGENT = 4400, 4401, 4403, 4408, 4429, 4503
 """Close codes (docs/reference/protocol/console.md)."""
 
-Talk: TypeAlias = Callable[["Door"], Awaitable[None]]
+Talk: TypeAlias = Callable[["BrowserConnection"], Awaitable[None]]
 log = logger("console.socket")
 
 
@@ -31,7 +31,7 @@ class Closing(Exception):
         self.close_code = close_code
 
 
-class Door:
+class BrowserConnection:
     """One open WebSocket of a session."""
 
     def __init__(self, socket: WebSocket, session: Session, stuck_s: float) -> None:
@@ -65,7 +65,7 @@ class Door:
             raise Closing(SLOW, f"nothing could be sent for {self._stuck_s:g} s") from None
 
 
-class Doors:
+class WebSocketListener:
     """The console's WebSockets: /ws/watch, and what they all have in common."""
 
     def __init__(self, service: ConsoleService) -> None:
@@ -87,7 +87,7 @@ class Doors:
             service.counters.add("connections_refused", cause=Cause.CONNECTION_LIMIT)
             await self._close(socket, TOO_MANY, "this session has too many connections")
             return
-        talking = asyncio.ensure_future(talk(Door(socket, session, service.config.limits.stuck_s)))
+        talking = asyncio.ensure_future(talk(BrowserConnection(socket, session, service.config.limits.stuck_s)))
         session.sockets.add(talking.cancel)
         service.counters.add("connections_opened")
         try:
@@ -115,30 +115,32 @@ class Doors:
                 async with asyncio.timeout(self._service.config.limits.stuck_s):
                     await socket.close(code, reason[:120])
 
-    async def _watch(self, door: Door) -> None:
+    async def _watch(self, connection: BrowserConnection) -> None:
         service = self._service
         await first_of(
-            self._tell_pictures(door),
-            self._tell_news(door, service.watcher.infos),
-            self._tell_news(door, service.action_log.news, lambda: door.session.is_operator),
-            refuse_input(door),
+            self._tell_pictures(connection),
+            self._tell_news(connection, service.watcher.infos),
+            self._tell_news(connection, service.action_log.news, lambda: connection.session.is_operator),
+            refuse_input(connection),
         )
 
-    async def _tell_news(self, door: Door, news: News[Any], may_see: Callable[[], bool] = lambda: True) -> None:
+    async def _tell_news(
+        self, connection: BrowserConnection, news: News[Any], may_see: Callable[[], bool] = lambda: True
+    ) -> None:
         number = max(0, news.number - NEWS_KEPT)
         while True:
             lines = await news.wait_newer(number)
             number = news.number
             for line in lines:
                 if may_see():
-                    await door.send(line)
+                    await connection.send(line)
 
-    async def _tell_pictures(self, door: Door) -> None:
+    async def _tell_pictures(self, connection: BrowserConnection) -> None:
         number = 0
         while True:
             picture = await self._service.watcher.wait_newer(number)
             number = picture.number
-            await door.send(self._service.shown(picture, door.session))
+            await connection.send(self._service.shown(picture, connection.session))
 
 
 async def first_of(*talks: Awaitable[None]) -> None:
@@ -154,7 +156,7 @@ async def first_of(*talks: Awaitable[None]) -> None:
         task.result()
 
 
-async def refuse_input(door: Door) -> None:
+async def refuse_input(connection: BrowserConnection) -> None:
     """A page that only watches says nothing."""
-    await door.receive()
+    await connection.receive()
     raise Closing(GARBAGE, "nothing is to be said here")

@@ -1,31 +1,31 @@
 """How old messages are when they come, from the times they carry; across hosts, with how sure that is."""
 
 import time
+from collections.abc import Callable
 
 from penstock.base.clock import NS_PER_US
 from penstock.base.errors import ConfigurationError
 from penstock.base.histogram import LatencyHistogram
-from penstock.cli.clock import compare_clocks
 from penstock.middleware import Deliver, DeliverBatch, records_of
 from penstock.model import MessageModel
 from penstock.net.core.clock import ClockEstimate
 
 FIELD = "event_time"
-EXCHANGES = 16
+SAME_CLOCK = ClockEstimate(offset_ns=0, error_ns=0, round_trip_ns=0, samples=0, age_ns=0)
 
 
 class LatencyMeter:
     """From a message's event_time to now, by the clock that made that time.
 
-    `clock` is where that host answers `penstock clock check`; without it, both are this host's clock.
+    `estimate` compares that clock with this host's, now; without it, both are this host's clock.
     """
 
-    def __init__(self, model: MessageModel, clock: str | None) -> None:
+    def __init__(self, model: MessageModel, estimate: Callable[[], ClockEstimate] | None) -> None:
         if FIELD not in model.fields_by_name:
             raise ConfigurationError(f"messages of {model.name} do not carry {FIELD}", hint="choose another --model")
         self._model = model
-        self._clock = clock
-        self._before = _estimate(clock)
+        self._estimate = estimate
+        self._before = SAME_CLOCK if estimate is None else estimate()
         self._latency = LatencyHistogram()
 
     def take(self, delivered: Deliver | DeliverBatch) -> None:
@@ -40,15 +40,9 @@ class LatencyMeter:
         return f"latency from {FIELD} in µs, {self._latency.count:,} messages: {figures}{self._uncertainty()}{early}"
 
     def _uncertainty(self) -> str:
-        if self._clock is None:
+        if self._estimate is None:
             return ""
-        after = _estimate(self._clock)
+        after = self._estimate()
         drifted_ns = abs(after.offset_ns - self._before.offset_ns)
         error_ns = max(self._before.error_ns, after.error_ns) + drifted_ns
         return f", ± {error_ns / NS_PER_US:,.1f} by the clocks"
-
-
-def _estimate(clock: str | None) -> ClockEstimate:
-    if clock is None:
-        return ClockEstimate(offset_ns=0, error_ns=0, round_trip_ns=0, samples=0, age_ns=0)
-    return compare_clocks(clock, EXCHANGES)

@@ -1,1 +1,0 @@
-"""The stream of what happens, for the other router; compiled code only."""

@@ -1,0 +1,43 @@
+"""One way to run the driver of any subsystem: make it, start its node, say so, and run the node until it is stopped."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from penstock.runtime.node import Node
+
+
+class Runnable(Protocol):
+    """A driver of any subsystem: its node starts and closes it."""
+
+    node: Node
+
+
+L = TypeVar("L", bound=Runnable)
+
+SWITCH_SECONDS = 0.0005
+"""How long a node's data thread and the loop's let each other wait for the interpreter (sys.setswitchinterval)."""
+
+
+async def run_live(
+    make: Callable[[], L],
+    stop: asyncio.Event,
+    *,
+    started: Callable[[L], object],
+    on_hangup: Callable[[L], object] | None = None,
+) -> L:
+    """Run a driver until `stop` is set or its node fails, which is raised. `started` is called when it runs,
+    `on_hangup` on SIGHUP. Returns the driver, closed."""
+    live = make()
+    await live.node.start()
+    loop = asyncio.get_running_loop()
+    if on_hangup is not None:
+        loop.add_signal_handler(signal.SIGHUP, on_hangup, live)
+    try:
+        started(live)
+        await live.node.run(stop)
+    finally:
+        if on_hangup is not None:
+            loop.remove_signal_handler(signal.SIGHUP)
+    return live
