@@ -15,6 +15,8 @@ from penstock.engine.client.discovery import VARIABLE as NODE_VARIABLE
 from penstock.filter.client.discovery import VARIABLE as FILTER_VARIABLE
 
 DIRECTORY = "plant.d"
+STARTING_SECONDS = 180.0
+"""Sixteen processes start one after the other; a few seconds on an idle machine."""
 
 
 class FirstPlant(NamedTuple):
@@ -73,7 +75,7 @@ def first_plant(home: Path) -> Iterator[FirstPlant]:
     made = run_here("init", home / DIRECTORY, "--port", first)
     assert made.returncode == 0, made.stderr
     with running("up", str(home / DIRECTORY / "plant.toml")) as up:
-        up.wait_for_output("the plant runs")
+        up.wait_for_output("the plant runs", STARTING_SECONDS)
         up.wait_for_output("backup, synchronised")
         yield FirstPlant(home, first, made.stdout, up)
         assert up.interrupt() == 0, up.err

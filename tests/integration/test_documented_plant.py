@@ -86,7 +86,7 @@ class Reader:
         return "".join(said)[-2_000:]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_everything_that_the_documents_say_works_as_it_is_printed(tmp_path: Path) -> None:
     assert len(PAGES) >= 6
     wrong = []
