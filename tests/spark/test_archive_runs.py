@@ -1,5 +1,6 @@
 """Runs into an archive: models of one's own, and a follower that merges its files."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.models import register_models
 from penstock.spark.pipeline.runner import follow, run
 from penstock.spark.pipeline.sources.capture import JournalSource
+from penstock.spark.pipeline.sources.facts import FACT_SCHEMAS
 from spark.pipeline_kit import Silent, capture_of, converted, write_journal
 from unit.ticks_kit import COUNT, DOCUMENT, TICK, write_ticks
 
@@ -51,3 +53,24 @@ def test_a_follower_merges_its_files(spark: Any, tmp_path: Path, monkeypatch: py
         frames = [archive.frame(spark, table) for table in tables if table in archive.catalogue.account.rows]
         seqs = sorted(row.seq for frame in frames for row in frame.select("seq").collect())
     assert seqs == list(range(1, len(messages) + 1))
+
+
+@pytest.mark.spec("PIPE-6")
+def test_a_follower_removes_old_dates(spark: Any, tmp_path: Path) -> None:
+    place = JournalPlace(str(tmp_path / "journal"))
+    write_journal(Path(place.where), capture_of(converted(600)))
+    firsts = iter([date(2000, 1, 1), date(2000, 1, 1), date(2100, 1, 1)])
+    looks = iter([False, False, False, True])
+    with Archive.writing(tmp_path / "archive") as archive:
+        sizes: list[int] = []
+
+        def first_date() -> date:
+            sizes.append(sum(info.rows for info in archive.tables()))
+            return next(firsts)
+
+        follow(
+            spark, archive, [JournalSource(place)], (), Silent(),
+            is_ended=lambda: next(looks), sleep=lambda seconds: None, first_date=first_date,
+        )  # fmt: skip
+        assert sizes[0] == sizes[1] == sizes[2] >= 600, "no date is old yet"
+        assert [info.rows for info in archive.tables() if info.name not in FACT_SCHEMAS] == []

@@ -76,7 +76,7 @@ class EndpointConfig(Config, frozen=True):
         super().__post_init__()
         where = f"endpoint {self.name}"
         if self.dead_to == self.name:
-            raise ConfigurationError("gives what it gives up to itself", where=where, hint='dead_to = "" discards it')
+            raise ConfigurationError("dead_to names the endpoint itself", where=where, hint='dead_to = "" discards it')
         if self.when_full == "dead" and not self.dead_to:
             raise ConfigurationError("says when_full = dead, but not dead_to", where=where)
 

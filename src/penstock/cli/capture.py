@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.2
 
 
 def capture(
-    to: Annotated[Path, typer.Option(help="The directory of the journal; it is made, or gone on with.")],
+    to: Annotated[Path, typer.Option(help="The directory of the journal; created if there is none.")],
     channel: ChannelArgument = CHANNEL,
     interface: InterfaceOption = INTERFACE,
     seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, on Ctrl-C.")] = float("inf"),

@@ -133,7 +133,7 @@ class ConsoleService:
                 raise ConfigurationError("is no name")
             credentials = Credentials(name, secret=secret.encode(), ca_file=self._ca_file)
         except (ConfigurationError, UnicodeEncodeError):
-            raise AuthenticationError("there is no such client, or its secret is another one") from None
+            raise AuthenticationError("unknown client or wrong secret") from None
         admin = AdminClient(self._addresses, credentials)
         try:
             return admin, admin.login()

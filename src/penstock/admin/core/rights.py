@@ -40,7 +40,7 @@ class Rights:
         if not send and not wanted:
             raise RequestError("asks for nothing", hint="name topics to receive or to send")
         if any(parse_pattern(text).negative for text in send):
-            raise RequestError("wants not to send", hint="a topic to send on has no !")
+            raise RequestError("a topic to send on is excluded", hint="a topic to send on has no !")
         self._check(client, wanted, "receive", now_ns)
         self._check(client, send, "send", now_ns)
         return self.narrowed(client, wanted, send, now_ns)

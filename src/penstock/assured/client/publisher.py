@@ -50,7 +50,7 @@ OUTCOMES = {
     OUTCOME_FULL: "an endpoint is full",
     OUTCOME_TOO_LARGE: "it is too large",
     OUTCOME_NOT_ENTITLED: "this client may not publish on the topic",
-    OUTCOME_BAD_TOPIC: "its topic is none",
+    OUTCOME_BAD_TOPIC: "its topic is invalid",
     OUTCOME_EXPIRED: "its time to live was over",
     OUTCOME_DISK: "the router's disk takes nothing",
     OUTCOME_LIMIT: "the router has no room for more messages",

@@ -41,7 +41,7 @@ COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 def run(options: RunCommandOptions) -> None:
     """Archive captures and recorded feeds as tables, and what is derived from them.
 
-    What is archived already is passed over: a run that was ended or killed is gone on with by the same command. What
+    Archived messages are passed over: the same command continues a run that was ended or killed. What
     cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
     """
     from penstock.cli.pipeline.run import run_pipeline

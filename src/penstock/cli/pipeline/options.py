@@ -23,7 +23,7 @@ class RunCommandOptions:
         list[str],
         typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
     ]
-    archive: Annotated[Path, typer.Option(help="The archive's directory; it is made, or gone on with.")]
+    archive: Annotated[Path, typer.Option(help="The archive's directory; created if there is none.")]
     table: Annotated[
         list[str] | None, typer.Option(help="The converter table of the files: itch, iex-deep, …, or a TOML file.")
     ] = None
@@ -49,6 +49,10 @@ class RunCommandOptions:
         typer.Option("--replace", help="Replace the archived rows of each file's day and venue."),
     ] = False
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False
+    retain_days: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --follow: keep so many days before today (UTC), and remove older rows."),
+    ] = None
     close: Annotated[
         bool, typer.Option("--close", help="Close the sessions of journals that are open at the end of the run.")
     ] = False
@@ -84,6 +88,7 @@ class RunCommandOptions:
             models=[MessageModel.load(each) for each in self.model or []],
             is_replacing=self.replace,
             is_following=self.follow,
+            retain_days=self.retain_days,
             is_skipping=self.skip_removed,
             is_closing=self.close,
             is_deriving=self.derive,

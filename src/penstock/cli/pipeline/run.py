@@ -1,6 +1,7 @@
 """`penstock pipeline run`: sources and options into one run, its progress, and its balance."""
 
 import statistics
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -30,11 +31,23 @@ class RunOptions(SourceSelection, frozen=True, kw_only=True):
     is_closing: bool = False
     """Every session ends with this run."""
 
+    retain_days: int | None = None
+    """A follower keeps so many days before today; None: all."""
+
     master: str | None = None
     models: list[MessageModel] = msgspec.field(default_factory=list)
 
+    def first_date(self) -> date | None:
+        """The first date that a follower keeps."""
+        if self.retain_days is None:
+            return None
+        return datetime.now(UTC).date() - timedelta(days=self.retain_days)
+
 
 def run_pipeline(options: RunOptions) -> None:
+    if options.retain_days is not None and not options.is_following:
+        hint = "penstock pipeline retain removes old rows of an archive without a follower"
+        raise ConfigurationError("needs --follow", where="--retain-days", hint=hint)
     if options.is_following and options.is_closing:
         raise ConfigurationError(
             "a follower does not know when a session ends before its source says so",
@@ -53,7 +66,10 @@ def run_pipeline(options: RunOptions) -> None:
             with interruptible() as interrupt, Shown(console) as shown:
                 if options.is_following:
                     typer.echo("following, Ctrl-C ends it", err=True)
-                    report = follow(spark, archive, sources, derivations, shown, is_ended=lambda: interrupt.is_wanted)
+                    report = follow(
+                        spark, archive, sources, derivations, shown,
+                        is_ended=lambda: interrupt.is_wanted, first_date=options.first_date,
+                    )  # fmt: skip
                 else:
                     report = run(
                         spark, archive, sources, derivations, shown, cores=cores,

@@ -2,8 +2,8 @@
 
     NotificationFilter(fields=("bid_price",), moved={"bid_price": 0.05, "bid_size": "10%"}, per_second=4)
 
-A filter says what it wants of one record after the other. Compared is with the record that was told last, so that many
-small moves count as one large move.
+A filter judges one record after the other. It compares each record with the last one that woke the application, so that
+many small moves count as one large move.
 """
 
 import datetime as dt

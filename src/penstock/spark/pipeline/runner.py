@@ -135,7 +135,7 @@ def follow(
     *,
     is_ended: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
-    first_date: Callable[[], date] | None = None,
+    first_date: Callable[[], date | None] = lambda: None,
 ) -> RunReport:
     """Archive the sources step by step until `is_ended`; the current step is still committed.
 
@@ -158,7 +158,7 @@ def follow(
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
             report.commits += 1
-        if first_date is not None and retain(archive, before=first_date().isoformat()) is not None:
+        if (first := first_date()) is not None and retain(archive, before=first.isoformat()) is not None:
             report.commits += 1
         if is_idle:
             sleep(POLL_SECONDS)
