@@ -248,8 +248,8 @@ def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("sabotage", "checker"),
     [
-        (stay_with_the_first_source, "FilteredSourceChecker"),
-        (answer_recorded_requests, "FilteredRequestChecker"),
+        (stay_with_the_first_source, "SourceChecker"),
+        (answer_recorded_requests, "RequestChecker"),
         (trust_the_stranger, "Filtered"),
         (start_at_any_packet, "Filtered"),
     ],

@@ -2,12 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT
 from penstock.assured.wire.frames import Delivered, Published
-from penstock.base.errors import SimulationError
+from penstock.sim.checker import Checker
+
+if TYPE_CHECKING:
+    from penstock.sim.assured.plant import AssuredPlant
 
 DEAD = "dead"
 
@@ -15,7 +19,7 @@ Key = tuple[int, int]
 """A message: its publisher and its number."""
 
 
-class AssuredChecker:
+class AssuredChecker(Checker):
     """`wants` says which endpoints a topic goes to; `endpoints` are in the order in which the router makes them."""
 
     def __init__(self, wants: dict[bytes, frozenset[str]], endpoints: Sequence[EndpointConfig]) -> None:
@@ -39,7 +43,7 @@ class AssuredChecker:
 
     def acknowledge(self, publisher: int, number: int) -> None:
         key = (publisher, number)
-        self._require(key in self._published, f"{key} was acknowledged, but never published")
+        self.require(key in self._published, f"{key} was acknowledged, but never published")
         self._acknowledged.add(key)
         self.acknowledged += 1
 
@@ -60,7 +64,7 @@ class AssuredChecker:
         """As the client was told; or the client never asked for the commit, and it cannot have happened."""
         group = self._groups[publisher, transaction]
         before = self._endings.setdefault((publisher, transaction), outcome)
-        self._require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
+        self.require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
         if outcome == "committed":
             self._acknowledged |= set(group)
             self.committed += 1
@@ -76,25 +80,25 @@ class AssuredChecker:
     def deliver(self, endpoint: str, message: Delivered) -> None:
         key = (message.publisher, message.number)
         published = self._published.get(key)
-        self._require(published is not None, f"{endpoint} delivered {key}, which nobody published")
+        self.require(published is not None, f"{endpoint} delivered {key}, which nobody published")
         assert published is not None
         same = (published.topic, published.payload, published.priority) == (
             message.topic,
             message.payload,
             message.priority,
         )
-        self._require(same, f"{endpoint} delivered {key}, but not as it was published")
-        self._require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
+        self.require(same, f"{endpoint} delivered {key}, but not as it was published")
+        self.require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
         self.delivered += 1
         if endpoint == DEAD:
-            self._require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
+            self.require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
             self._delivered[DEAD].add(key)
             return
-        self._require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
-        self._require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
+        self.require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
+        self.require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
         if key in self._delivered[endpoint]:
             self.redelivered += 1
-            self._require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
+            self.require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
         self._delivered[endpoint].add(key)
 
     def _is_explained(self, message: Delivered) -> bool:
@@ -111,16 +115,12 @@ class AssuredChecker:
 
     # At the end
 
-    def finish(self) -> None:
+    def finish(self, plant: "AssuredPlant") -> None:
         for key in sorted(self._acknowledged):
             for endpoint in sorted(self._wants[self._published[key].topic]):
                 is_there = key in self._delivered[endpoint] or key in self._delivered[DEAD]
-                self._require(is_there, f"{key} was acknowledged, and {endpoint} never delivered it")
+                self.require(is_there, f"{key} was acknowledged, and {endpoint} never delivered it")
 
     def _require_absent(self, keys: set[Key], why: str) -> None:
         for endpoint, delivered in self._delivered.items():
-            self._require(not keys & delivered, f"{endpoint} delivered {sorted(keys & delivered)[:1]}, which {why}")
-
-    def _require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"AssuredChecker: {promise}")
+            self.require(not keys & delivered, f"{endpoint} delivered {sorted(keys & delivered)[:1]}, which {why}")

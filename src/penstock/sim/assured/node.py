@@ -128,10 +128,17 @@ class AssuredNode(Node):
     def on_start(self) -> None:
         self.disk.start()
 
+    def crash(self) -> None:
+        if (router := self.router()) is not None:
+            self.given_up += router.tables.given_up_total
+            self.moved += router.tables.moved_total
+        super().crash()
+
     def on_crash(self) -> None:
         self.is_ready = False
         self._late = []
         self.disk.crash()
+        self.plant.lose_links()
 
     def kill(self, *, is_machine: bool) -> None:
         self.plant.kill(is_machine=is_machine)

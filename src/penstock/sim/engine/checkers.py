@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.base.errors import SimulationError
 from penstock.engine import Event
 from penstock.engine.core.kernel._event import EventFlag, EventKind, TransmissionClass
 from penstock.model import Message
+from penstock.sim.checker import Checker
 from penstock.sim.engine.consumers import Connection, ConsumerNode, Defined
 from penstock.sim.engine.market import KEPT, NEVER, Market
 
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 
-class EngineChecker:
-    """Sees everything and does nothing."""
+class EngineChecker(Checker):
+    """Sees what consumers want and get."""
 
     def __init__(self, market: Market) -> None:
         self.market = market
-
-    def require(self, condition: bool, what: str) -> None:
-        if not condition:
-            raise SimulationError(f"{type(self).__name__}: {what}")
 
     def subscribed(self, connection: Connection, topic: str) -> None:
         """A consumer wants the topic from now on."""
@@ -48,14 +44,8 @@ class EngineChecker:
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         """A consumer reads an event; `message` is its record, if it has one."""
 
-    def step(self, plant: "EnginePlant") -> None:
-        """Called from time to time."""
-
     def calmed(self, plant: "EnginePlant") -> None:
         """Faults, congestion and storms have been over for a while, and the market rests."""
-
-    def finish(self, plant: "EnginePlant") -> None:
-        """The run is over."""
 
 
 class _Story(msgspec.Struct):

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.engine.control import ClassWish
 from penstock.sim.engine.consumers import Taste
+from penstock.sim.plant import PlantSummary
 from penstock.sim.randomness import SeededRandomness
 
 
@@ -102,13 +103,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class EngineSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class EngineSummary(PlantSummary, kw_only=True):
     updates_published: int
     updates_delivered: int
     updates_merged: int

@@ -5,30 +5,31 @@ ContentChecker       each message is sent as it was published, and arrives once,
                      reported
 CompletenessChecker  when the network has healed, everybody has everything, and streams that ended were said to have
 
-How nodes behave on the way (bounds, pace, punctuality) is judged in conduct.py.
+How nodes behave on the way (bounds, pace, punctuality) is judged in behaviour_checkers.py.
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from penstock.base.counters import Cause
-from penstock.base.errors import SimulationError
 from penstock.middleware import Deliver, LossReceipt, OutgoingMessage, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.core.events import ReceiverInstruction
-from penstock.sim.listening import Viewer
+from penstock.sim.checker import Checker
+from penstock.sim.datagram_node import DatagramNode, Viewer
 from penstock.wire import MessageFlag, PacketMessage, decode
 
 if TYPE_CHECKING:
-    from penstock.sim.middleware.plant import MiddlewarePlant
+    from penstock.sim.middleware.stream_plant import StreamPlant
 
 MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
 """Receipts with these causes speak of one message, not of packets."""
 
 
-class Checker:
-    """Sees a run go by; raises SimulationError when a promise is broken."""
+class StreamChecker(Checker):
+    """Sees what publishers and receivers of streams do."""
 
     def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
         """An application published a message."""
@@ -37,17 +38,7 @@ class Checker:
         """A publisher sent a packet for the first time."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
-        """A receiver answered."""
-
-    def step(self, plant: "MiddlewarePlant") -> None:
-        """Called from time to time."""
-
-    def finish(self, plant: "MiddlewarePlant") -> None:
-        """The run is over: faults ended long ago, publishers have said goodbye or were killed."""
-
-    def require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"{type(self).__name__}: {promise}")
+        """A receiver returned an instruction."""
 
 
 class _Story(msgspec.Struct):
@@ -57,7 +48,7 @@ class _Story(msgspec.Struct):
     ended_by: Cause | None = None
 
 
-class StoryChecker(Checker):
+class StoryChecker(StreamChecker):
     """Keeps for each receiver and stream how far the story has been told."""
 
     def __init__(self, *, joins_at_start: bool) -> None:
@@ -128,7 +119,7 @@ class _Seen(msgspec.Struct):
     broken: list[tuple[int, int]]
 
 
-class ContentChecker(Checker):
+class ContentChecker(StreamChecker):
     """Knows every message that was sent, and who has seen which."""
 
     def __init__(self) -> None:
@@ -225,30 +216,49 @@ class ContentChecker(Checker):
         return lost == size or (lost > 0 and is_broken)
 
 
-class CompletenessChecker(Checker):
-    """At the end, compares what receivers say with what publishers did."""
+class CompletenessChecker(StreamChecker):
+    """At the end, compares what `receivers` say with what publishers did.
 
-    def __init__(self, stories: StoryChecker, contents: ContentChecker) -> None:
+    `excuses_last_words`: the last packets of a publisher that was killed may be missing without a receipt.
+    """
+
+    def __init__(
+        self,
+        stories: StoryChecker,
+        contents: ContentChecker,
+        receivers: Sequence[DatagramNode],
+        *,
+        excuses_last_words: bool = False,
+    ) -> None:
         self._stories = stories
         self._contents = contents
+        self._receivers = receivers
+        self._excuses_last_words = excuses_last_words
 
-    def finish(self, plant: "MiddlewarePlant") -> None:
-        for receiver in plant.receivers:
-            viewer = receiver.viewer()
+    def finish(self, plant: "StreamPlant[Any, Any]") -> None:
+        for receiver in self._receivers:
             for publisher in plant.publishers:
-                for key, epoch, next_sequence, is_killed in publisher.farewells:
-                    story = self._stories.story(viewer, key)
-                    self.require(story is not None, f"{viewer} never heard of {key}")
-                    assert story is not None
-                    self.require(
-                        story.epoch == epoch and story.next_sequence == next_sequence,
-                        f"{viewer} is not where {publisher.name} ended (epoch {epoch}, {next_sequence}): {story}",
-                    )
-                    expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
-                    self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
-                    self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
-                    unseen = self._contents.unseen(viewer, key, epoch)
-                    self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
+                for farewell in publisher.farewells:
+                    if receiver.listens_to(farewell[0].group):
+                        self._judge(receiver.viewer(), publisher.name, *farewell)
+
+    def _judge(
+        self, viewer: Viewer, publisher: str, key: StreamKey, epoch: int, next_sequence: int, is_killed: bool
+    ) -> None:
+        story = self._stories.story(viewer, key)
+        self.require(story is not None, f"{viewer} never heard of {key}")
+        assert story is not None
+        lacks = next_sequence - story.next_sequence
+        is_there = lacks == 0 or (self._excuses_last_words and is_killed and lacks > 0)
+        self.require(
+            story.epoch == epoch and is_there,
+            f"{viewer} is not where {publisher} ended (epoch {epoch}, {next_sequence}): {story}",
+        )
+        expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
+        self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
+        self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
+        unseen = self._contents.unseen(viewer, key, epoch)
+        self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
 
 
 def _content(message: PacketMessage) -> Content:

@@ -31,8 +31,8 @@ from penstock.middleware import (
 from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.core.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.disk import Disk, DiskFaults
-from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.middleware.stranger import KEY, scope
 from penstock.sim.network import Network
@@ -268,7 +268,7 @@ def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
     return messages
 
 
-class ReceiverNode(ListeningNode):
+class ReceiverNode(DatagramNode):
     """Listens to all groups and tells the checkers all it is told."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:

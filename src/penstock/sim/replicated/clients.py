@@ -23,7 +23,7 @@ from penstock.assured.wire.frames import (
     encode_publish,
 )
 from penstock.base.clock import NS_PER_MS
-from penstock.sim.replicated.links import End
+from penstock.sim.link import LinkEnd
 from penstock.sim.replicated.nodes import PairNode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Client:
         self.name = name
         self.randomness = plant.world.randomness.fork(name)
         self.node: PairNode | None = None
-        self._end: End | None = None
+        self._end: LinkEnd[Any] | None = None
         self._link = 0
         self._turn = self.randomness.below(2)
         self._epoch = 0
@@ -76,7 +76,7 @@ class Client:
         self._end, theirs = ends
         self._link = node.client_opened(theirs, self.name)
         theirs.ended = partial(node.client_gone, self._link)
-        theirs._receive = partial(node.client_said, self._link)
+        theirs.receive = partial(node.client_said, self._link)
         self.opened()
 
     def _again(self) -> None:
@@ -90,7 +90,7 @@ class Client:
 
     def leave(self) -> None:
         if self._end is not None:
-            self._end.close()
+            self._end.link.end()
 
     def say(self, request: type, *fields: Any) -> int:
         """A request; its number."""
