@@ -44,7 +44,7 @@ class LocalWorld(World):
         return self._world.now_ns() + self._wall_jump_ns
 
     def set_wall(self, jump_ns: int) -> None:
-        """Somebody sets the clock on the wall."""
+        """Set the wall clock."""
         self._wall_jump_ns = jump_ns
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:

@@ -30,9 +30,9 @@ class LinkEnd(Generic[T]):
         self.receive = receive
         self.ended = ended
         self.is_open = True
-        """Whether something may still arrive here."""
+        """False once this end has learned that the link has ended."""
         self.is_reading = True
-        """Whether it takes what arrives; otherwise that waits until `resume` of the other end."""
+        """False: items wait until the other end calls `resume`."""
         self.bytes_sent = 0
         self.bytes_in_flight = 0
         self._in_flight: deque[tuple[T, int]] = deque()

@@ -19,7 +19,7 @@ from penstock.sim.world import World
 
 
 class PlantSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people; a scenario adds its own counts."""
+    """Figures of a run; a scenario adds its own."""
 
     seed: int
     virtual_seconds: float

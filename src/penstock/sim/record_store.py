@@ -49,7 +49,7 @@ class SimulatedRecords(Generic[T]):
         return self._records[sequence - self.first]
 
     def records(self, first: int = 0, last: int | None = None) -> list[T]:
-        """Those of `first` to `last` that are here; without bounds, all."""
+        """The records from `first` to `last` that are stored; without bounds, all."""
         end = None if last is None else max(0, last + 1 - self.first)
         return self._records[max(0, first - self.first) : end]
 

@@ -1,4 +1,4 @@
-"""The process of a simulated message router, with its journal, and what distinguishes one from another."""
+"""The process of a simulated message router, with its journal and its options."""
 
 from typing import TYPE_CHECKING
 
@@ -144,7 +144,7 @@ class AssuredNode(Node):
         self.plant.kill(is_machine=is_machine)
 
     def handle(self, event: Event) -> None:
-        """What waits while the process stands still keeps its order, as links and disks do."""
+        """Events that arrive during a stall keep their order, as links and disks do."""
         now_ns = self.world.now_ns()
         if self.core is None or (now_ns >= self.stalled_until_ns and not self._late):
             super().handle(event)

@@ -1,4 +1,4 @@
-"""Observers of a simulated distribution plant. They see what is published, what consumers want and what they are told.
+"""Checkers of a distribution plant: they see published updates, subscriptions and deliveries.
 
 StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
                   where it is critical or never conflated, else in spans that follow one another; or it is told
@@ -49,12 +49,12 @@ class EngineChecker(Checker):
 
 
 class _Story(msgspec.Struct):
-    """Of one item to one consumer."""
+    """Deliveries of one item to one consumer."""
 
     position: int = 0
     """The number of the newest publication that the consumer knows of; 0: of none yet."""
     is_lost: bool = False
-    """Whether it was told that it missed something."""
+    """True if a receipt told the consumer of a loss."""
     lost_last: int = 0
     """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
     begun: int = 0
@@ -64,7 +64,7 @@ class _Story(msgspec.Struct):
     endings: int = 0
     """Times that it was unsubscribed and may begin anew."""
     is_defined: bool = False
-    """Whether it was defined since the last record; then it may be a new beginning."""
+    """True if the item was defined since the last record; a new beginning is then allowed."""
 
     def begin_anew(self) -> None:
         """If it may be."""

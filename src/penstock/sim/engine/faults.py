@@ -1,4 +1,4 @@
-"""When and how a distribution plant is hurt, all from the seed."""
+"""Faults of a distribution plant, and the rules that its operators change."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ STALL_NS_MAX = 200 * NS_PER_MS
 NODE_STALL_NS_MAX = 30 * NS_PER_MS
 STORM_NS_MAX = 120 * NS_PER_MS
 STORM = 12
-"""How many times as much is published in a storm."""
+"""Factor by which the update rate grows in a storm."""
 CONGESTED_BYTES_PER_S = 60_000
 
 

@@ -1,4 +1,4 @@
-"""Connections of a simulated distribution plant: what a session carries, in order, until it breaks."""
+"""Session connections of a simulated distribution plant."""
 
 from collections import deque
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class SessionLink(OrderedLink[LinkEnd[bytes]]):
         self.ends = (LinkEnd(self, "node"), LinkEnd(self, "consumer", self._receive))
         self.buffer = buffer
         self.is_paused = False
-        """Whether the other side does not read."""
+        """True while the other side does not read."""
         self.arrived: deque[bytes] = deque()
         self._arrive = arrive
         self._drained = drained
@@ -46,7 +46,7 @@ class SessionLink(OrderedLink[LinkEnd[bytes]]):
         return 2 * len(self.buffer) > self.buffer.capacity
 
     def observe(self) -> None:
-        """What was written into the buffer since it was last observed, before it is taken out."""
+        """Report the bytes that were written into the buffer since the last call."""
         if self._observe is not None and len(self.buffer) > self._observed_size:
             written = self.buffer.peek(self._observed_size)
             self._observed_size += len(written)

@@ -1,4 +1,4 @@
-"""A ticker plant, multiplexers below it and consumers of all classes, drawn from a seed; faults, and the verdict."""
+"""The scenario `engine`: a ticker plant, multiplexers below it and consumers of all classes."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ from penstock.sim.world import World
 
 SETTLE_NS = 3 * NS_PER_SECOND
 CALM_NS = 400 * NS_PER_MS
-"""How old an adaptive record may be once congestion has ended, with a chain of nodes above it that begin anew."""
+"""Maximum age of an adaptive record after congestion has ended, below a chain of nodes that restart."""
 PER_SECOND_MAX = 100.0
 RULES = ClassMap.parse(
     """
@@ -72,7 +72,7 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""What an operator may change them to."""
+"""The rules that an operator may switch to."""
 
 
 class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
@@ -154,7 +154,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         )
 
     def datagrams(self, node: DistributionNode) -> DatagramsConfig | None:
-        """How the node sends to those below; None if by sessions."""
+        """Configuration of the datagrams to the nodes below; None if the node uses sessions."""
         if self.options.chain == "session":
             return None
         has_group = self.options.has_group and node is self.plant
@@ -184,7 +184,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             node.ask(lambda: node.say(ChangeClasses(rules)))
 
     def parties_of(self, node: DistributionNode) -> list[Party]:
-        """Who is attached to the node, or wants to be."""
+        """Consumers and multiplexers of the node, attached or reconnecting."""
         muxes = [each for each in self.muxes if each.above is node]
         return [*muxes, *(each for each in self.consumers if each.node is node)]
 

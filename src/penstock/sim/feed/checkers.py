@@ -1,4 +1,4 @@
-"""Observers of a feed's plant. They see what adapters publish and which roles they take, and what subscribers are told.
+"""Checkers of a feed: they see messages and roles of adapters, and deliveries to subscribers.
 
 NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
                      missed nothing made, where nothing was announced to be missing
@@ -62,14 +62,14 @@ class FeedChecker(Checker):
 
 
 class _Beginning(msgspec.Struct, frozen=True):
-    """How a lineage of a source stream begins, by its announcement."""
+    """Beginning of a source stream's lineage, as announced."""
 
     session: str
     is_whole: bool
     """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
     does not mend it: closing prices, limits and states are taken over from the day before."""
     is_first: bool
-    """Whether it is the session's first lineage too."""
+    """True if the lineage is also the session's first."""
 
 
 class NumberChecker(FeedChecker):
@@ -80,13 +80,13 @@ class NumberChecker(FeedChecker):
         self._contents: dict[tuple[int, int, int], Made] = {}
         self._beginnings: dict[tuple[int, int], _Beginning] = {}
         self._latest: dict[tuple[str, int], _Beginning] = {}
-        """Of what each adapter sent last."""
+        """The lineage that each adapter sent last."""
 
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
 
     def newest(self, stream_id: int) -> Made | None:
-        """What has the highest number of the newest lineage."""
+        """The message with the highest number of the newest lineage."""
         keys = [key for key in self._contents if key[1] == stream_id]
         return self._contents[max(keys)] if keys else None
 

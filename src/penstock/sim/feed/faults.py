@@ -1,4 +1,4 @@
-"""When and how a feed is hurt, all from the seed."""
+"""Faults of a feed, and the commands of its operators."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ OUTAGE_NS_MAX = 600 * NS_PER_MS
 
 
 class FeedFaultSchedule(FaultSchedule):
-    """Of a feed's plant."""
+    """Faults of adapters, subscribers, lines, channels and disks."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
@@ -78,7 +78,7 @@ class FeedFaultSchedule(FaultSchedule):
         adapter.handle(HealthMeasured(adapter.health))
 
     def _command(self) -> None:
-        """An operator does what he likes."""
+        """An operator promotes an adapter or returns it to service."""
         command = Promote() if self.randomness.chance(0.3) else ReturnToService()
         self.randomness.choose(self._plant.adapters).handle(command)
 
@@ -96,7 +96,7 @@ class FeedFaultSchedule(FaultSchedule):
         self._after_a_while(lambda: self._plant.peers.mend(one, other))
 
     def _isolate(self) -> None:
-        """One adapter is alone, but for the exchange and the subscribers."""
+        """Cut one adapter off from the others, not from the exchange and the subscribers."""
         one = self.randomness.below(len(self._plant.adapters))
         others = [other for other in range(len(self._plant.adapters)) if other != one]
         self._log(f"adapter {one} is alone")

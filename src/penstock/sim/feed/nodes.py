@@ -151,7 +151,7 @@ class AdapterNode(Node):
         self._randomness = plant.world.randomness.fork(self.name)
 
     def handle(self, event: Any) -> None:
-        """What comes during a stall waits in its order: channels between adapters keep it."""
+        """Events that arrive during a stall keep their order, as channels between adapters do."""
         if self.world.now_ns() >= self.stalled_until_ns and not self._late:
             super().handle(event)
             return

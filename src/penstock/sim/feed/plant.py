@@ -1,4 +1,4 @@
-"""A feed with its exchange, adapters and subscribers drawn from a seed, the faults that hit it, and the verdict."""
+"""The scenario `feed`: an exchange, adapters and subscribers."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -54,11 +54,11 @@ class FeedPlantOptions(msgspec.Struct, kw_only=True):
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     sessions: bool = False
-    """Whether new sessions begin in the middle of the run."""
+    """True: new sessions begin during the run."""
     fault_interval_ms: int = 0
     """Mean time between faults; 0 for none."""
     is_mild: bool = True
-    """Whether the only fault is the death of an active adapter while all others are synchronised."""
+    """True: the only fault is a crash of the active adapter while all others are synchronised."""
 
     @staticmethod
     def draw(randomness: SeededRandomness) -> "FeedPlantOptions":
@@ -208,7 +208,7 @@ class FeedPlant(Plant[FeedPlantOptions, FeedSummary]):
         return process is not None and process.feed.synchroniser.role == "active"
 
     def is_well(self) -> bool:
-        """Whether one adapter is active and all others are synchronised with it."""
+        """True if one adapter is active and all others are synchronised with it."""
         processes = [adapter.process() for adapter in self.adapters]
         states = [each.feed.synchroniser.state(self.world.now_ns()) for each in processes if each is not None]
         is_one = sum(state.is_active for state in states) == 1

@@ -66,7 +66,7 @@ class ApplicationNode(DatagramNode):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """What it listens to, as far as it knows."""
+        """Groups that the application has joined."""
         return self.wants.groups
 
     def listens_to(self, group: int) -> bool:
@@ -96,7 +96,7 @@ class ApplicationNode(DatagramNode):
             self._connection.break_off()
 
     def rest(self) -> None:
-        """Change its mind no more."""
+        """Stop changing interests."""
         self._is_resting = True
 
     def streams(self) -> list[IncomingStream]:

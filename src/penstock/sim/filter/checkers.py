@@ -1,4 +1,4 @@
-"""Observers of a plant with filters. They see what is published, what applications want, and what they are told.
+"""Checkers of a plant with filters: they see published messages, interests of applications, and deliveries.
 
 FilteredStoryChecker     an application's answers tell each stream's story without a hole, a repetition or a step back
 FilteredContentChecker   each application gets every message it wants from when its interest holds, once, in order and
@@ -36,10 +36,10 @@ class FilterChecker(StreamChecker):
         """An application asks for this, by its change of this number."""
 
     def held(self, viewer: Viewer, number: int, now_ns: int) -> None:
-        """It was told that the change holds."""
+        """The filter confirmed the change."""
 
     def forgot(self, viewer: Viewer, group: int) -> None:
-        """It does not listen to the group any more."""
+        """The application has left the group."""
 
 
 class FilteredStoryChecker(StoryChecker, FilterChecker):
@@ -119,7 +119,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
         return lacking
 
     def must_have(self, viewer: Viewer, key: StreamKey, epoch: int, index: int) -> bool:
-        """Whether all interests that may have been in force want the message with this index."""
+        """True if all interests that may have been in force want the message with this index."""
         message = self._sent[key, epoch][index]
         topic, model_id, _, payload = message.content
         found = SentMessage.of(key.group, topic, model_id, payload)

@@ -1,4 +1,4 @@
-"""When and how a plant with filters is hurt, all from the seed."""
+"""Faults of a plant with filters."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ STORM_NS_MAX = 150 * NS_PER_MS
 
 
 class FilterFaultSchedule(FaultSchedule):
-    """Of a plant with filters."""
+    """Faults of publishers, filters, applications and both kinds of network."""
 
     def __init__(self, plant: "FilterPlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)

@@ -1,4 +1,4 @@
-"""Publishers, filter modules and applications drawn from a seed, the faults that hit them, and the verdict."""
+"""The scenario `filter`: publishers, filter modules and applications."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -63,14 +63,14 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     publisher: PublisherConfig = PublisherConfig(keep_alive_ms=KEEP_ALIVE_MS, linger_ms=LINGER_MS)
     filter: FilterConfig = FilterConfig(receiver=ReceiverConfig(publisher_expiry_ms=EXPIRY_MS), linger_ms=LINGER_MS)
     receiver: ReceiverConfig = ReceiverConfig(publisher_expiry_ms=EXPIRY_MS)
-    """Of applications."""
+    """Receivers of applications."""
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     local: LinkFaults = msgspec.field(default_factory=LinkFaults)
     """Between filters and applications."""
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     fault_interval_ms: int = 0
     is_mild: bool = True
-    """Whether everything can be repaired."""
+    """True if everything can be repaired."""
     is_authentic: bool = False
     """True if publishers, filters and applications have keys; a stranger without a key then forges packets and sends
     recorded ones again."""
@@ -198,7 +198,7 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
             self.checkers = [*self.checkers, LosslessChecker(causes, self._is_repairable)]
 
     def _is_repairable(self, stream: StreamKey) -> bool:
-        """Whether there is somebody who answers requests for the stream's packets."""
+        """True if a node answers repair requests for the stream."""
         publishers = (each for each in self.publishers if each.publisher_id == stream.publisher_id)
         return self.options.filter.repair == "filter" or any(each.epoch() is not None for each in publishers)
 

@@ -52,7 +52,7 @@ from penstock.sim.world import World
 
 WRITE_DELAY_NS_MAX = 100_000
 WRITEBACK = 0.05
-"""How often the system writes the mark to the disk, as it does sometime with all that lies in its memory."""
+"""Probability that the operating system writes the mark back to the disk."""
 RESTART_DELAY_NS_MAX = NS_PER_SECOND
 INLINE_SHARE = 0.3
 """The share of bursts that are committed inline, one record at a time."""
@@ -106,7 +106,7 @@ class DiskSource:
 
 
 class DiskOptions(Protocol):
-    """What a journal and its disk are made with."""
+    """Options of a journal and its disk."""
 
     @property
     def payload_size_max(self) -> int: ...
@@ -117,7 +117,7 @@ class DiskOptions(Protocol):
 
 
 class JournalOwner(Protocol):
-    """Whose journal it is."""
+    """The owner of the journal."""
 
     @property
     def world(self) -> World: ...
@@ -411,7 +411,7 @@ class JournalNode(Node):
             self.handle(WriteDone())
 
     def _write_mark(self) -> bool:
-        """It lies in memory that outlives the process, and is lost only with the machine."""
+        """Write the mark to memory that survives the process and is lost with the machine."""
         try:
             self.disk.write(MARK_NAME, 0, encode_mark(self._mark))
         except OSError:

@@ -84,7 +84,7 @@ class JournalChecker(Checker):
         self._contents: dict[int, tuple[int, bytes]] = {}
         """The record of each number that may be in the journal."""
         self._owed: dict[int, tuple[int, bytes]] = {}
-        """Those that were acknowledged, or shown: they must be."""
+        """Acknowledged records and records shown to a reader; they must never be lost."""
 
     def append(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
         self.require(sequence not in self._contents, f"{sequence} was given to two records")

@@ -114,7 +114,7 @@ class VoterNode(Node):
 
 
 class RouterNode(VoterNode):
-    """Wants the lease whenever it is up, and changes its mind about being alone now and then."""
+    """A router: wants the lease whenever it is up, and degrades now and then."""
 
     plant: "LeasePlant"
 
@@ -123,7 +123,7 @@ class RouterNode(VoterNode):
         return self.core
 
     def holds(self) -> bool:
-        """As whoever asks it before acting would find, also while the process stands still."""
+        """The answer to a caller that asks before it acts, also while the process is stalled."""
         keeper = self.keeper()
         return keeper is not None and keeper.holds(self.world.now_ns())
 
@@ -136,7 +136,7 @@ class RouterNode(VoterNode):
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
     def wish_alone(self, is_alone: bool) -> None:
-        """As a router does that degrades: it acts on it when it is noted, and has caught up before it takes it back."""
+        """Ask for or withdraw the note that this router runs alone, as a router does that degrades or has caught up."""
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
             if not is_alone:
                 self.plant.checker.not_alone(self.name)

@@ -1,4 +1,4 @@
-"""Observers of how nodes behave on the way.
+"""Checkers of the behaviour of nodes during a run.
 
 BoundsChecker        buffers stay within their limits
 LosslessChecker      where the network is mild and buffers are large, everything is repaired
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.sim.middleware.stream_plant import StreamPlant
 
 STEP_NS = 100 * NS_PER_MS
-"""How often step() is called."""
+"""Virtual time between two calls of step()."""
 
 
 class BoundsChecker(StreamChecker):

@@ -1,4 +1,4 @@
-"""Observers that judge a run from outside. They see what was published, what was sent and what receivers said.
+"""Checkers of streams: they see published messages, sent packets and the instructions of receivers.
 
 StoryChecker         a receiver's answers tell each stream's story without a hole, a repetition or a step back
 ContentChecker       each message is sent as it was published, and arrives once, in order, unchanged, or its loss was
@@ -111,7 +111,7 @@ class _Sent(msgspec.Struct):
 
 
 class _Seen(msgspec.Struct):
-    """How much of a stream's epoch one receiver has seen."""
+    """The part of a stream's epoch that one receiver has seen."""
 
     joined: int
     next_index: int
@@ -150,7 +150,7 @@ class ContentChecker(StreamChecker):
                 self.require(messages[-1].content == published, f"{key} sent what was not published: {packet.sequence}")
 
     def unsent(self, key: StreamKey, epoch: int) -> int:
-        """How many messages were published and have not left."""
+        """Number of messages that were published and not sent."""
         return len(self._published[key, epoch]) - sum(each.is_complete for each in self._sent[key, epoch])
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
@@ -168,7 +168,7 @@ class ContentChecker(StreamChecker):
                 self._check(viewer, instruction)
 
     def unseen(self, viewer: Viewer, key: StreamKey, epoch: int) -> int:
-        """How many messages of the epoch this receiver has neither got nor been told to be lost."""
+        """Number of the epoch's messages that this receiver neither got nor reported lost."""
         seen = self._seen.get((viewer, key, epoch))
         messages = self._sent[key, epoch]
         if seen is None:
@@ -207,7 +207,7 @@ class ContentChecker(StreamChecker):
         self.require(self._is_excused(seen, message), f"{viewer} silently skipped the message in {where}: {deliver}")
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """Whether all of it was reported lost, or a part of it was and the rest was reported broken."""
+        """True if all of the message was reported lost, or one part lost and the rest broken."""
         if message.first < seen.joined:
             return True
         lost = sum(max(0, min(last, message.last) - max(first, message.first) + 1) for first, last in seen.lost)

@@ -1,4 +1,4 @@
-"""When and how a plant is hurt: crashes, stalls, cut links, storms of loss, all from the seed."""
+"""Faults of the middleware's plant: crashes, stalls, cut links, bursts of loss, full disks."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ OUTAGE_NS_MAX = 8 * NS_PER_SECOND
 
 
 class MiddlewareFaultSchedule(FaultSchedule):
-    """Of the middleware's plant."""
+    """Faults of the middleware's plant."""
 
     def __init__(self, plant: "MiddlewarePlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)

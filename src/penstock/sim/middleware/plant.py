@@ -1,4 +1,4 @@
-"""A plant of publishers and receivers drawn from a seed, the faults that hit it, and the verdict."""
+"""The scenario `middleware`: publishers and receivers on a faulty network."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -53,7 +53,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
     again."""
 
     def is_mild(self) -> bool:
-        """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
+        """True if everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
         return (
             self.fault_interval_ms == 0
             and self.link.loss + self.link.corrupt <= 0.11

@@ -41,7 +41,7 @@ WANTED_TOGETHER = (MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, 0)
 
 
 class Client:
-    """Goes from one router to the other until one serves it, and refuses an epoch older than one it has seen."""
+    """Tries both routers in turn, and refuses an epoch older than one that it has seen."""
 
     def __init__(self, plant: "ReplicatedPlant", name: str) -> None:
         self.plant = plant
@@ -126,7 +126,7 @@ class Client:
 
     @property
     def is_committing(self) -> bool:
-        """Whether it does not know how a transaction has ended."""
+        """True while the outcome of a transaction is unknown."""
         raise NotImplementedError
 
     def opened(self) -> None:

@@ -1,4 +1,4 @@
-"""What happens to a simulated pair: crashes, power failures, partitions, stalls, and operators who switch."""
+"""Faults of a pair: crashes, power failures, partitions, stalls, and operators who switch."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ class ReplicatedFaultSchedule(FaultSchedule):
     # Crashes
 
     def _crash_for(self, node: Any, away_ns: int = 0, *, soon: bool = False) -> None:
-        """It is away for at least that long."""
+        """Crash a node; its outage lasts `away_ns` at least."""
         if not self.is_running or not node.is_up:
             return
         self.crashes += 1
@@ -76,14 +76,14 @@ class ReplicatedFaultSchedule(FaultSchedule):
         )
 
     def _long_ns(self) -> int:
-        """So long that the other router takes over, if it may."""
+        """An outage that is long enough for a takeover."""
         return 2 * self._plant.options.lease_ms * NS_PER_MS
 
     def _other(self, router: PairNode) -> PairNode:
         return self._plant.routers[router is self._plant.routers[0]]
 
     def _fail_power(self, active: PairNode) -> None:
-        """Of both routers at once, while the disk of the one that stands by is slow; the active one comes back late."""
+        """Both routers lose power while the disk of the standby is slow; the active router restarts late."""
         other = self._other(active)
         other.journal.store.stall(self.randomness.below(SOON_NS_MAX))
 
@@ -96,7 +96,7 @@ class ReplicatedFaultSchedule(FaultSchedule):
             self._plant.world.after(3 * SOON_NS_MAX, lambda: self._force(other))
 
     def _fail_behind(self, active: PairNode) -> None:
-        """It goes while the other router is slow or not to be reached, and comes back late."""
+        """The active router crashes while the standby is stalled or cut off, and restarts late."""
         if self.randomness.chance(0.5):
             self._other(active).stall(self.randomness.below(SOON_NS_MAX))
         else:
@@ -117,7 +117,7 @@ class ReplicatedFaultSchedule(FaultSchedule):
                 self._sever(name, other)
 
     def _isolate(self, active: PairNode) -> None:
-        """From the other voters, not from clients: it does not know that it is active no more."""
+        """Cut the active router off from the other voters, not from clients: it must give up by itself."""
         self._plant.count("partitions")
         for each in self._plant.nodes:
             if each is not active:

@@ -59,7 +59,7 @@ class PairNode(Node):
         """When it was told what it now answers."""
 
     def handle(self, event: Any) -> None:
-        """In order, also what comes while the process stands still."""
+        """Events that arrive during a stall keep their order."""
         if self.is_up and self.world.now_ns() < self.stalled_until_ns:
             if not self._late:
                 self.world.at(self.stalled_until_ns, self._catch_up)
@@ -88,7 +88,7 @@ class PairNode(Node):
         return self.core
 
     def is_active(self) -> bool:
-        """Whether it would deliver or acknowledge, if something came now."""
+        """True if the router would deliver or acknowledge now."""
         pair = self.pair()
         if pair is None or not pair.is_active:
             return False
@@ -99,23 +99,23 @@ class PairNode(Node):
         return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
 
     def may_speak(self) -> bool:
-        """To clients: also what it said before it yielded, in one answer."""
+        """True if the router may send to clients: it is active, or was when it got the event that it answers."""
         return self._was_active or self.is_active()
 
     def is_in_step(self) -> bool:
-        """Whether it is active, and the other router keeps up."""
+        """True if this router is active and the other router is in sync."""
         pair = self.pair()
         if pair is None or not self.is_active():
             return False
         return pair.sending is not None and pair.sending.is_whole and pair.degrading.mode == "synchronous"
 
     def has_everything(self, epoch: int) -> bool:
-        """That the active router of that epoch promised."""
+        """True if this router has everything that the active router of that epoch promised."""
         pair = self.pair()
         return pair is not None and pair.epoch >= epoch and not pair.router.log.is_partial
 
     def message_count(self) -> int:
-        """Of an active router; of one that stands by, those that the other one must have as well."""
+        """Messages of an active router; of a standby, only those that the active router must have, too."""
         pair = self.pair()
         if pair is None:
             return 0

@@ -62,7 +62,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     drift_ppm: int = 10_000
     replicate_by: ReplicateBy = "endpoint"
     local: bool = False
-    """Whether not everything is replicated, where endpoints or topics decide."""
+    """True: not everything is replicated, where endpoints or topics decide."""
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
     matching: Literal["secondary", "primary"] = "secondary"
@@ -119,11 +119,11 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
 
     @property
     def local_endpoints(self) -> frozenset[str]:
-        """That have no copies."""
+        """Endpoints that are not replicated."""
         return LOCAL if self.local and self.replicate_by == "endpoint" else frozenset()
 
     def treatment(self, topic: bytes, flags: int) -> int:
-        """What a message is to get (REPL-2)."""
+        """The treatment of a message (REPL-2)."""
         match self.replicate_by:
             case "publisher" if flags == 0:
                 return TREATMENT_NONE
@@ -281,7 +281,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self._settle(self._unfinished)
 
     def _settle(self, trouble: Callable[[], str]) -> None:
-        """Run until there is none any more."""
+        """Run until there is no trouble."""
         end_ns = self.world.now_ns() + SETTLING_NS_MAX
         while self.world.now_ns() < end_ns and trouble():
             self.run(10 * STEP_NS)

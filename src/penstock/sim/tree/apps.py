@@ -106,7 +106,7 @@ class Application:
         self._connect(self.places[0])
 
     def stop(self) -> None:
-        """It ends; its links with it."""
+        """End the process and its links."""
         self.is_up = False
         for session in list(self.sessions.values()):
             session.end.link.break_off(session.end)
@@ -223,7 +223,7 @@ class Subscriber(Application):
         return Login(self.name, "subscriber", home=home, cls=self.cls)
 
     def begin_anew(self, begin: Position) -> None:
-        """It has forgotten everything, and asks from there."""
+        """Restart without any position, and subscribe from `begin`."""
         self.stop()
         for subscription in self.subscriptions:
             subscription.position, subscription.term, subscription.begin = None, 0, begin

@@ -1,4 +1,4 @@
-"""What must hold in a distribution tree, judged from outside: by what applications get, links carry and disks have."""
+"""Checkers of a distribution tree: they see deliveries to applications, bytes on links and records on disks."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.sim.tree.plant import TreePlant
 
 CYCLE_NS_MAX = 3_000_000_000
-"""How long a cycle, which nobody has noticed yet, may last."""
+"""Longest time until a cycle is noticed and broken."""
 CATCH_UP_NS_MAX = 1_000_000_000
 LENGTH_SIZE = 4
 
@@ -43,7 +43,7 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, eq=False):
-    """What one subscriber got of one stream."""
+    """Deliveries of one stream to one subscriber."""
 
     began: int
     messages: list[Delivered] = []

@@ -1,4 +1,4 @@
-"""When and how a distribution tree is hurt, all from the seed."""
+"""Faults of a distribution tree, and the commands of its operators."""
 
 from typing import TYPE_CHECKING
 

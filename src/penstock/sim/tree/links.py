@@ -1,4 +1,4 @@
-"""Connections of a simulated tree: bytes both ways, in order, until one side ends it or dies."""
+"""Connections of a simulated tree: byte streams between two parties."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ class Party(Protocol):
     def is_up(self) -> bool: ...
 
     def send(self, link: int, size_max: int) -> bytes:
-        """What is to be sent next."""
+        """The next bytes to send."""
         ...
 
     def received(self, link: int, data: bytes) -> None: ...
@@ -68,7 +68,7 @@ class TreeEnd(LinkEnd[bytes]):
 
 
 class TreeNetwork:
-    """Who can connect to whom."""
+    """All links of a tree, and the pairs of hosts that are cut off from each other."""
 
     def __init__(self, world: World, delay_ns: int = DELAY_NS_MAX) -> None:
         self.world = world

@@ -44,9 +44,9 @@ class AgentNode(Node):
             plant.world, plant.world.randomness.fork(f"disk {config.name}"), is_synced=config.persist == "synced"
         )
         self._opening: dict[int, bytes] = {}
-        """What came on a link before its Login is whole."""
+        """Bytes received on a link before its Login is complete."""
         self._late: deque[tuple[int, bytes]] = deque()
-        """What came while the process did not run."""
+        """Data received while the process was stalled."""
 
     @property
     def place(self) -> str:

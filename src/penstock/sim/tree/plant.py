@@ -1,4 +1,4 @@
-"""A distribution tree drawn from a seed: agents, subscribers, publishers, faults, and the verdict."""
+"""The scenario `tree`: a distribution tree with agents, subscribers and publishers."""
 
 from typing import Any
 
@@ -155,7 +155,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
 
     @property
     def root(self) -> AgentNode:
-        """Who rules, by its term; between two rulers, who did or will."""
+        """The root with the highest term; during a takeover, the former or the next root."""
         ruling = [node for node in self.agents if node.became is not None and node.became.role == "root"]
         if ruling:
             return max(ruling, key=lambda node: node.became.term if node.became is not None else 0)
@@ -289,7 +289,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         return name in self._revoked
 
     def note_removed(self, stream: int, through: int) -> int:
-        """What the root's journal is about to lose."""
+        """Keep a copy of the packets that the root's journal is about to remove."""
         disk = self.root.disk
         name = disk.infos[stream].name
         for packet in disk.stores[stream].records():
@@ -340,7 +340,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self._let_catch_up()
 
     def _let_catch_up(self) -> None:
-        """Those who get on are waited for, but no longer than it took to bring about what they get."""
+        """Wait as long as subscribers make progress, but at most as long as the run has taken."""
         before, until_ns = -1, 2 * self.world.now_ns()
         while (progress := sum(each.progress for each in self.subscribers)) > before and self.world.now_ns() < until_ns:
             before = progress
