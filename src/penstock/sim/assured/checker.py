@@ -1,4 +1,4 @@
-"""What a message router promises, judged from outside: by what its clients sent, were told and got."""
+"""Checker of a message router: it sees requests, answers and deliveries of its clients."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,33 +8,29 @@ from penstock.assured.config import EndpointConfig
 from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT
 from penstock.assured.wire.frames import Delivered, Published
-from penstock.sim.checker import Checker
+from penstock.sim.assured.deliveries import DeliveryChecker, Key
 
 if TYPE_CHECKING:
     from penstock.sim.assured.plant import AssuredPlant
 
 DEAD = "dead"
 
-Key = tuple[int, int]
-"""A message: its publisher and its number."""
 
-
-class AssuredChecker(Checker):
+class AssuredChecker(DeliveryChecker):
     """`wants` says which endpoints a topic goes to; `endpoints` are in the order in which the router makes them."""
 
     def __init__(self, wants: dict[bytes, frozenset[str]], endpoints: Sequence[EndpointConfig]) -> None:
-        self._wants = wants
+        super().__init__(wants)
         self._endpoints = dict(enumerate(endpoints, 1))
         self._published: dict[Key, Published] = {}
         self._acknowledged: set[Key] = set()
         self._refused: set[Key] = set()
-        self._delivered: dict[str, set[Key]] = defaultdict(set)
         self._gone: dict[str, set[Key]] = defaultdict(set)
-        """What an endpoint must not deliver again: a transaction that was committed has consumed it."""
+        """Messages that an endpoint must not deliver again, because a committed transaction consumed them."""
         self._groups: dict[Key, list[Key]] = {}
         """By a transaction's publisher and number: what it published."""
         self._endings: dict[Key, str] = {}
-        self.acknowledged = self.delivered = self.redelivered = self.committed = self.rolled_back = 0
+        self.acknowledged = self.committed = self.rolled_back = 0
 
     # Publishers
 
@@ -49,7 +45,7 @@ class AssuredChecker(Checker):
 
     def refuse(self, publisher: int, number: int) -> None:
         self._refused.add((publisher, number))
-        self._require_absent({(publisher, number)}, "was refused")
+        self.require_absent([(publisher, number)], "was refused")
 
     # Transactions
 
@@ -61,7 +57,7 @@ class AssuredChecker(Checker):
         self._groups[publisher, transaction].append((publisher, number))
 
     def end(self, publisher: int, transaction: int, outcome: str, consumed: list[tuple[str, Key]]) -> None:
-        """As the client was told; or the client never asked for the commit, and it cannot have happened."""
+        """A transaction has ended, as the client was told, or because it never asked for a commit."""
         group = self._groups[publisher, transaction]
         before = self._endings.setdefault((publisher, transaction), outcome)
         self.require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
@@ -73,7 +69,7 @@ class AssuredChecker(Checker):
         else:
             self._refused |= set(group)
             self.rolled_back += 1
-            self._require_absent(set(group), "is of a transaction that was rolled back")
+            self.require_absent(group, "is of a transaction that was rolled back")
 
     # Consumers
 
@@ -89,22 +85,18 @@ class AssuredChecker(Checker):
         )
         self.require(same, f"{endpoint} delivered {key}, but not as it was published")
         self.require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
-        self.delivered += 1
         if endpoint == DEAD:
+            self.deliveries += 1
             self.require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
             self._delivered[DEAD].add(key)
             return
-        self.require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
         self.require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
-        if key in self._delivered[endpoint]:
-            self.redelivered += 1
-            self.require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
-        self._delivered[endpoint].add(key)
+        self.deliver_once_or_flagged(endpoint, key, message.topic, message.flags)
 
     def _is_explained(self, message: Delivered) -> bool:
-        """Whether it says by which endpoint it was given up, and a reason that this one can have."""
+        """True if the message names the endpoint that gave it up, and a reason that this endpoint can have."""
         giver = self._endpoints.get(message.given_up_by)
-        if giver is None or giver.name not in self._wants[message.topic]:
+        if giver is None or giver.name not in self._routes[message.topic]:
             return False
         return {
             WHY_REJECTED: True,
@@ -116,11 +108,9 @@ class AssuredChecker(Checker):
     # At the end
 
     def finish(self, plant: "AssuredPlant") -> None:
-        for key in sorted(self._acknowledged):
-            for endpoint in sorted(self._wants[self._published[key].topic]):
-                is_there = key in self._delivered[endpoint] or key in self._delivered[DEAD]
-                self.require(is_there, f"{key} was acknowledged, and {endpoint} never delivered it")
+        acknowledged = ((key, self._published[key].topic) for key in self._acknowledged)
+        self.require_delivered(acknowledged, "were acknowledged")
 
-    def _require_absent(self, keys: set[Key], why: str) -> None:
-        for endpoint, delivered in self._delivered.items():
-            self.require(not keys & delivered, f"{endpoint} delivered {sorted(keys & delivered)[:1]}, which {why}")
+    def has_delivered(self, endpoint: str, key: Key) -> bool:
+        """The dead-message queue delivers for all others."""
+        return super().has_delivered(endpoint, key) or super().has_delivered(DEAD, key)

@@ -1,4 +1,4 @@
-"""A message router on a disk that fails, its publishers, consumers and transactions, and the verdict.
+"""The scenario `assured`: a message router on a disk that fails, with publishers, consumers and transactions.
 
 What is promised, whatever happens to the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
 
@@ -214,8 +214,8 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         node, checker, faults = self.node, self.checker, self.faults
         return {
             "acknowledged": checker.acknowledged,
-            "delivered": checker.delivered,
-            "redelivered": checker.redelivered,
+            "delivered": checker.deliveries,
+            "redelivered": checker.redeliveries,
             "committed": checker.committed,
             "rolled_back": checker.rolled_back,
             "given_up": node.given_up,

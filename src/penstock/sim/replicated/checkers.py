@@ -1,20 +1,17 @@
-"""What a pair of message routers promises, judged from outside: by what publishers were told and consumers got."""
+"""Checker of a pair of message routers: it sees acknowledgements to publishers and deliveries to consumers."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.assured.core.router._records import TREATMENT_SYNC
-from penstock.assured.wire._layout import DELIVERY_REDELIVERED, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire._layout import OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.wire.frames import Delivered
+from penstock.sim.assured.deliveries import DeliveryChecker, Key
 from penstock.sim.fencing import FencingChecker
 
 if TYPE_CHECKING:
     from penstock.sim.replicated.plant import ReplicatedPlant
-
-Key = tuple[int, int]
-"""A publisher, and its number of a message, or of a transaction."""
 
 
 class _Published(msgspec.Struct):
@@ -22,14 +19,14 @@ class _Published(msgspec.Struct):
     payload: bytes
     transaction: int
     treatment: int
-    """That it is to get by itself, besides what its transaction makes of it."""
+    """The message's own treatment; its transaction may raise it."""
     is_acknowledged: bool = False
     is_promised: bool = False
-    """It was acknowledged in a way that outlives every switch."""
+    """True if the acknowledgement holds over every switch."""
     is_rolled_back: bool = False
 
 
-class ReplicatedChecker(FencingChecker):
+class ReplicatedChecker(FencingChecker, DeliveryChecker):
     """`routes` says which endpoints get what is published on a topic, `local` which of them have no copies.
 
     Where a lease decides who is active, what was acknowledged as degraded outlives every switch as well: there is none
@@ -37,14 +34,12 @@ class ReplicatedChecker(FencingChecker):
     """
 
     def __init__(self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()) -> None:
-        super().__init__()
-        self.deliveries = 0
-        self.redeliveries = 0
+        FencingChecker.__init__(self)
+        DeliveryChecker.__init__(self, routes)
         self.outcomes: dict[int, int] = {}
         self.is_excused = False
         """An operator has made a router active while the other one was degraded: transactions may be torn by that."""
         self._has_lease = has_lease
-        self._routes = routes
         self._local = local
         self._promises = {OUTCOME_SYNC, OUTCOME_DEGRADED} if has_lease else {OUTCOME_SYNC}
         self._published: dict[Key, _Published] = {}
@@ -87,8 +82,8 @@ class ReplicatedChecker(FencingChecker):
             if (publisher, self._published[key].transaction) not in self._firm:
                 continue  # a router that was replaced may have done it all the same
             self._published[key].is_rolled_back = True
-            seen = [endpoint for endpoint, firsts in self._firsts.items() if key in firsts]
-            self.require(self.is_excused or not seen, f"{seen} got {key}, and then it was rolled back")
+            if not self.is_excused:
+                self.require_absent([key], "was rolled back then")
 
     # What consumers do and get
 
@@ -97,49 +92,34 @@ class ReplicatedChecker(FencingChecker):
         published = self._published.get(key)
         self.require(published is not None and published.payload == message.payload, f"{key} is not what was published")
         assert published is not None
-        self.require(endpoint in self._routes[published.topic], f"{endpoint} got {key} on {published.topic!r}")
         self.require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
         self.require(
             message.id not in self._consumed.get(endpoint, ()),
             f"{endpoint} got {key} after a transaction had consumed it",
         )
         self._owed.get(endpoint, set()).discard(key)
+        self.deliver_once_or_flagged(endpoint, key, published.topic, message.flags)
         firsts = self._firsts.setdefault(endpoint, {})
-        self.deliveries += 1
-        if key in firsts:
-            self.redeliveries += 1
-            self.require(bool(message.flags & DELIVERY_REDELIVERED), f"{endpoint} got {key} again, as if it were new")
         firsts.setdefault(key, {}).setdefault(message.id, self.deliveries)
 
     def consuming(self, endpoint: str, transaction: Key, keys: list[Key]) -> None:
-        """Within a transaction that is about to end, one way or the other."""
+        """A transaction that acknowledges these messages is about to end."""
         self._owed.setdefault(endpoint, set()).update(keys)
         if endpoint not in self._local and any(self._published[key].treatment for key in keys):
             self._firm.add(transaction)
 
     def consumed(self, endpoint: str, transaction: Key, keys: list[Key], ids: list[int], treatment: int) -> None:
-        """That transaction was committed."""
+        """The transaction was committed."""
         self._owed[endpoint].difference_update(keys)
         if treatment in self._promises or transaction not in self._firm:
             self._consumed.setdefault(endpoint, set()).update(ids)
 
     # At the end
 
-    def missing(self) -> list[Key]:
-        """What was promised and did not get everywhere where there are copies."""
-        return [
-            key
-            for key, each in self._published.items()
-            if each.is_promised and not self._has_arrived(key, {*self._routes[each.topic]} - self._local)
-        ]
-
-    def _has_arrived(self, key: Key, endpoints: Iterable[str]) -> bool:
-        return all(key in self._firsts.get(endpoint, {}) for endpoint in endpoints)
-
     def finish_first(self) -> None:
         """One router was active, and everything that it had is consumed."""
-        missing = self.missing()
-        self.require(not missing, f"{len(missing)} messages are lost that were acknowledged: {missing[:5]}")
+        promised = ((key, each.topic) for key, each in self._published.items() if each.is_promised)
+        self.require_delivered(promised, "were acknowledged for good", except_by=self._local)
         for endpoint, firsts in self._firsts.items():
             if endpoint not in self._local:
                 self._finish_order(endpoint, firsts)
@@ -156,12 +136,8 @@ class ReplicatedChecker(FencingChecker):
 
     def finish(self, plant: "ReplicatedPlant") -> None:
         """Then the other one was: what only that one had has come as well."""
-        missing = [
-            key
-            for key, each in self._published.items()
-            if each.is_acknowledged and not self._has_arrived(key, self._routes[each.topic])
-        ]
-        self.require(not missing, f"{len(missing)} messages have stayed with no router: {missing[:5]}")
+        acknowledged = ((key, each.topic) for key, each in self._published.items() if each.is_acknowledged)
+        self.require_delivered(acknowledged, "were acknowledged by one router")
         for endpoint, keys in self._owed.items():
             owed = sorted(key for key in keys if self._published[key].is_acknowledged)
             self.require(
@@ -176,7 +152,7 @@ class ReplicatedChecker(FencingChecker):
                 groups.setdefault((key[0], each.transaction), []).append(key)
         for (publisher, transaction), keys in groups.items():
             arrived = [
-                key in self._firsts.get(endpoint, {})
+                self.has_delivered(endpoint, key)
                 for key in keys
                 for endpoint in self._routes[self._published[key].topic]
             ]
