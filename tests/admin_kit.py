@@ -12,7 +12,7 @@ from penstock.admin import AdminConfig, AdminLimits
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant, PrivateKey, Token, TokenSigner
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     Brokered,
@@ -20,9 +20,9 @@ from penstock.security.brokering import (
     ModelReference,
     SourceStreamName,
 )
-from penstock.security.client import AdminClient
-from penstock.security.proof import SecretVerifier
-from penstock.security.sealing import StreamKey
+from penstock.security.core.proof import SecretVerifier
+from penstock.security.core.sealing import StreamKey
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 SECRETS = {name: f"the secret of {name}".encode() for name in ("alice", "bob", "dora", "old")}

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from admin_kit import policy_text, registration
 from penstock.admin import AdminLimits, Caller, StreamAdministration
-from penstock.admin.state import Stored
+from penstock.admin.core.state import Stored
 from penstock.base.clock import NS_PER_SECOND
 from penstock.security import Policy, PrivateKey
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AdapterHeartbeat,
     Brokered,
     EventBody,
@@ -17,7 +17,7 @@ from penstock.security.brokering import (
     Registered,
     SubscribeRequest,
 )
-from penstock.security.operating import RevokeRequest
+from penstock.security.core.operating import RevokeRequest
 
 NOW_NS = 1_700_000_000 * NS_PER_SECOND
 KEY = PrivateKey(bytes(range(32)))

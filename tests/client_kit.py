@@ -18,9 +18,9 @@ from penstock.model.library import shipped
 from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.net.udp import Channel
 from penstock.security import Sealer
-from penstock.security.authentication import scope_of
-from penstock.security.brokering import AdapterRegistration
-from penstock.security.client import AdminClient
+from penstock.security.core.authentication import scope_of
+from penstock.security.core.brokering import AdapterRegistration
+from penstock.security.live.client import AdminClient
 from penstock.wire import (
     MESSAGE_DTYPE,
     Extension,

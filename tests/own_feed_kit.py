@@ -1,11 +1,11 @@
-"""The feed that docs/write-your-own-feed.md makes, as files; and a capture of it."""
+"""The feed that docs/how-to/write-your-own-feed.md makes, as files; and a capture of it."""
 
 import re
 from pathlib import Path
 
 from unit.test_feed_files import frame, pcap
 
-GUIDE = Path(__file__).resolve().parents[1] / "docs" / "write-your-own-feed.md"
+GUIDE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "write-your-own-feed.md"
 
 DATAGRAMS = [
     b"TOY monday 1\nT,1700000000000000000,ACME,10.50,300,1",

@@ -13,8 +13,8 @@ from integration.console_kit import SECRETS, RunningConsole, feeding, running_co
 from penstock.base.errors import NotFoundError
 from penstock.middleware.live import MulticastPublisher
 from penstock.security import Credentials
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.client import AdminClient
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 AAPL = "md.us.eq.AAPL"

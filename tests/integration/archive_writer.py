@@ -6,8 +6,8 @@ When the `count`-th step of a name is reached, the process is killed as with kil
 import os
 import signal
 
-from penstock.spark.pipeline import commits, compaction
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive import commits, compaction
+from penstock.spark.pipeline.archive.archive import Archive
 from unit.archive_kit import compact_all, drop_old, replace_all, step
 
 

@@ -38,7 +38,7 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher
 from penstock.tree.client.subscription import open_stream
 from penstock.wire import Extension, decode_origin

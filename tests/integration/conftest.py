@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from admin_kit import config, credentials
-from penstock.admin.driver import AdminServer
-from penstock.security.client import AdminClient
+from penstock.admin.live.driver import AdminServer
+from penstock.security.live.client import AdminClient
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from client_kit import registered_on
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.feed.live.registration import Registration
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
@@ -28,10 +28,10 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials
-from penstock.security.authentication import scope_of
-from penstock.security.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, EventBody
-from penstock.security.client import AdminClient
-from penstock.security.proof import SecretVerifier
+from penstock.security.core.authentication import scope_of
+from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, EventBody
+from penstock.security.core.proof import SecretVerifier
+from penstock.security.live.client import AdminClient
 from penstock.web.server import ConsoleServer
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -12,7 +12,7 @@ from integration.filter_kit import Loop
 from penstock.base.errors import PenstockError, RingClosedError
 from penstock.base.segment import Segment
 from penstock.engine import Event, EventKind, control, read_events
-from penstock.engine.link import NodeLink, Told
+from penstock.engine.live.link import NodeLink, Told
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message, shipped

@@ -15,7 +15,7 @@ from penstock.base.limits import EPOCH_MAX
 from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.security import Sealer
-from penstock.security.sealing import StreamKey
+from penstock.security.core.sealing import StreamKey
 from penstock.wire import (
     Extension,
     Origin,

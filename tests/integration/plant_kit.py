@@ -23,7 +23,7 @@ from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import NodeProcess, RunningPlant
 from penstock.security import PrivateKey
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from waiting import PATIENCE_SECONDS
 
 RULES = """

@@ -15,7 +15,7 @@ from integration.relay import Relay
 from integration.test_adapter import contents, until
 from integration.test_admin_processes import document, serving
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import AuthenticationError, RefusedError, SealKeyError
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.feed.config import ServiceConfig
@@ -37,7 +37,7 @@ from penstock.middleware.unicast import (
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret, read_secret
 from penstock.security import Opener, StreamKey, StreamKeyRing
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import Extension, MessageFlag, PacketMessage, decode_origin, decode_seal
 
 TOPICS = ("md.us.eq.>",)

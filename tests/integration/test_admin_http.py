@@ -21,7 +21,7 @@ import pytest
 from admin_kit import KEYS, RULES, SECRETS, config, confirm_keys, credentials, policy_text, registration
 from certificates import make_certificate
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base import log
 from penstock.base.errors import (
     AuthenticationError,
@@ -37,11 +37,11 @@ from penstock.base.errors import (
 from penstock.net.page_access import PageTokenConfig
 from penstock.net.secret import write_private
 from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
-from penstock.security import brokering as b
-from penstock.security.brokering import AdapterHeartbeat, AuthenticationChanged, KeysChanged, Revoked
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
-from penstock.security.proof import ScryptCost
+from penstock.security.core import brokering as b
+from penstock.security.core.brokering import AdapterHeartbeat, AuthenticationChanged, KeysChanged, Revoked
+from penstock.security.core.proof import ScryptCost
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from waiting import wait_until
 
 

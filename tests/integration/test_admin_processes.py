@@ -16,14 +16,14 @@ from admin_kit import config, credentials, credentials_file, policy_text, regist
 from command_here import invoke_here
 from integration.command_kit import Running, running
 from penstock.admin import AdminConfig, PeerConfig
-from penstock.admin.server import AdminService
+from penstock.admin.live.server import AdminService
 from penstock.base.clock import SystemClock
 from penstock.base.errors import PenstockError, RevokedError, StandbyError
 from penstock.net.udp import free_ports
 from penstock.security import Credentials, PrivateKey, PublicKey, TokenVerifier
-from penstock.security.brokering import AdapterHeartbeat, GenerationChanged
-from penstock.security.client import AdminClient
-from penstock.security.operating import ServerStatus
+from penstock.security.core.brokering import AdapterHeartbeat, GenerationChanged
+from penstock.security.core.operating import ServerStatus
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from children import child_environment
 from integration.failing_syncs import LINKS, failing_syncs, preload
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from unit.archive_kit import check_whole, step
 from waiting import PATIENCE_SECONDS
 
@@ -17,8 +17,8 @@ WRITER = """
 import os, sys
 from pathlib import Path
 from penstock.base.errors import ArchiveError, ArchiveUnsettledError
-from penstock.spark.pipeline import commits
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive import commits
+from penstock.spark.pipeline.archive.archive import Archive
 from unit.archive_kit import step
 
 def reached(name):

@@ -12,7 +12,7 @@ import pytest
 
 from children import child_environment
 from integration.archive_writer import main
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from unit.archive_kit import check_whole, numbers_of, step
 from waiting import PATIENCE_SECONDS
 
@@ -76,8 +76,8 @@ def test_a_full_disk_commits_nothing_by_half(tmp_path: Path, project: Path) -> N
     script = f"""
 import sys
 from penstock.base.errors import ArchiveFullError
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import cannot
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import cannot
 from unit.archive_kit import check_whole, step
 from pathlib import Path
 path = Path({str(tmp_path)!r}) / "archive"
@@ -132,7 +132,7 @@ from pathlib import Path
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.base.errors import ArchiveFullError
 from penstock.spark.pipeline.failures import Failure, attempt
 from penstock.spark.pipeline.work import write_slice

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from integration.archive_writer import fill_and_compact
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from unit.archive_kit import ROWS, step
 from waiting import PATIENCE_SECONDS
 

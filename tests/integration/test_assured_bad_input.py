@@ -111,7 +111,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_others_go_on(tmp_path: P
             assert publisher.publish("orders.new", bytes(1_000), timeout=PATIENCE_SECONDS) == "stored"
             with pytest.raises(LimitError, match=r"a payload of 1,001 bytes \(at most 1,000 \(message_bytes_max\)\)"):
                 publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
-            publisher._outbox.payload_size_max = 2_000  # as of another router, which took more
+            publisher._window.payload_size_max = 2_000  # as of another router, which took more
             with pytest.raises(LimitError, match=r"too large \(at most 2,000 bytes \(message_bytes_max\)\)"):
                 publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
             assert publisher.publish("orders.new", b"small", timeout=PATIENCE_SECONDS) == "stored"

@@ -113,7 +113,7 @@ def test_what_is_sent_and_then_published_keeps_its_order(router: RouterProcess) 
             numbers.publish()
             publisher.send("orders.new", b"%d" % numbers.count)
             numbers.count += 1
-            while publisher.part.outbox.is_unsent and inline_commit_of(client).is_handed_over:
+            while publisher.part.window.is_unsent and inline_commit_of(client).is_handed_over:
                 pass  # the loop's thread has not heard of it
             numbers.publish()
         numbers.check()

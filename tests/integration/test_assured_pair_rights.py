@@ -12,14 +12,14 @@ from integration.console_kit import SECRETS, policy_text
 from integration.pair_kit import PairOfRouters
 from integration.test_assured_rights import NOTES, RULES
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import PenstockError
 from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.security import Credentials
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import PATIENCE_SECONDS, wait_until
 
 

@@ -13,7 +13,7 @@ from certificates import make_certificate
 from integration.assured_kit import RouterHere, client_of, router_config, router_here
 from integration.console_kit import SECRETS, policy_text
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.live.config import RouterAccess
 from penstock.base.clock import NS_PER_SECOND
@@ -23,8 +23,8 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret, write_private
 from penstock.net.tls import client_context
 from penstock.security import Credentials, Grant
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import PATIENCE_SECONDS, wait_until
 
 NOTES = EndpointConfig(name="notes", wants=(Want(topics=("app.>",)),))

@@ -14,14 +14,14 @@ from admin_kit import credentials, credentials_file
 from client_kit import Originated, adapter_on, registered_on
 from integration.filter_kit import filter_here
 from integration.test_client import A_ID, AAPL, take
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.counters import Cause
 from penstock.client import Client, ClientConfig, Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel, group_socket, host_socket
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from penstock.wire import AuthenticationKey, AuthenticationScope, Authenticator, VouchedPublisher, decode, encode_nack
 from penstock.wire._authentication import strip_trailer
 from waiting import wait_until

@@ -24,7 +24,7 @@ from client_kit import (
     registered_on,
 )
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import (
     AuthenticationError,
     FilterExpressionError,
@@ -51,8 +51,8 @@ from penstock.middleware.unicast import (
 from penstock.model import MessageModel
 from penstock.net.udp import free_channel
 from penstock.security import Sealer, StreamKey
-from penstock.security.brokering import BrokeredStream
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import BrokeredStream
+from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from admin_kit import RULES, config, credentials, policy_text
 from client_kit import STREAM_ID, TERM, ThreadedService, packets, registered_on
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.feed.config import ServiceConfig
@@ -22,7 +22,7 @@ from penstock.journal import JournalWriter
 from penstock.middleware.unicast import Contribution, OpenStream, Position
 from penstock.net.udp import free_channel
 from penstock.security import PublicKey, Token, TokenVerifier
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import MESSAGE_DTYPE
 from unit.service_kit import unpacked
 from waiting import wait_until

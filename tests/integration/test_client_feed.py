@@ -16,7 +16,7 @@ from certificates import make_certificate
 from integration.command_kit import running
 from integration.feed_kit import Feed, running_feed
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription
@@ -25,7 +25,7 @@ from penstock.feed.live.config import AdminConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.config import TlsConfig
 from penstock.net.secret import read_secret, write_private
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
 

@@ -12,7 +12,7 @@ from client_kit import QUOTE, STREAM_ID, TERM, Originated, adapter_on, packets, 
 from integration.filter_kit import FilterHere, filter_here
 from integration.test_client import *  # noqa: F403
 from integration.test_client import A_ID, AAPL, IBM, drained, key_in_use, serving, take
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError, RevokedError, UnreachableError
 from penstock.client import Client, ClientConfig
 from penstock.client.inbox import Inbox
@@ -21,8 +21,8 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.unicast import ImageEnd, OpenStream, Packets, Position
 from penstock.net.udp import free_channel, free_ports
 from penstock.security import Sealer
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
 

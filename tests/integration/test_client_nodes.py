@@ -12,13 +12,13 @@ import penstock
 from admin_kit import credentials, credentials_file
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
 from integration.node_kit import both, take
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import LocalProtocolError, RefusedError, RevokedError, UnreachableError
 from penstock.client import ClientConfig
 from penstock.engine.client import Records, open_messages, open_records
 from penstock.net.udp import free_ports
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"

@@ -20,10 +20,10 @@ from penstock.node.orders import Order, OrderDesk, give_order, place_of
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security import Credentials, Policy
-from penstock.security.client import AdminClient
-from penstock.security.proof import SecretVerifier
+from penstock.security.core.proof import SecretVerifier
+from penstock.security.live.client import AdminClient
 from penstock.web.actions import ActionLine, ActionLog
-from penstock.web.sessions import Session
+from penstock.web.core.sessions import Session
 from waiting import wait_until
 
 

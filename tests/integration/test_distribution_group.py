@@ -16,8 +16,8 @@ from penstock.plant.config import DatagramsConfig, UpstreamConfig
 from penstock.plant.live import datagrams
 from penstock.plant.live.datagrams import DatagramSender
 from penstock.security import Grant
-from penstock.security.access_control import Rights
-from penstock.security.refusal import RefusalError
+from penstock.security.core.access_control import Rights
+from penstock.security.core.refusal import RefusalError
 from penstock.wire import Packer, PacketFlag
 from waiting import wait_until
 

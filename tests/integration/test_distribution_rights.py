@@ -9,13 +9,13 @@ import pytest
 from account_kit import recorded
 from admin_kit import config, credentials, credentials_file, policy_text
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 RULES = """

@@ -12,12 +12,12 @@ from admin_kit import config, credentials, credentials_file, policy_text
 from children import child_environment
 from integration import region_watcher
 from integration.distribution_kit import NodeHere, mux_config, node_here, packed, plant_config, quote
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.engine.client.consumer import ConsumerRequest
 from penstock.engine.client.record_reader import RecordsReader
 from penstock.engine.client.records import Records
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 RULES = """

@@ -8,11 +8,11 @@ import pytest
 from admin_kit import config, credentials, credentials_file, policy_text
 from integration.distribution_kit import NodeHere, node_here, packed, plant_config, quote
 from integration.edge_kit import Screen, edge_here, websocket_port
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.engine import EventKind, control
 from penstock.plant.config import AccessMode
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 RULES = """

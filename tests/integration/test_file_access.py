@@ -15,12 +15,12 @@ from integration.assured_kit import ORDERS, client_of, router_config, router_her
 from integration.console_kit import running_console
 from integration.feed_kit import running_feed
 from integration.tree_kit import agent_here, publish, publisher, root_config
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.bench.adapters import wait_for
 from penstock.feed.config import ServiceConfig
 from penstock.feed.live.config import AdminConfig, JournalCaptureConfig
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess
+from penstock.security.core.access import AdminAccess
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.spec("AUTH-7")

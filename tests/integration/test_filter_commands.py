@@ -9,7 +9,7 @@ from admin_kit import config, credentials_file
 from integration.command_kit import kill, running
 from integration.filter_kit import filter_here
 from integration.test_pub_sub import messages, pub, quote
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.net.udp import free_channel, free_ports
 
 

@@ -17,15 +17,15 @@ from admin_kit import config, credentials, credentials_file
 from integration.command_kit import Running, kill, running
 from integration.filter_kit import Application, filter_here
 from integration.test_filter_process import expected, publish
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RefusedError
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.core import control
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 QUICK = PublisherConfig(linger_ms=1)

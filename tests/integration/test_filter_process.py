@@ -465,7 +465,7 @@ def test_an_application_that_never_hears_what_it_is_told_is_cut_off(
 ) -> None:
     with filter_here(channels=(str(channel),), told_max=16) as beside, Application(beside.port, "good") as good:
         good.want("a")
-        narrow(*beside.module._server._listeners)  # as will be what is accepted: megabytes fill slowly
+        narrow(*beside.module._server.server._listeners)  # as will be what is accepted: megabytes fill slowly
         with Application(beside.port, "deaf") as deaf:
             with pytest.raises(PenstockError):
                 deaf.loop.run(chatter(deaf))

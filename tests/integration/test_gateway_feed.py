@@ -22,7 +22,7 @@ from integration.console_kit import (
 from penstock.middleware.live import MulticastPublisher
 from penstock.node.console_config import ConsoleLimits
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from waiting import wait_until
 
 AAPL, IBM = "md.us.eq.AAPL.quote", "md.us.eq.IBM.quote"

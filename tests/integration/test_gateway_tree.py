@@ -13,9 +13,9 @@ from integration.console_kit import SECRETS, RunningConsole, Talk
 from integration.console_tree_kit import NOTE, Tree, running_tree
 from penstock.model import shipped
 from penstock.security import Credentials
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
+from penstock.security.core.brokering import Brokered
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from penstock.web.gateway.publishing import TreePlaces
 from penstock.web.gateway.source import Outlet
 from penstock.web.gateway.tree import TreeSource

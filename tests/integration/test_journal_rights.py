@@ -14,7 +14,7 @@ import pytest
 from admin_kit import signed_token
 from integration.console_kit import SECRETS, policy_text
 from penstock.admin import AdminConfig, AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import (
     ConfigurationError,
     NotEntitledError,
@@ -30,9 +30,9 @@ from penstock.journal.server import JournalServer
 from penstock.net.live.control_driver import connect_control
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
-from penstock.security.journal_access import JournalAccess, JournalLogin
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
+from penstock.security.live.journal_access import JournalAccess, JournalLogin
 from penstock.spark.journals import JournalPlace
 from penstock.spark.source import SourceOptions
 from waiting import PATIENCE_SECONDS

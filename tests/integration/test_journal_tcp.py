@@ -127,7 +127,7 @@ def test_a_follower_that_talks_on_is_cut_off(path: Path) -> None:
             while await talker.receive() is not None:  # until the server's goodbye
                 continue
             await talker.close()
-            while server._connections:
+            while server._server._connections:
                 await asyncio.sleep(0.002)
             assert server.counters.by_cause("connections_closed") == {"closed": 1}
 

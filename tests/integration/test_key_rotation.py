@@ -12,14 +12,14 @@ from admin_kit import config, credentials, credentials_file
 from integration.command_kit import completed, running
 from integration.test_capture import payloads
 from penstock.admin import AdminLimits
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel
-from penstock.security.authentication_watch import AuthenticationWatch
-from penstock.security.brokering import AuthenticationChanged
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.brokering import AuthenticationChanged
+from penstock.security.live.authentication_watch import AuthenticationWatch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import Authenticator, Packer
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from admin_kit import config, credentials, credentials_file
 from integration.feed_kit import Feed, running_feed
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import NotFoundError
 from penstock.bench.adapters import wait_for
 from penstock.capture.reading import UnreadMessage

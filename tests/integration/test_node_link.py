@@ -9,7 +9,7 @@ import pytest
 from integration.distribution_kit import mux_config
 from penstock.base.errors import PenstockError, RefusedError, UnreachableError
 from penstock.engine import control
-from penstock.engine.link import NodeLink, Told
+from penstock.engine.live.link import NodeLink, Told
 from penstock.net.live.control_driver import ControlConnection, ControlServer
 from penstock.plant.live.nodes import live_node
 

@@ -9,7 +9,7 @@ from integration.distribution_kit import Consumer
 from integration.plant_kit import PlantOptions, TestPlant
 from penstock.engine import EventKind
 from penstock.net.udp import free_ports
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 
 NODES = """
 [[plant]]

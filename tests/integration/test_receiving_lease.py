@@ -21,9 +21,9 @@ from penstock.client import ClientConfig
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.security.authentication_watch import AuthenticationWatch
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.live.authentication_watch import AuthenticationWatch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import Authenticator
 from waiting import wait_until
 

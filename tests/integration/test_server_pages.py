@@ -15,13 +15,13 @@ import pytest
 import admin_kit
 from certificates import make_certificate
 from integration.console_kit import SECRETS, running_console
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import ConfigurationError
 from penstock.net.page_access import PageTokenConfig
 from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.top.fetching import fetch
 from penstock.top.places import places_of_plant
 from waiting import PATIENCE_SECONDS

@@ -15,6 +15,7 @@ from penstock.base.counters import Counters
 from penstock.feed.config import ServiceConfig
 from penstock.feed.core.service.events import Image
 from penstock.feed.core.service.service import ServiceIdentity, StreamService
+from penstock.feed.live import subscriber_server
 from penstock.feed.live._tap import Tap
 from penstock.feed.live.administration import open_to_all
 from penstock.feed.live.service_pump import ServicePump
@@ -215,3 +216,18 @@ def test_whoever_is_cut_off_before_anything_could_be_sent_is_told_why() -> None:
     refusal, end = asyncio.run(join())
     assert isinstance(refusal, StreamRefused)
     assert (refusal.code, end) == ("slow", None)
+
+
+def test_a_subscriber_that_opens_no_stream_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber_server, "LOGIN_SECONDS", 0.1)
+
+    async def connect() -> tuple[UnicastMessage | None, dict[str, int]]:
+        async with (
+            Plant().running() as plant,
+            await connect_control(PROTOCOL, "127.0.0.1", plant.server.port, node="test", config=CONNECTION) as silent,
+        ):
+            return await Reader(silent).receive(), plant.server.counters.by_cause("subscriptions_refused")
+
+    refused, counted = asyncio.run(connect())
+    assert refused == StreamRefused("protocol", "there was no login within 0.1 s")
+    assert counted == {"protocol": 1}

@@ -27,7 +27,7 @@ from penstock.node.agents import RootFeed
 from penstock.plant.config import PlantAccess
 from penstock.plant.core.websocket_codec import JSON
 from penstock.plant.live import upstream
-from penstock.security.access import AdminAccess
+from penstock.security.core.access import AdminAccess
 from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.config import StreamConfig
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin

@@ -20,13 +20,13 @@ from integration.command_kit import running
 from integration.distribution_kit import Consumer, NodeHere, node_here, packed, plant_config, quote
 from integration.filter_kit import Application, filter_here
 from penstock.admin.config import AdminConfig
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.top.app import TopApp
 from penstock.top.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
 from penstock.top.picture import NodeRow, Picture, State

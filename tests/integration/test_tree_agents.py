@@ -137,7 +137,7 @@ def test_a_subscriber_or_publisher_on_the_infostream_is_put_out(root: AgentHere)
         good.wait_live(), liar.wait_live()
         packet = Infostream("root").encode(MoveTo("127.0.0.1:9"))
         loop = liar.stream._loop
-        link = liar.stream._runner._dialling.links[liar.stream._core.link]
+        link = liar.stream._runner.links[liar.stream._core.link]
         loop.call_soon_threadsafe(link.write, encode_block(packet))
         wait_until(lambda: liar.stream.statistics().parents_lost, "the link to be ended")
         assert "move" not in good.kinds()

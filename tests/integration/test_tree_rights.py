@@ -16,8 +16,8 @@ from penstock.net.live.link import connect_link
 from penstock.net.place import parse_place
 from penstock.net.secret import write_private
 from penstock.security import Credentials, Grant
-from penstock.security.access import AdminAccess
-from penstock.security.client import AdminClient
+from penstock.security.core.access import AdminAccess
+from penstock.security.live.client import AdminClient
 from penstock.tree.client.core_runner import LINK
 from penstock.tree.client.operator import _Ordering
 from penstock.tree.config import StreamConfig

@@ -58,7 +58,7 @@ class AgentHere(NodeHere[LiveAgent]):
 
     def said(self, kind: str) -> list[dict[str, object]]:
         """What it said or heard on the infostream."""
-        return [each.what for each in self.agent.status(0).happenings if each.kind == kind]
+        return [each.values for each in self.agent.status(0).happenings if each.what == kind]
 
     def refusals(self) -> Counter[str]:
         """How often it refused somebody, or somebody's answer, by cause."""

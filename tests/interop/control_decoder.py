@@ -1,4 +1,4 @@
-"""Reads frames, control messages and clock packets; written from docs/protocol, shares nothing with the product."""
+"""Reads frames, control messages and clock packets; written from docs/reference/protocol, without product code."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Reads events of the distribution engine by docs/protocol/distribution.md alone."""
+"""Reads events of the distribution engine by docs/reference/protocol/distribution.md alone."""
 
 import struct
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Control messages of a protocol do not change: golden bytes, read here from docs/protocol alone."""
+"""Control messages of a protocol do not change: golden bytes, read here from docs/reference/protocol alone."""
 
 from pathlib import Path
 from typing import Any, get_args

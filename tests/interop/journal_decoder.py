@@ -1,4 +1,4 @@
-"""Reads a journal's files with code that shares nothing with the product; docs/protocol/journal.md is all it knows."""
+"""Reads a journal's files with code that shares nothing with the product; protocol/journal.md is all it knows."""
 
 import struct
 from typing import NamedTuple

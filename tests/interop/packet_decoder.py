@@ -1,4 +1,4 @@
-"""A second decoder of packets, written from docs/protocol/packet.md with nothing of the product.
+"""A second decoder of packets, written from docs/reference/protocol/packet.md with nothing of the product.
 
 It is slow and plain on purpose. `decode` returns a Packet or raises BadPacket with the cause's name.
 """

@@ -1,4 +1,4 @@
-"""Reads frames between the routers of a pair by docs/protocol/assured.md alone; each is without its length."""
+"""Reads frames between the routers of a pair by protocol/assured.md alone; each is without its length."""
 
 import struct
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rings and regions read by code that shares nothing with the product: only docs/protocol/shared-memory.md."""
+"""Rings and regions read by code that shares nothing with the product: only protocol/shared-memory.md."""
 
 import struct
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""SipHash-2-4 with 128 bits and the tags of packets, written from the paper and docs/protocol/packet.md for the tests.
+"""SipHash-2-4 with 128 bits and the tags of packets, written from the paper and protocol/packet.md for the tests.
 
 Nothing is shared with the product."""
 

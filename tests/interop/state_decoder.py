@@ -1,4 +1,4 @@
-"""State images read by code that shares nothing with the product: only docs/protocol/state-image.md."""
+"""State images read by code that shares nothing with the product: only docs/reference/protocol/state-image.md."""
 
 import struct
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""A capture read by code that shares nothing with the product: docs/protocol/capture.md is all it knows."""
+"""A capture read by code that shares nothing with the product: docs/reference/protocol/capture.md is all it knows."""
 
 from pathlib import Path
 

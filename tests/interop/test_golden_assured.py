@@ -1,4 +1,4 @@
-"""Data frames of assured messaging do not change; they are read here from docs/protocol/assured.md alone."""
+"""Data frames of assured messaging do not change; they are read here from docs/reference/protocol/assured.md alone."""
 
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from interop.siphash_reference import packet_tag
-from penstock.security.authentication import tag_key
-from penstock.security.sealing import StreamKey
+from penstock.security.core.authentication import tag_key
+from penstock.security.core.sealing import StreamKey
 from penstock.wire import AuthenticationScope, Authenticator, VouchedPublisher
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -100,7 +100,7 @@ def check(path: Path, payloads: list[bytes]) -> None:
 
 def test_the_layout_is_the_documents(project: Path) -> None:
     """Offsets that the document's tables give are those of the code."""
-    text = (project / "docs" / "protocol" / "journal.md").read_text()
+    text = (project / "docs" / "reference" / "protocol" / "journal.md").read_text()
     for name, at in (
         ("nonce", layout.SEGMENT_NONCE_AT),
         ("journal_id", layout.SEGMENT_JOURNAL_ID_AT),

@@ -1,4 +1,4 @@
-"""The log of a message router does not change on disk; it is read here from docs/protocol/assured.md alone (REPL-1)."""
+"""The log of a message router does not change on disk; it is read here from protocol/assured.md alone (REPL-1)."""
 
 import hashlib
 from pathlib import Path

@@ -176,7 +176,7 @@ def test_the_extensions_mean_what_was_put_in() -> None:
 
 
 def test_the_documents_example_is_the_golden_packet(project: Path) -> None:
-    document = (project / "docs/protocol/packet.md").read_text()
+    document = (project / "docs/reference/protocol/packet.md").read_text()
     example = document.split("<!-- example: single_message -->")[1].split("```")[1]
     rows = [line.split("|")[0].split(maxsplit=1) for line in example.strip().splitlines()[1:]]
     data = b"".join(bytes.fromhex(row[1]) for row in rows)

@@ -1,5 +1,5 @@
 """What the routers of a pair and their witness say to each other does not change; it is read here from
-docs/protocol/assured.md and docs/protocol/lease.md alone."""
+docs/reference/protocol/assured.md and docs/reference/protocol/lease.md alone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Frames between the routers of a pair do not change; they are read here from docs/protocol/assured.md alone."""
+"""Frames between the routers of a pair do not change; they are read here from protocol/assured.md alone."""
 
 from functools import cache
 from pathlib import Path

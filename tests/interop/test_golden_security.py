@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from penstock.security import Credentials, Grant, PrivateKey, Sealer, StreamKey, Token, TokenSigner
-from penstock.security.brokering import Challenge
-from penstock.security.proof import ScryptCost, SecretVerifier
+from penstock.security.core.brokering import Challenge
+from penstock.security.core.proof import ScryptCost, SecretVerifier
 from penstock.wire import Origin
 
 TOKEN = (

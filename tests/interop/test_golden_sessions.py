@@ -1,4 +1,4 @@
-"""The frames in which a session's events come do not change: read here by docs/protocol/sessions.md alone."""
+"""The frames in which a session's events come do not change: read here by docs/reference/protocol/sessions.md alone."""
 
 import socket
 import struct

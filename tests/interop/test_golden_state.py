@@ -5,7 +5,7 @@ from pathlib import Path
 
 from interop.state_decoder import Unit, decode
 from oracles.conversion import EXTENDED, LEVEL, ORDER, POSITION, REFERENCE, SESSION, STATISTICS, TRADE, mix
-from penstock.convert.state import ConversionState, Side, StateLimits
+from penstock.convert.books.state import ConversionState, Side, StateLimits
 
 GOLDEN = Path(__file__).parent / "golden_state"
 LIMITS = StateLimits(instruments=4, orders=100, levels=100, trades=100)

@@ -1,5 +1,5 @@
 """Blocks, packets and control messages of a distribution tree do not change; they are read here from
-docs/protocol/tree.md alone."""
+docs/reference/protocol/tree.md alone."""
 
 import struct
 from pathlib import Path

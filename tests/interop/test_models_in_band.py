@@ -1,4 +1,4 @@
-"""A model in band, read by code that knows docs/protocol/packet.md and models.md and nothing of the product."""
+"""A model in band, read by code that knows protocol/packet.md and models.md and nothing of the product."""
 
 import tomllib
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.convert.state import Answer, ConversionState, Side
+from penstock.convert.books.state import Answer, ConversionState, Side
 
 LEVELS = 10
 NAME = "aapl_20190130_0930_rows00001-05000_REENCODED_{}.itch"

@@ -1,6 +1,6 @@
 """The conversion state again, slow and plain: orders in a dict, levels summed up, statistics from the list of trades.
 
-Shares nothing with the product but the numbers of docs/protocol/state-image.md.
+Shares nothing with the product but the numbers of docs/reference/protocol/state-image.md.
 """
 
 from dataclasses import dataclass, field, replace

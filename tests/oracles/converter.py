@@ -1,7 +1,7 @@
 """A converter in plain Python: executes a table's document as it stands, slowly, sharing no code with the compiler.
 
-It knows the language of tables (docs/converting.md) and the models' bytes; it shares nothing with the kernels. Books,
-orders and statistics are dictionaries, recomputed where that is simplest.
+It knows the language of tables (docs/how-to/converting.md) and the models' bytes; it shares nothing with the kernels.
+Books, orders and statistics are dictionaries, recomputed where that is simplest.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.convert.document import TableDocument
-from penstock.convert.format import SourceFormat, SourceMessage
+from penstock.convert.core.document import TableDocument
+from penstock.convert.core.format import SourceFormat, SourceMessage
 from penstock.model import MessageModel, shipped
 
 MISSING = None

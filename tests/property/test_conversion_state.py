@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.conversion import OracleState
-from penstock.convert.state import ConversionState, Side
+from penstock.convert.books.state import ConversionState, Side
 from unit.conversion_kit import (
     INSTRUMENTS,
     POPULATION,

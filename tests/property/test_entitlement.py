@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.security import Entitlement, Grant
-from penstock.security.policy import granted, is_covered
+from penstock.security.core.policy import granted, is_covered
 from penstock.topics import InterestTable
 
 LEVELS = st.sampled_from(["a", "ab", "b", "1", "12", "*", "a*", "1*", "[1..5]", "[3..20]"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import FileEntry, sync_file
-from penstock.spark.pipeline.parquet import open_parquet
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import FileEntry, sync_file
+from penstock.spark.pipeline.archive.parquet import open_parquet
 
 MESSAGES = (
     "topic STRING, seq BIGINT, source_seq BIGINT, part INT, captured BIGINT, term BIGINT, origin INT, "

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from integration.archive_writer import Killer
 from penstock.cli.main import main
 from penstock.cli.pipeline import run as pipeline_run
-from penstock.spark.pipeline import commits
+from penstock.spark.pipeline.archive import commits
 from penstock.spark.pipeline.derive import DERIVATIONS
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalConfig, JournalWriter
-from penstock.spark.pipeline.commits import Account
-from penstock.spark.pipeline.tables import shipped_models
+from penstock.spark.pipeline.archive.commits import Account
+from penstock.spark.pipeline.archive.tables import shipped_models
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_gone, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from spark.archive_tables import write_tables
 
 

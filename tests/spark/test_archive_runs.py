@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline import compaction
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import JournalSource
+from penstock.spark.pipeline.archive import compaction
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.models import register_models
 from penstock.spark.pipeline.runner import follow, run
+from penstock.spark.pipeline.sources.capture import JournalSource
 from spark.pipeline_kit import Silent, capture_of, converted, write_journal
 from unit.ticks_kit import COUNT, DOCUMENT, TICK, write_ticks
 

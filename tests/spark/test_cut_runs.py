@@ -19,11 +19,11 @@ from penstock.bench.pipeline.days import (
 )
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.derive import DERIVATIONS, BestBidOffer, Books, Day, Derivation, TimeBars, TradeQuote
 from penstock.spark.pipeline.derive.fractional import Fractional
 from penstock.spark.pipeline.runner import follow, run
+from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 from spark.pipeline_kit import DAY, Silent, capture_of, two_sessions, write_feed, write_journal
 
 FACTS = {"delivery", "agreement", "latency", "loss", "quarantine"}

@@ -10,11 +10,11 @@ import pytest
 
 from penstock.base.errors import ArchiveFullError, JournalGoneError, PenstockError, TaskError
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.derive import CARRIED, DERIVATIONS, Output, Step
 from penstock.spark.pipeline.deriving import derive
 from penstock.spark.pipeline.runner import RunReport, append, follow, run
+from penstock.spark.pipeline.sources.capture import JournalSource
 from spark.pipeline_kit import Silent, capture_of, converted, write_journal
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.bench.pipeline.follow import follow_capture
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 
 RATE = 300_000
 SECONDS = float(os.environ.get("PENSTOCK_FOLLOW_SECONDS", "300"))

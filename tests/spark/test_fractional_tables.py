@@ -8,11 +8,11 @@ import pytest
 
 from penstock.spark import with_text
 from penstock.spark.feedslices import Conversion
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.derive import DERIVATIONS, Fractional, TimeBars, volume_bars
 from penstock.spark.pipeline.derive.fractional import UNITS
 from penstock.spark.pipeline.runner import run
+from penstock.spark.pipeline.sources.capture import FeedSource
 from spark.pipeline_kit import DAY, Silent, write_feed
 
 TIME = 1_700_000_000_000_000_000

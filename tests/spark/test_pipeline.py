@@ -15,9 +15,9 @@ from penstock.capture.cursors import CursorImage
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.runner import balance, follow, run
+from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 from spark.pipeline_kit import CAPTURED_NS, DAY, LOST, Silent, capture_of, converted, write_feed, write_journal
 
 CONVERSION = Conversion("itch", 1, DAY.isoformat())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from account_kit import router_accounts, tree_accounts
 from penstock.base.histogram import LatencyHistogram
 from penstock.cli.pipeline.command import app
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.audit import SECTIONS, AuditTables, SectionResult, run_audit
 from penstock.spark.pipeline.audit.page import page
 from spark.archive_tables import write_tables

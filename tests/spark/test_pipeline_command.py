@@ -17,10 +17,10 @@ from own_feed_kit import write_own_feed
 from penstock.cli.pipeline import run as pipeline_run
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.derive import DERIVATIONS, Books, Day, Derivation
 from penstock.spark.pipeline.runner import run
+from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 from spark.conftest import SMALL
 from spark.pipeline_kit import DAY, Silent, capture_of, converted, write_feed, write_journal
 from unit.test_feed_files import frame, pcap

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.pipeline.command import app
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.plan import TopicTraffic, recorded_traffic
 from penstock.topics import GroupMap
 from spark.archive_tables import MESSAGES, write_tables

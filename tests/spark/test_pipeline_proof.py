@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.audit import SECTIONS, run_audit
-from penstock.spark.pipeline.capture import JournalSource
 from penstock.spark.pipeline.playing import Chosen
 from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import run
+from penstock.spark.pipeline.sources.capture import JournalSource
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_origin
 from spark.pipeline_kit import GROUP, LOST, TERM, Silent, capture_of, converted, version_of, write_journal
 from unit.recordings_kit import Published, published

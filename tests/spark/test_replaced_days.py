@@ -10,10 +10,10 @@ from feed_slices_kit import mold_day, pcap_of
 from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.derive import BestBidOffer, Day, Derivation, TimeBars
 from penstock.spark.pipeline.runner import RunReport, run
+from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 from spark.pipeline_kit import DAY, Silent, capture_of, converted, two_sessions, write_feed, write_journal
 from unit.itch_messages import directory, trade
 

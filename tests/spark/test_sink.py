@@ -10,14 +10,14 @@ from pyspark.sql.types import BinaryType, DecimalType, LongType, StringType, Str
 
 from admin_kit import config, credentials, credentials_file
 from client_kit import Service, registered_on
-from penstock.admin.driver import AdminServer
+from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import ConfigurationError, NotEntitledError
 from penstock.middleware import Deliver, DeliverBatch
 from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.unicast import Contribute, Contributed, StreamOpened
 from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.spark.sink import PenstockStreamWriter, read_sink_options
 
 TRADE = shipped("trade")

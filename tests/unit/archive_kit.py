@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.spark.pipeline.archive import Archive, Staging
-from penstock.spark.pipeline.commits import Account, Commit, FileEntry, sync_file
-from penstock.spark.pipeline.compaction import TARGET_SIZE, compact, retain, small_files
-from penstock.spark.pipeline.parquet import open_parquet
-from penstock.spark.pipeline.placing import kept
+from penstock.spark.pipeline.archive.archive import Archive, Staging
+from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, sync_file
+from penstock.spark.pipeline.archive.compaction import TARGET_SIZE, compact, retain, small_files
+from penstock.spark.pipeline.archive.parquet import open_parquet
+from penstock.spark.pipeline.archive.placing import kept
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("topic", pa.string())])
 DDL = "seq BIGINT, topic STRING, date DATE, stream INT"

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from oracles.conversion import Instrument, OracleState
-from penstock.convert.state import ConversionState, StateLimits
+from penstock.convert.books.state import ConversionState, StateLimits
 
 LIMITS = StateLimits(instruments=64, orders=100_000, levels=10_000, trades=10_000)
 INSTRUMENTS = 3

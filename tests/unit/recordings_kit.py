@@ -16,9 +16,9 @@ from penstock.journal import JournalWriter
 from penstock.model import shipped, shipped_names
 from penstock.model.columns import to_spark
 from penstock.spark.envelope import envelope_array
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import FileEntry, sync_file
-from penstock.spark.pipeline.parquet import open_parquet
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import FileEntry, sync_file
+from penstock.spark.pipeline.archive.parquet import open_parquet
 from penstock.wire import PacketStore
 
 DAY = date(2024, 1, 2)

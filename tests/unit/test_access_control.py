@@ -6,8 +6,8 @@ import pytest
 
 from penstock.base.errors import LimitError, NotEntitledError, PenstockError, RemoteProtocolError, TokenError
 from penstock.security import Grant, Token
-from penstock.security.access_control import AccessControl, LoginAccess, Rights, check_same_subject
-from penstock.security.refusal import REASON_SIZE_MAX, RefusalError, Refusals, check_number
+from penstock.security.core.access_control import AccessControl, LoginAccess, Rights, check_same_subject
+from penstock.security.core.refusal import REASON_SIZE_MAX, RefusalError, Refusals, check_number
 
 GRANTS = (Grant("md.>", "receive"), Grant("!md.secret.>", "receive"), Grant("slow.>", "receive", 900))
 

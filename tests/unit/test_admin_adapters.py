@@ -6,7 +6,7 @@ from admin_kit import KEYS, RULES, policy_text, registration
 from admin_plant import Plant
 from penstock.base.errors import ForbiddenError, NotEntitledError, NotFoundError, RequestError
 from penstock.security import Policy
-from penstock.security.brokering import AuthenticationChanged, KeysChanged, Registered, StreamMoved
+from penstock.security.core.brokering import AuthenticationChanged, KeysChanged, Registered, StreamMoved
 
 SECOND_RULE = '\n[[rule]]\nwho = ["carol"]\nsend = ["md.us.eq.>", "derived.>"]\n'
 OTHER_RULE = '\n[[rule]]\nwho = ["carol"]\nsend = ["other.>"]\n'

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from admin_plant import NOW_NS, Plant
-from penstock.admin.authentication import EPOCHS_AHEAD
+from penstock.admin.core.authentication import EPOCHS_AHEAD
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, LocalProtocolError, RequestError
 from penstock.security import Policy
-from penstock.security.authentication import PUBLISHERS, is_older, scope_of
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.authentication import PUBLISHERS, is_older, scope_of
+from penstock.security.core.brokering import (
     Authentication,
     AuthenticationChanged,
     PublisherRequest,
     StreamMoved,
     Vouched,
 )
+from penstock.security.live.authentication_state import AuthenticationState
 from penstock.wire import Authenticator
 
 

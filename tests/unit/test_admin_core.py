@@ -6,8 +6,8 @@ import pytest
 from admin_kit import KEYS, RULES, credentials, policy_text, registration
 from admin_plant import KEY, LIMITS, NOW_NS, Plant, random_numbers
 from penstock.admin import AdminLimits, Caller
-from penstock.admin.logins import LoginDesk
-from penstock.admin.state import Stored
+from penstock.admin.core.logins import LoginDesk
+from penstock.admin.core.state import Stored
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import (
     AuthenticationError,
@@ -27,7 +27,7 @@ from penstock.base.errors import (
     TopicError,
 )
 from penstock.security import Entitlement, Policy, TokenVerifier
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AuthenticationChanged,
     Brokered,
     Challenge,
@@ -41,9 +41,9 @@ from penstock.security.brokering import (
     SubscriptionCancelled,
     SubscriptionChanged,
 )
-from penstock.security.operating import RestoreRequest
-from penstock.security.proof import UNBOUND
-from penstock.security.sealing import Opener, Sealer, StreamKey, StreamKeyRing
+from penstock.security.core.operating import RestoreRequest
+from penstock.security.core.proof import UNBOUND
+from penstock.security.core.sealing import Opener, Sealer, StreamKey, StreamKeyRing
 from penstock.wire import Seal
 
 NONCE = bytes(range(32))

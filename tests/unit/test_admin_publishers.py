@@ -4,10 +4,10 @@ import pytest
 
 from admin_plant import Plant
 from penstock.admin import AdminLimits
-from penstock.admin.publishers import EPOCH_STEP
+from penstock.admin.core.publishers import EPOCH_STEP
 from penstock.base.errors import ForbiddenError, LimitError
 from penstock.base.limits import EPOCH_MAX
-from penstock.security.brokering import PublisherClaimed, PublisherRequest
+from penstock.security.core.brokering import PublisherClaimed, PublisherRequest
 
 
 def claim(plant: Plant, name: str = "quotes", client: str = "quill") -> PublisherClaimed:

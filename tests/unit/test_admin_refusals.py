@@ -7,8 +7,8 @@ import pytest
 from admin_kit import config
 from admin_plant import NOW_NS
 from penstock.admin import Caller
-from penstock.admin.refusals import ENTRIES_MAX, OTHERS, Refusals
-from penstock.admin.server import AdminService
+from penstock.admin.core.refusals import ENTRIES_MAX, OTHERS, Refusals
+from penstock.admin.live.server import AdminService
 from penstock.base.clock import NS_PER_SECOND, SystemClock
 from penstock.base.errors import ForbiddenError, NotEntitledError
 

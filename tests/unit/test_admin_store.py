@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.admin.records import Denial, Denials, Meta
-from penstock.admin.state import Audit, Stored
-from penstock.admin.store import FILE_NAME, Store
+from penstock.admin.core.records import Denial, Denials, Meta
+from penstock.admin.core.state import Audit, Stored
+from penstock.admin.live.store import FILE_NAME, Store
 from penstock.base.errors import ConfigurationError
 
 

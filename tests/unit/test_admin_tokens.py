@@ -6,13 +6,13 @@ import pytest
 from admin_kit import policy_text
 from admin_plant import NOW_NS, Plant
 from penstock.admin import AdminLimits
-from penstock.admin.issued import ISSUED_MAX
+from penstock.admin.core.issued import ISSUED_MAX
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LimitError, NotEntitledError, RevokedError, TokenError
 from penstock.security import Policy, PrivateKey
-from penstock.security.brokering import GenerationChanged, Revoked
-from penstock.security.gate import TokenGate
-from penstock.security.token import TOKEN_SIZE_MAX
+from penstock.security.core.brokering import GenerationChanged, Revoked
+from penstock.security.core.token import TOKEN_SIZE_MAX
+from penstock.security.live.gate import TokenGate
 
 
 @pytest.mark.spec("ADM-5")

@@ -14,7 +14,7 @@ MASK = 2**64 - 1
 
 
 def digest(seq: int, model: int, topic: bytes, content: bytes, left_out: int = NOWHERE) -> int:
-    """As docs/protocol/archive.md says it."""
+    """As docs/reference/protocol/archive.md says it."""
     if left_out != NOWHERE:
         content = content[:left_out] + bytes(8) + content[left_out + 8 :]
     words = [seq, model]

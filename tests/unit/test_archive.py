@@ -19,10 +19,10 @@ from penstock.base.errors import (
     NotFoundError,
 )
 from penstock.cli.pipeline.command import app
-from penstock.spark.pipeline import commits, placing
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name
-from penstock.spark.pipeline.compaction import CROWD, compact, crowded_files, small_files
+from penstock.spark.pipeline.archive import commits, placing
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import STATE_INTERVAL, Account, CommitLog, commit_name, state_name
+from penstock.spark.pipeline.archive.compaction import CROWD, compact, crowded_files, small_files
 from unit.archive_kit import DDL, ROWS, check_whole, compact_all, drop_old, numbers_of, stage, step
 
 

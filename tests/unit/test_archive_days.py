@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.base.errors import ArchiveError
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import Account, FileEntry, SessionEntry, TradingDay
-from penstock.spark.pipeline.compaction import compact, small_files
-from penstock.spark.pipeline.days import (
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account, FileEntry, SessionEntry, TradingDay
+from penstock.spark.pipeline.archive.compaction import compact, small_files
+from penstock.spark.pipeline.archive.days import (
     covered_days,
     other_sources,
     refuse_archived_rows,
     refuse_other_days,
     remove_day,
 )
-from penstock.spark.pipeline.tables import TableRows
-from penstock.spark.pipeline.writer import PartitionedFiles
+from penstock.spark.pipeline.archive.tables import TableRows
+from penstock.spark.pipeline.archive.writer import PartitionedFiles
 
 HOUR_NS = 3_600 * 10**9
 MIDNIGHT_NS = 1_704_171_600 * 10**9  # 2024-01-02 00:00 in New York, 05:00 UTC

@@ -7,10 +7,10 @@ import pytest
 
 from penstock.base.errors import ArchiveSchemaError
 from penstock.model import MessageModel, shipped, shipped_names
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import Account
-from penstock.spark.pipeline.schemas import columns_of, evolved, type_of
-from penstock.spark.pipeline.tables import ENVELOPE, table_schema
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account
+from penstock.spark.pipeline.archive.schemas import columns_of, evolved, type_of
+from penstock.spark.pipeline.archive.tables import ENVELOPE, table_schema
 from unit.archive_kit import DDL, check_whole, stage, step
 
 MODEL = """

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from penstock.capture.rows import ORIGIN_DTYPE
-from penstock.spark.pipeline.commits import Catalogue, Commit, FileEntry
+from penstock.spark.pipeline.archive.commits import Catalogue, Commit, FileEntry
+from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.spark.pipeline.sessions import (
     all_sessions,
     days_since,
@@ -13,7 +14,6 @@ from penstock.spark.pipeline.sessions import (
     sessions_going_on,
     sessions_since,
 )
-from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.wire.term import LINEAGE_SHIFT
 
 HOUR_NS = 3_600 * 10**9
@@ -118,3 +118,63 @@ def test_a_day_is_made_when_all_its_sessions_have_ended_and_again_when_one_is_ad
     catalogue.sources["feed:late"] = {"stream": 3, "slices": 1, "of": 1}
     appended(catalogue, {"3": [run(1, 9, 2)]})
     assert made(catalogue.number - 1, *files) == ([(1, 1), (2, 1), (3, 1)], ["first"])
+
+
+def announced_end(place: int, tag: int) -> SeenRun:
+    return SeenRun(place, tag, 0, 0, is_end=True)
+
+
+@pytest.mark.spec("DAY-3", "DAY-4")
+def test_an_announced_end_closes_a_session_and_what_follows_is_another() -> None:
+    catalogue = Catalogue()
+    appended(catalogue, {"1": [run(10, 7, 2)]})
+    appended(catalogue, {"1": [run(20, 7, 3), announced_end(25, 7)]}, {"1": [announced_end(25, 7)]})
+    assert derived(catalogue) == {"1": [10]}, "nobody waits for the next trading day"
+    appended(catalogue, {"1": [announced_end(25, 7), run(26, 7, 4), announced_end(30, 6)]})
+    assert [entry.place for entry in catalogue.sessions["1"]] == [10, 26]
+    assert derived(catalogue) == {}, "the end of a session with another tag is not the end of this one"
+
+
+@pytest.mark.spec("DAY-4")
+@pytest.mark.parametrize("cuts", [(), (4,), (6,), (7,), (8,), (5, 7)])
+def test_announced_ends_divide_messages_alike_wherever_they_are_cut(cuts: tuple[int, ...]) -> None:
+    origins = np.zeros(10, ORIGIN_DTYPE)
+    origins["stream_id"], origins["term"], origins["flags"], origins["seq"] = 1, 1 << LINEAGE_SHIFT, 7 << 3, range(10)
+    end = origins[6:7].copy()
+    catalogue = Catalogue()
+    for first, last in zip((0, *cuts), (*cuts, 10), strict=True):
+        seen = SessionsSeen()
+        if first <= 7 and last >= 7:  # the announcement comes after message 6
+            seen.note(origins[first:7], np.full(7 - first, HOUR_NS)) if first < 7 else None
+            seen.note_ends(np.concatenate([end, end]))
+            seen.note(origins[7:last], np.full(last - 7, HOUR_NS)) if last > 7 else None
+        else:
+            seen.note(origins[first:last], np.full(last - first, HOUR_NS))
+        appended(catalogue, seen.export({}))
+    base = 1 << SEQ_BITS
+    found = [(entry.place - base, entry.last_place) for entry in catalogue.sessions["1"]]
+    assert found == [(0, base + 6), (7, None)]
+
+
+@pytest.mark.spec("DAY-4", "DAY-5")
+def test_a_day_does_not_wait_for_a_stream_that_has_stopped_or_that_never_ends() -> None:
+    catalogue = Catalogue()
+    appended(catalogue, {"1": [run(1, 7, 1)], "2": [run(1, 7, 1.5)], "3": [run(1, 1, 0)]})
+
+    def made(since: int, *files: FileEntry) -> list[tuple[int, int, bool]]:
+        sessions = all_sessions(catalogue, ending_sessions(catalogue, is_closing=False))
+        days, _ = days_since(sessions, since, files)
+        return [(each.session.stream, each.session.first, each.session.is_ended) for each in days]
+
+    for day in (1, 2):
+        appended(catalogue, {"1": [run(100 * day, 7 + day, 1 + 24 * day)], "3": [run(100 * day, 1, 24 * day)]})
+        if day == 1:
+            assert made(0) == [], "the stream 2 may go on"
+    assert made(0) == [(1, 1, True), (2, 1, True), (1, 100, True)]
+    derived(catalogue)
+    written = FileEntry(
+        table="bbo", path="first", rows=1, size=1, commit_first=3, commit_last=3, time_min=HOUR_NS, time_max=2 * HOUR_NS
+    )
+    assert made(catalogue.number, written) == [], "the day of the stream that has stopped is made once"
+    appended(catalogue, {"2": [run(200, 8, 49)]})
+    assert made(catalogue.number - 1, written) == [(1, 1, True), (2, 1, True)], "made again when the stream goes on"

@@ -6,7 +6,7 @@ from assured_kit import WALL_NS, Router, message, queue, texts
 from penstock.assured.core.router.events import Become
 from penstock.assured.wire._layout import SETTLE_RETURNED
 from penstock.assured.wire.control import EmptyEndpoint, OpenFlow, Refused
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 
 MINUTE_MS = 60_000
 DELAYED = (Grant("queue.>", "receive", 900),)

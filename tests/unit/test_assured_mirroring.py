@@ -12,14 +12,14 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
 from penstock.net.core.framing import FrameDecoder
 from penstock.net.secret import Secret
-from penstock.security import gate as gate_module
-from penstock.security import token_watch
-from penstock.security.brokering import Revoked, Verification
-from penstock.security.client import AdminClient
-from penstock.security.gate import TokenGate, TokenState
-from penstock.security.keys import PrivateKey
-from penstock.security.token import Token, TokenSigner
-from penstock.security.token_watch import TokenWatch
+from penstock.security.core.brokering import Revoked, Verification
+from penstock.security.core.keys import PrivateKey
+from penstock.security.core.token import Token, TokenSigner
+from penstock.security.live import gate as gate_module
+from penstock.security.live import token_watch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.gate import TokenGate, TokenState
+from penstock.security.live.token_watch import TokenWatch
 
 FAR_NS = 2**62
 KEYS = [PrivateKey(bytes([number]) * 32).public.text for number in (1, 2)]

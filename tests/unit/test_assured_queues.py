@@ -36,7 +36,7 @@ from penstock.assured.wire.control import (
 )
 from penstock.assured.wire.frames import decode_frames, encode_settle
 from penstock.base.errors import ConfigurationError
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 
 
 def filled(count: int, *endpoints: EndpointConfig, **settings: object) -> Router:

@@ -7,27 +7,17 @@ import pytest
 from penstock.assured.core.session.events import (
     Answered,
     Ask,
-    Begin,
     BeginTransaction,
     Changed,
-    Close,
     ClosePart,
-    Connect,
-    Connected,
-    ConnectFailed,
     DataReceived,
     End,
     EndTransaction,
     Flush,
-    LinkClosed,
     Opened,
     OpenPart,
-    Over,
     PartFailed,
-    Received,
     Renew,
-    Say,
-    SendData,
 )
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import SessionConfig
@@ -67,6 +57,18 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NotEntitledError, RemoteProtocolError, TokenError
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Over,
+    Received,
+    Say,
+    SendData,
+)
 from penstock.net.core.control import Ping
 
 A, B = "127.0.0.1:7460", "127.0.0.1:7461"
@@ -141,7 +143,7 @@ def begun(**options: Any) -> Stage:
 
 
 def put(part: PublisherPart, transaction: int = 0) -> int:
-    return part.outbox.put("orders.new", b"x", 4, 0, 0, 0, 0, transaction)
+    return part.window.put("orders.new", b"x", 4, 0, 0, 0, 0, transaction)
 
 
 def test_a_session_needs_routers() -> None:
@@ -288,7 +290,7 @@ def test_repl_1_what_is_not_acknowledged_is_sent_again_elsewhere() -> None:
     stage.tell(Received(2, PublisherOpened(again.number, 8, 4)))
     assert stage.published() == [2, 3, 4, 5]
     stage.tell(DataReceived(2, encode_acknowledge(8, [(2, 5, OUTCOME_STORED)])))
-    assert part.outbox.unresolved == 6
+    assert part.window.unresolved == 6
 
 
 def test_refused_messages_are_told() -> None:
@@ -309,8 +311,8 @@ def test_a_refusal_names_the_endpoint_that_is_full_also_when_the_link_is_gone() 
     stage.tell(Received(1, orders))
     stage.tell(DataReceived(1, encode_acknowledge(5, [(1, 1, 33, LIMIT_MESSAGES, 3)])))
     stage.tell(LinkClosed(1))
-    assert part.outbox.full_endpoint(1) == (orders, LIMIT_MESSAGES)
-    assert part.outbox.full_endpoint(2) is None
+    assert part.window.full_endpoint(1) == (orders, LIMIT_MESSAGES)
+    assert part.window.full_endpoint(2) is None
 
 
 def test_endpoints_are_known_as_the_router_knows_that_they_are() -> None:
@@ -522,7 +524,7 @@ def test_repl_10_a_transaction_is_committed() -> None:
     stage, part = in_transaction()
     stage.tell(Received(1, Ended(stage.link and 3, "committed", 3)))
     assert stage.one(Answered).answer == Ended(0, "committed", 3)
-    assert (part.transaction, part.outbox.outcome_of(1)) == (0, 3)
+    assert (part.transaction, part.window.outcome_of(1)) == (0, 3)
 
 
 @pytest.mark.parametrize(("committed", "outcome"), [(1, OUTCOME_STORED), (0, OUTCOME_TRANSACTION)])
@@ -540,7 +542,7 @@ def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(com
     answer = stage.one(Answered).answer
     assert isinstance(answer, Ended)
     assert answer.outcome == ("committed" if committed else "rolled_back")
-    assert part.outbox.outcome_of(1) == outcome
+    assert part.window.outcome_of(1) == outcome
     assert stage.published() == [], "nothing of it is sent again"
     stage.tell(BeginTransaction(part))
     assert stage.said(BeginSaid).transaction == 2
@@ -575,4 +577,4 @@ def test_repl_10_one_whose_link_is_lost_before_its_commit_is_rolled_back() -> No
     assert isinstance(answer, Ended)
     assert answer.outcome == "rolled_back"
     assert not [each for each in stage.out if isinstance(each, Say) and isinstance(each.message, Commit)]
-    assert part.outbox.outcome_of(2) == OUTCOME_TRANSACTION
+    assert part.window.outcome_of(2) == OUTCOME_TRANSACTION

@@ -37,6 +37,11 @@ def test_success_begins_anew_and_so_does_another_kind_of_failure() -> None:
     assert pauses_ms(backoff, 2, is_absent=False) == [50, 100], "it listens again: it was refused once, not 22 times"
 
 
+@pytest.mark.parametrize("is_absent", [True, False])
+def test_constant_pauses_neither_grow_nor_vary(is_absent: bool) -> None:
+    assert pauses_ms(Backoff(MostChance(), BackoffPolicy.constant(70)), 3, is_absent=is_absent) == [70, 70, 70]
+
+
 def test_chance_takes_its_share_and_no_more() -> None:
     policy = BackoffPolicy(base_ms=100, jitter=0.5, max_ms=1_000)
     assert pause_ns(policy, 1, NoChance()) == 100 * NS_PER_MS

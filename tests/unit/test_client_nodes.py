@@ -1,12 +1,17 @@
 """Conditions on what a distribution node gives: refused before the node is asked if nothing could meet them."""
 
+from typing import Any
+
 import pytest
 
 from penstock.base.errors import FilterExpressionError
 from penstock.capture.reading import Models
+from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.nodes import NodeConsumers
 from penstock.model import MessageModel, shipped, shipped_names
-from penstock.security.brokering import Brokered, BrokeredStream, ModelReference
+from penstock.net.guard import Guard
+from penstock.security.core.brokering import Brokered, BrokeredStream, ModelReference
 
 
 def known(model_id: int, version: int) -> MessageModel:
@@ -32,9 +37,8 @@ def brokered(*models: str) -> Brokered:
 
 @pytest.fixture
 def consumers() -> NodeConsumers:
-    made = NodeConsumers.__new__(NodeConsumers)  # the rest of it is a connection to an administration server
-    made._models = Models(known)
-    return made
+    nothing: Any = None  # the rest is a connection to an administration server
+    return NodeConsumers(ClientContext(nothing, Guard(), ClientConfig(), Models(known), nothing, nothing))
 
 
 @pytest.mark.parametrize("where", ["bid_price > 100", "symbol = 'IBM' and ask_size >= 10"])

@@ -16,15 +16,15 @@ from penstock.node.console_config import ConsoleConfig, ConsoleLimits
 from penstock.node.plant import Plant
 from penstock.plant.core.status import NodeStatus
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from penstock.top.picture import State
 from penstock.top.places import Place, places_of_plant
 from penstock.top.reading import Reading, Status
 from penstock.top.watch import Watch
+from penstock.web.core.picture import ROWS_MAX, PictureDocument, Topology, with_actions
+from penstock.web.core.sessions import Session, Sessions
 from penstock.web.guard import HEADERS
-from penstock.web.picture import ROWS_MAX, PictureDocument, Topology, with_actions
-from penstock.web.sessions import Session, Sessions
 
 PLANT = """
 name = "trial"

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.convert._units import TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
-from penstock.convert.state import Answer, Book, ConversionState, Level, Side, StateLimits, Statistics
+from penstock.convert.books._units import TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
+from penstock.convert.books.state import Answer, Book, ConversionState, Level, Side, StateLimits, Statistics
 from unit.conversion_kit import CROWD
 
 

@@ -11,8 +11,8 @@ from command_here import invoke_here
 from penstock.base import log
 from penstock.base.errors import ConfigurationError, LocalProtocolError, TableError
 from penstock.convert import Converter, ConverterTable, SourceBatch, converter_function, shipped_tables
-from penstock.convert.explain import explain
-from penstock.convert.format import SourceFormat, shipped_formats
+from penstock.convert.core.explain import explain
+from penstock.convert.core.format import SourceFormat, shipped_formats
 from penstock.model import shipped
 
 FORMAT = """

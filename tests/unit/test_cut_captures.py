@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.capture import JournalSource
-from penstock.spark.pipeline.commits import Catalogue, Commit, SessionEntry
-from penstock.spark.pipeline.normalise import read_slice
+from penstock.spark.pipeline.archive.commits import Catalogue, Commit, SessionEntry
 from penstock.spark.pipeline.sessions import session_changes
+from penstock.spark.pipeline.sources.capture import JournalSource
+from penstock.spark.pipeline.sources.normalise import read_slice
 from spark.pipeline_kit import capture_of, two_sessions, write_journal
 
 SEEDS = 40

@@ -11,7 +11,7 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.engine import control
 
 SIZE_MAX = control.CONNECTION.message_size_max
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol" / "distribution-control.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protocol" / "distribution-control.md"
 
 
 def test_messages_are_maps_as_documented() -> None:

@@ -38,7 +38,7 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_path: Path) -> None:
     for name, block in re.findall(
-        r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/agents.md").read_text(), re.DOTALL
+        r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/how-to/agents.md").read_text(), re.DOTALL
     ):
         (tmp_path / name).write_text(block)
         (tmp_path / name).chmod(0o600)
@@ -70,11 +70,11 @@ def test_every_file_and_function_that_the_architecture_names_exists() -> None:
 
 
 def test_the_models_document_lists_every_reserved_name() -> None:
-    text = (ROOT / "docs" / "models.md").read_text()
+    text = (ROOT / "docs" / "reference" / "models.md").read_text()
     (listed,) = re.findall(r"no field can be\ncalled (.*?)\.\n", text, flags=re.DOTALL)
     assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(RESERVED_NAMES)
 
 
 def test_the_stream_document_explains_every_cause() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "docs" / "protocol").glob("*.md"))
+    text = "".join(path.read_text() for path in (ROOT / "docs" / "reference" / "protocol").glob("*.md"))
     assert [cause for cause in Cause if f"`{cause}`" not in text] == []

@@ -208,6 +208,26 @@ def test_info_counts_streams_gaps_repetitions_and_resets(tmp_path: Path) -> None
     assert report.damages_total == 1
 
 
+@pytest.mark.parametrize("text", ["hello\n", "10:00:01 started\n10:00:02 stopped, all is well\n", "just a line"])
+def test_text_without_columns_is_not_taken_for_a_feed(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with path.open("rb") as file, pytest.raises(ConfigurationError, match="text without columns"):
+        guess_format(path, ByteStream(file))
+    with path.open("rb") as file:
+        assert inspect(ByteStream(file), "csv").streams[0].messages == text.rstrip().count("\n") + 1
+
+
+def test_messages_of_unknown_types_are_not_readable(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.bin"
+    path.write_bytes(3 * b"\x00\x05xyzzy")
+    with path.open("rb") as file:
+        stream = ByteStream(file)
+        report = inspect(stream, guess_format(path, stream))
+    assert report.streams[0].messages == 3
+    assert not report.is_readable
+
+
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         open_source(tmp_path / "missing")

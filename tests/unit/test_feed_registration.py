@@ -11,7 +11,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RevokedError, TokenError
 from penstock.feed.live.registration import Registration
 from penstock.security import Token, TokenSigner
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AdapterHeartbeat,
     Events,
     GenerationChanged,
@@ -19,7 +19,7 @@ from penstock.security.brokering import (
     Registered,
     Revoked,
 )
-from penstock.security.gate import TokenGate
+from penstock.security.live.gate import TokenGate
 from unit.service_kit import KEY, START_NS, receive, token
 from waiting import wait_until
 

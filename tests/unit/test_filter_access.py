@@ -12,8 +12,8 @@ from penstock.filter.core.control import RefusalCode
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.udp import Channel
 from penstock.security import Grant, Token
-from penstock.security.access import AdminAccess
-from penstock.security.direct_address import direct_address, is_address_of
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.direct_address import direct_address, is_address_of
 
 NOW_NS = 1_000
 CHANNEL = Channel(group="239.1.1.1", port=7_401)

@@ -11,7 +11,7 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.filter.core import control
 
 SIZE_MAX = control.CONNECTION.message_size_max
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol" / "filter-control.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protocol" / "filter-control.md"
 
 
 @pytest.mark.spec("FILT-6")

@@ -8,7 +8,7 @@ from penstock.base.errors import NotEntitledError, TopicError
 from penstock.filter.core.entitled_interests import EntitledInterests, Plan
 from penstock.filter.core.events import Interests
 from penstock.security import Grant
-from penstock.security.narrowing import entitlement_text, narrowed
+from penstock.security.core.narrowing import entitlement_text, narrowed
 
 pytestmark = pytest.mark.spec("ADM-7")
 

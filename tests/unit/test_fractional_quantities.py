@@ -10,7 +10,7 @@ import pytest
 from command_here import run_here
 from penstock.base.errors import ModelError, TableError
 from penstock.convert import ConversionState, Converter, ConverterTable, SourceBatch, TableChoice
-from penstock.convert._units import STATE_INVALID, STATE_OK
+from penstock.convert.books._units import STATE_INVALID, STATE_OK
 from penstock.model import MessageModel, shipped
 from penstock.model.columns import spark_schema, to_spark
 from penstock.spark.feedoptions import FeedSourceOptions

@@ -10,10 +10,10 @@ from penstock.base.errors import LimitError, ModelError, RequestError
 from penstock.capture.reading import UnreadMessage
 from penstock.model import Message, shipped
 from penstock.tree.core.infostream import Neighbour, Path, Siblings
-from penstock.web.gateway import fields
-from penstock.web.gateway.outbox import BATCH_MAX, REPLIES_MAX, Outbox
-from penstock.web.gateway.replies import Pong, Receipt
-from penstock.web.gateway.requests import Budget, Malformed, Subscribe, parse
+from penstock.web.gateway.core import fields
+from penstock.web.gateway.core.outbox import BATCH_MAX, REPLIES_MAX, Outbox
+from penstock.web.gateway.core.replies import Pong, Receipt
+from penstock.web.gateway.core.requests import Budget, Malformed, Subscribe, parse
 from penstock.web.gateway.tree import info_document
 
 QUOTE = shipped("quote")

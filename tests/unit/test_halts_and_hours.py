@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import TableError
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice
-from penstock.convert.state import ConversionState, Statistics
+from penstock.convert.books.state import ConversionState, Statistics
 from penstock.convert.table import DIRECTORY
 from penstock.model import Message
 from unit.itch_messages import add, directory, executed, head, number, trade

@@ -14,7 +14,7 @@ from penstock.client.joining import Begun, Joining
 from penstock.client.service import Image, place
 from penstock.middleware import Merged, MergedBatch, MergeGap, Merger, StreamKey
 from penstock.middleware.unicast import Position
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.wire import Extension, PacketMessage, decode_origin
 from unit.merge_kit import announcement, deliver, end, message
 

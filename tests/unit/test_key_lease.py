@@ -10,10 +10,10 @@ from admin_plant import Plant
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Cause
 from penstock.middleware import DatagramReceived, DatagramsReceived, Deliver, DeliverBatch, Receiver, ReceiverConfig
-from penstock.security import authentication_state
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import Authentication
-from penstock.security.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
+from penstock.security.core.brokering import Authentication
+from penstock.security.live import authentication_state
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
 from penstock.wire import Authenticator, DatagramBatch
 from unit.authentication_kit import authentic, scope
 from unit.middleware_kit import SOURCE, NoRandomness, packets

@@ -16,7 +16,7 @@ from penstock.feed.live.config import AdapterConfig, LineAddress, PeerConfig, Pe
 from penstock.feed.live.config import AdminConfig as FeedAdminConfig
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
-from penstock.security.access import AdminAccess
+from penstock.security.core.access import AdminAccess
 
 ADMIN = AdminAccess(url="penstock://127.0.0.1:7400", credentials="router.toml")
 

@@ -8,18 +8,22 @@ import pytest
 
 from penstock.base.errors import ArchiveError, ConfigurationError
 from penstock.model import MessageModel, shipped
-from penstock.security.sealing import Opener, StreamKey, StreamKeyRing
+from penstock.security.core.sealing import Opener, StreamKey, StreamKeyRing
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline import models as models_module
+from penstock.spark.pipeline.archive import tables
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.models import models_in_band, own_models, read_again, register_models
-from penstock.spark.pipeline.normalise import Known
 from penstock.spark.pipeline.playing import Chosen
 from penstock.spark.pipeline.recordings import plays_of_archive
 from penstock.spark.pipeline.runner import balance
+from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import write_slice
 from penstock.spark.slices import JournalSlice
 from penstock.wire import Origin, decode_seal
 from unit.ticks_kit import CAPTURED_NS, COUNT, DOCUMENT, NEWER, TICK, write_sealed_ticks, write_ticks
+
+SHIPPED = tables.shipped_models()
 
 
 def append(archive: Archive, path: Path) -> None:
@@ -201,3 +205,24 @@ def test_models_that_cannot_have_a_table_are_refused(tmp_path: Path, text: str, 
             register_models(archive, [MessageModel.parse(text)])
         assert models_in_band(archive.catalogue, [text]) == {}
         assert archive.catalogue.number == 1
+
+
+@pytest.mark.spec("PIPE-11")
+def test_an_upgrade_reads_messages_of_a_newer_version_of_a_shipped_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ship(model: MessageModel) -> None:
+        for module in (tables, models_module):
+            monkeypatch.setattr(module, "shipped_models", lambda: {**SHIPPED, model.id: model})
+
+    newer = MessageModel.parse(NEWER)
+    write_ticks(tmp_path / "journal", model=newer)
+    ship(TICK)
+    with Archive.writing(tmp_path / "archive") as archive:
+        append(archive, tmp_path / "journal")
+        assert archive.catalogue.account.rows == {"raw": COUNT}, "version 1 would drop the new field"
+        assert read_again(archive) is None
+        ship(newer)
+        assert read_again(archive) is not None
+        assert archive.catalogue.account.rows == {"raw": 0, "tick": COUNT}
+        assert {row["venue"] for row in pq.read_table(archive.paths("tick")).to_pylist()} == {"XNAS"}

@@ -7,7 +7,7 @@ import pytest
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedslices import Conversion
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.runner import balance
 from penstock.spark.pipeline.work import write_slice
 

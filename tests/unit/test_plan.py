@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.admin.store import Store
+from penstock.admin.live.store import Store
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.ids import format_group
 from penstock.spark.pipeline.hosts import read_hosts

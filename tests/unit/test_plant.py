@@ -191,7 +191,7 @@ def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str,
 
 
 def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", (project / "docs" / "plant.md").read_text(), flags=re.DOTALL)
+    (text,) = re.findall(r"```toml\n(.*?)```", (project / "docs" / "how-to" / "plant.md").read_text(), flags=re.DOTALL)
     nodes = load(tmp_path, text).nodes
     assert list(nodes) == ["admin", "nasdaq-a", "nasdaq-b", "host-1", "exchange"]
     module = nodes["host-1"]

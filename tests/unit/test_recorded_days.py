@@ -17,8 +17,8 @@ from penstock.model import shipped
 from penstock.spark.feedindex import plan_slices
 from penstock.spark.feedoptions import FeedSourceOptions
 from penstock.spark.feedslices import Conversion, FeedSlice
-from penstock.spark.pipeline.capture import FeedSource
-from penstock.spark.pipeline.commits import Catalogue
+from penstock.spark.pipeline.archive.commits import Catalogue
+from penstock.spark.pipeline.sources.capture import FeedSource
 from unit.itch_messages import directory, trade
 from unit.recordings_kit import pipeline_options as options
 

@@ -14,7 +14,7 @@ from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import to_spark
 from penstock.model.recorded import from_spark, record_size_of
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.playing import Chosen, Pace, Play, blank_rows, interleaved
 from penstock.spark.pipeline.recordings import plays_of_archive, plays_of_journal
 from unit.recordings_kit import Day, Published, published, write_archive, write_journal

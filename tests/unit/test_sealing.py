@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from penstock.base.errors import LocalProtocolError, SealError, SealKeyError
 from penstock.security import Opener, Sealer, StreamKey, StreamKeyRing
-from penstock.security.sealing import KEYS_MAX
+from penstock.security.core.sealing import KEYS_MAX
 from penstock.wire import Origin, Seal
 
 KEY = StreamKey("itch", 7, bytes(range(32)))
@@ -107,7 +107,7 @@ def test_a_ring_is_bounded_and_holds_one_key_per_id() -> None:
 
 
 def test_the_bytes_are_as_documented() -> None:
-    """Opened by hand from docs/protocol/administration.md."""
+    """Opened by hand from docs/reference/protocol/administration.md."""
     sealed = Sealer(KEY, 42, 5, salt=bytes(6)).seal(b"payload", **MESSAGE)  # type: ignore[arg-type]
     subkey = HKDF(SHA256(), 32, salt=None, info=b"penstock seal 1" + struct.pack("<QI", 42, 5)).derive(KEY.key)
     topic = b"md.us.eq.AAPL.quote"

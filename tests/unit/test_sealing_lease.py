@@ -14,7 +14,7 @@ from penstock.middleware.core.events import OutgoingMessage
 from penstock.middleware.core.source_stream import DiscontinuityNote, session_event_in
 from penstock.net.udp import Channel
 from penstock.security import Sealer, StreamKey
-from penstock.security.key_lease import KeyLease
+from penstock.security.live.key_lease import KeyLease
 from penstock.wire import MessageFlag, OriginFlag, decode
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 

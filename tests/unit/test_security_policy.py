@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, NotEntitledError, TopicError
 from penstock.security import Entitlement, Grant, Policy
-from penstock.security.patterns import covers, intersection, parse_pattern
-from penstock.security.policy import granted, is_covered
-from penstock.security.proof import SecretVerifier
+from penstock.security.core.patterns import covers, intersection, parse_pattern
+from penstock.security.core.policy import granted, is_covered
+from penstock.security.core.proof import SecretVerifier
 from penstock.topics import Interest, InterestTable
 
 SECRET = SecretVerifier.make(b"0123456789abcdef", bytes(16)).text

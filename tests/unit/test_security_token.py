@@ -10,9 +10,9 @@ import pytest
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import AuthenticationError, ConfigurationError, RevokedError, TokenError, TokenExpiredError
 from penstock.security import Credentials, Grant, PrivateKey, PublicKey, Token, TokenSigner, TokenVerifier
-from penstock.security.brokering import Challenge
-from penstock.security.keys import decode_text, encode_text
-from penstock.security.proof import ScryptCost, SecretKeys, SecretVerifier, login_statement, server_statement
+from penstock.security.core.brokering import Challenge
+from penstock.security.core.keys import decode_text, encode_text
+from penstock.security.core.proof import ScryptCost, SecretKeys, SecretVerifier, login_statement, server_statement
 
 KEY = PrivateKey(bytes(range(32)))
 NOW_NS = 1_700_000_000 * NS_PER_SECOND

@@ -10,7 +10,7 @@ from penstock.feed.core.sync.messages import Announced
 from penstock.middleware.core.events import OutgoingMessage
 from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.work import write_slice
 from penstock.spark.slices import cut
 from penstock.wire import OriginFlag, Packer

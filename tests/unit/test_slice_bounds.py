@@ -9,9 +9,9 @@ import pytest
 
 from penstock.model import shipped
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline import bounds
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.bounds import PartitionBound, partition_keys, partition_of
+from penstock.spark.pipeline.archive import bounds
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.bounds import PartitionBound, partition_keys, partition_of
 from penstock.spark.pipeline.work import SliceResult, write_slice
 from penstock.spark.slices import cut
 from penstock.wire import Extension, Origin, OriginFlag, Packer, encode_extensions, encode_origin

@@ -7,8 +7,8 @@ import pytest
 
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LimitError, LocalProtocolError, StateImageError
-from penstock.convert._units import IMAGES_MAX, UNIT_INSTRUMENTS
-from penstock.convert.state import CHUNK_SIZE_MIN, ConversionState, Side, StateImage, StateLimits
+from penstock.convert.books._units import IMAGES_MAX, UNIT_INSTRUMENTS
+from penstock.convert.books.state import CHUNK_SIZE_MIN, ConversionState, Side, StateImage, StateLimits
 
 LIMITS = StateLimits(instruments=64, orders=1000, levels=100, trades=50)
 

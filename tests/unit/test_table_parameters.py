@@ -18,7 +18,7 @@ from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 from penstock.spark.feedoptions import FeedSourceOptions
 from penstock.spark.feedslices import FeedSlice
-from penstock.spark.pipeline.commits import Catalogue
+from penstock.spark.pipeline.archive.commits import Catalogue
 from unit.recordings_kit import pipeline_options
 
 BX = TableChoice(name="itch", venue="XBOS", prefix="md.us.bx")

@@ -6,8 +6,8 @@ import pytest
 
 from admin_plant import NOW_NS
 from penstock.base.errors import ForbiddenError, TokenError
-from penstock.security.client import AdminClient
-from penstock.security.token_watch import ROLE_MISSING, TokenWatch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.token_watch import ROLE_MISSING, TokenWatch
 from waiting import wait_until
 
 

@@ -482,7 +482,8 @@ def test_a_command_or_a_node_pays_for_no_other_and_none_for_textual_or_a_parser_
     script = """
 import sys
 import penstock.node.roles
-assert not {"penstock.admin.driver", "penstock.assured.live.driver", "penstock.feed.live.adapter"} & set(sys.modules)
+drivers = {"penstock.admin.live.driver", "penstock.assured.live.driver", "penstock.feed.live.adapter"}
+assert not drivers & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")
 assert "penstock.cli.journal.command" not in sys.modules

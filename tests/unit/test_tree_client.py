@@ -5,11 +5,11 @@ import pytest
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
+from penstock.net.core.client_session import Begin, Close, Connected, Over, Received, Say
 from penstock.net.core.control import Ping, Pong
-from penstock.tree.client.core.events import Begin, BlockReceived, Over, Paused, Received, Resumed, Say
+from penstock.tree.client.core.events import BlockReceived, Paused, Resumed
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.core.control import Held, StreamInfo, Welcome
-from penstock.tree.core.events import Close, Connected
 from penstock.tree.core.infostream import Infostream, MoveTo, Revoked
 
 SILENCE_MS = 1_000
@@ -21,7 +21,7 @@ def welcomed() -> Subscriber:
     config = SubscriberConfig(name="u", agents=("leaf:1",), topics=("md.>",), silence_ms=SILENCE_MS)
     subscriber = Subscriber(config, SystemRandomness(), Counters("party"))
     subscriber.handle(Begin(), 0)
-    subscriber.handle(Connected(1, LINK, "leaf"), 0)
+    subscriber.handle(Connected(1, LINK), 0)
     subscriber.handle(Received(LINK, Welcome("leaf", "tree", 1, ("root", "leaf"), True, (), 0)), 0)
     assert subscriber.link == LINK
     return subscriber
@@ -64,7 +64,7 @@ def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
     """Neither the one in use nor the one that is to be the next: the application is behind, not they."""
     subscriber = welcomed()
     subscriber.handle(BlockReceived(LINK, 0, Infostream("leaf").encode(MoveTo("other:1", "busy"), 1)), 0)
-    subscriber.handle(Connected(2, LINK + 1, "other"), 0)
+    subscriber.handle(Connected(2, LINK + 1), 0)
     stream = StreamInfo(1, "md", ("md.>",), ((1, 0),))
     subscriber.handle(Received(LINK + 1, Welcome("other", "tree", 1, ("root", "other"), True, (stream,), 0)), 0)
     subscriber.handle(Paused(), 0)

@@ -8,7 +8,7 @@ import pytest
 from penstock.base.counters import Counters
 from penstock.base.errors import JournalFailedError, PacketError
 from penstock.journal import JournalConfig
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.tree.config import StreamConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import (

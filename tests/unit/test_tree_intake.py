@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
-from penstock.security.access import AdminAccess
-from penstock.security.token import Grant
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.token import Grant
 from penstock.topics import InterestTable
 from penstock.tree.config import AgentConfig, StreamConfig
 from penstock.tree.core.control import Published, Refused

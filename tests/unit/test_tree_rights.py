@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.tree.core.events import Arrived, GotToken, Party, Restore, Revoke
 from unit.tree_stage import Stage
 

@@ -66,7 +66,7 @@ def test_what_is_out_of_bounds_is_refused(bad: dict[str, object]) -> None:
 
 
 def test_every_code_and_message_is_documented(project: Path) -> None:
-    page = (project / "docs" / "protocol" / "unicast.md").read_text()
+    page = (project / "docs" / "reference" / "protocol" / "unicast.md").read_text()
     documented = set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
     kinds = {kind.__struct_config__.tag for kind in unicast.UnicastMessage.__args__}
     assert documented == {code.value for code in unicast.RefusalCode} | kinds

@@ -5,7 +5,7 @@ from pathlib import Path
 from penstock.journal import JournalWriter
 from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import MessageModel
-from penstock.security.sealing import Sealer, StreamKey
+from penstock.security.core.sealing import Sealer, StreamKey
 from penstock.wire import (
     Extension,
     MessageFlag,

@@ -9,7 +9,7 @@ from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
 from penstock.net.live.stream import is_loopback
 from penstock.net.page_access import PageTokenConfig, check_page_token
-from penstock.security.http import parse_addresses
+from penstock.security.live.http import parse_addresses
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]

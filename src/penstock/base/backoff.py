@@ -5,7 +5,7 @@ probably starting: the next attempt follows soon. A peer that answers and refuse
 the back-off is longer.
 """
 
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -42,6 +42,11 @@ class BackoffPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: int = 2_000
     absent_max_ms: int = 500
     """The maximum if nothing listens at the address."""
+
+    @classmethod
+    def constant(cls, pause_ms: int) -> Self:
+        """The same pause after each failure."""
+        return cls(base_ms=pause_ms, factor=1.0, jitter=0.0, max_ms=pause_ms, absent_max_ms=pause_ms)
 
 
 def pause_ns(growth: Growth, failures: int, randomness: Randomness, *, max_ms: int | None = None) -> int:

@@ -4,8 +4,8 @@
     calendar.trading_date(receive_ns)           # in the venue's time zone, weekends and holidays left out
     calendar.hours(date(2026, 11, 27))          # an early close: the regular session ends at 13:00 in New York
 
-A calendar is a TOML document (docs/calendars.md). Nothing here reads a clock: the moment is an argument. A calendar
-that is asked about a year whose holidays it does not list answers by its weekdays, and logs one warning.
+A calendar is a TOML document (docs/reference/calendars.md). Nothing here reads a clock: the moment is an argument. A
+calendar that is asked about a year whose holidays it does not list answers by its weekdays, and logs one warning.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class TradingCalendar:
             date=day.isoformat(),
             listed=f"{years[0]} to {years[1]}",
             effect="only weekdays are known: holidays count as trading dates, and early closes as full days",
-            hint="configure a calendar file that lists the holidays of that year (docs/calendars.md)",
+            hint="configure a calendar file that lists the holidays of that year (docs/reference/calendars.md)",
         )
 
     def _ns(self, day: date, at: time) -> int:

@@ -7,25 +7,22 @@ from libc.string cimport memcpy
 from posix.unistd cimport close, read
 
 from penstock.engine.core.kernel._event cimport EVENT_HEAD_SIZE, UPDATE, Head, event_size
+from penstock.net._epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLLIN,
+    MSG_DONTWAIT,
+    MSG_NOSIGNAL,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    send,
+)
 from penstock.shm._memory cimport monotonic_ns, wall_ns
 
 from penstock.base.errors import LocalProtocolError
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t send(int fd, const void *data, size_t size, int flags)
-    int MSG_NOSIGNAL, MSG_DONTWAIT
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll, epoll_event *events, int size, int timeout)
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL
-    uint32_t EPOLLIN
 
 cdef enum:
     BATCH = 512

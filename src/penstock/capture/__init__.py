@@ -4,7 +4,7 @@
     replay        a journal's records as the receiver's Delivers and LossReceipts
     PacketRows    a journal's records as MessageRows: arrays over the bytes, for work on many messages at once
 
-docs/protocol/capture.md says what a record holds.
+docs/reference/protocol/capture.md says what a record holds.
 """
 
 from penstock.capture.driver import Capture

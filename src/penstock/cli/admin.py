@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from penstock.admin import AdminConfig
-from penstock.admin.driver import AdminServer
-from penstock.admin.server import signing_key
+from penstock.admin.live.driver import AdminServer
+from penstock.admin.live.server import signing_key
 from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.config import load_toml
 from penstock.base.errors import ConfigurationError, ConnectionLostError, PenstockError
@@ -23,10 +23,10 @@ from penstock.cli.common.interrupt import interruptible
 from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Policy, PrivateKey, PublicKey
-from penstock.security.client import AdminClient
-from penstock.security.operating import AuditEntry
-from penstock.security.policy import NAME
-from penstock.security.proof import SALT_SIZE, SecretVerifier
+from penstock.security.core.operating import AuditEntry
+from penstock.security.core.policy import NAME
+from penstock.security.core.proof import SALT_SIZE, SecretVerifier
+from penstock.security.live.client import AdminClient
 
 POLL_SECONDS = 0.1
 
@@ -125,7 +125,7 @@ def serve(
 ) -> None:
     """Run the administration server until Ctrl-C; SIGHUP has it read its policy file again."""
     if (config is None) == (policy is None):
-        raise ConfigurationError("give either --config or --policy", hint="docs/administration.md has an example")
+        raise ConfigurationError("give either --config or --policy", hint="see docs/how-to/administration.md")
     settings = AdminConfig(directory=str(directory), policy=str(policy)) if config is None else AdminConfig.load(config)
     if port is not None:
         settings = msgspec.structs.replace(settings, port=port)

@@ -34,7 +34,10 @@ def bench(
     if list_:
         for name in chosen:
             known = BENCHES[name]
-            typer.echo(msgspec.json.encode(known) if json else _wrap(f"  {name:12}{known.summary}", 14, width))
+            if json:
+                typer.echo(msgspec.json.encode({"name": name, "summary": known.summary}))
+            else:
+                typer.echo(_wrap(f"  {name:12}{known.summary}", 14, width))
         return
     for name in chosen:
         Console(stderr=True).print(f"measuring {name} ...", style="dim")

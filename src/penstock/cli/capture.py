@@ -18,9 +18,9 @@ from penstock.journal import JournalWriter
 from penstock.middleware import ReceiverConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel
-from penstock.security.authentication_watch import AuthenticationWatch
-from penstock.security.client import AdminClient
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.live.authentication_watch import AuthenticationWatch
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import Authenticator
 
 log = logger("capture")

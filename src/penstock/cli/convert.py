@@ -19,7 +19,7 @@ from penstock.cli.common.table_options import (
     chosen_table,
 )
 from penstock.convert import Converted, Converter, ConverterTable
-from penstock.convert.explain import explain
+from penstock.convert.core.explain import explain
 from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.recorded.conversion import RecordedConversion
 from penstock.feed.recorded.dates import replay_date

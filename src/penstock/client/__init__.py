@@ -4,8 +4,8 @@
         for message in client.subscribe("md.us.eq.AAPL.>"): ...
 
 The administration server says where streams flow and hands out what opens them; the data comes straight from the feed
-adapters, over multicast or TCP. Read docs/client.md first; then client.py, subscription.py, and line.py, which has what
-becomes of a message before the application sees it.
+adapters, over multicast or TCP. Read docs/how-to/client.md first; then client.py, subscription.py, and line.py, which
+has what becomes of a message before the application sees it.
 """
 
 from penstock.capture.reading import UnreadMessage

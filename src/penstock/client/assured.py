@@ -1,18 +1,13 @@
 """How a client publishes and consumes assured messages: with a token of its administration server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from penstock.assured.client.connection import Assured
 from penstock.assured.core.session.places import SessionConfig
-from penstock.base.clock import random_bytes
-from penstock.capture.reading import Models
-from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.holding import Holding, Manager
-from penstock.client.service import Protection
-from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered
 
 Routers: TypeAlias = str | Sequence[str]
 """host:port of the routers of a pair, in any order; as one text with commas between."""
@@ -43,43 +38,29 @@ class HeldAssured(Holding, Assured):
 
 
 class AssuredSessions:
-    """Of one client. `adopt` makes what is opened the client's own, whose token is renewed."""
+    """Of one client."""
 
-    def __init__(
-        self,
-        admin: AdminClient,
-        protection: Protection,
-        config: ClientConfig,
-        models: Models,
-        manager: Manager,
-        adopt: Callable[[Brokered, HeldAssured], None],
-    ) -> None:
-        self._admin = admin
-        self._guard = Guard(protection.secret, protection.tls)
-        self._manager = manager
-        self._adopt = adopt
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     def open(self, routers: Routers, receive: tuple[str, ...], send: tuple[str, ...], **options: Any) -> HeldAssured:
+        context = self._context
         places = routers.split(",") if isinstance(routers, str) else routers
-        name = f"{self._admin.credentials.client[:48]}-{random_bytes(6).hex()}"
         of_config = {key: options.pop(key) for key in list(options) if key in SessionConfig.__struct_fields__}
-        config = SessionConfig(name=name, routers=tuple(each.strip() for each in places), **of_config)
-        brokered = self._admin.subscribe(receive, send=send)
-        try:
-            made = HeldAssured(
+        config = SessionConfig(name=context.new_party(), routers=tuple(each.strip() for each in places), **of_config)
+
+        def made(brokered: Brokered) -> HeldAssured:
+            return HeldAssured(
                 config,
                 receive=receive,
                 send=send,
                 brokered=brokered,
-                manager=self._manager,
-                guard=self._guard,
+                manager=context.manager,
+                guard=context.guard,
                 **options,
             )
-        except BaseException:
-            self._admin.cancel(brokered.subscription_id)
-            raise
-        self._adopt(brokered, made)
-        return made
+
+        return context.open(receive, made, send=send)
 
 
 class AssuredWays:
@@ -90,7 +71,7 @@ class AssuredWays:
     def assured(
         self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
     ) -> HeldAssured:
-        """Publishers, endpoints and transactions at the message routers of a pair (docs/assured.md).
+        """Publishers, endpoints and transactions at the message routers of a pair (docs/how-to/assured.md).
 
         Needs grants to send on the topics of `send`, and to receive those of `receive`, as far as they are granted.
         `options`: role, silence_ms, backoff_ms and others of SessionConfig.

@@ -24,6 +24,7 @@ from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
 from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
@@ -35,11 +36,11 @@ from penstock.client.streams import HeldStream, Places, Streams, StreamWays
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
+from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
-from penstock.security.authentication import PUBLISHERS
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.brokering import (
     Authentication,
     AuthenticationChanged,
     Brokered,
@@ -49,9 +50,10 @@ from penstock.security.brokering import (
     StreamMoved,
     SubscriptionChanged,
 )
-from penstock.security.client import AdminClient
-from penstock.security.direct_address import NUMBERS, direct_address
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.direct_address import NUMBERS, direct_address
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.shm import RingWriter
 from penstock.topics import GroupMap, Interest
 from penstock.tree.client.subscription import Since
@@ -103,10 +105,11 @@ class Client(NodeWays, StreamWays, AssuredWays):
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        around = (admin, self._protection, self.config, self.models, self, self._adopt)
-        self._nodes = NodeConsumers(*around)
-        self._streams = Streams(*around)
-        self._assured = AssuredSessions(*around)
+        guard = Guard(self._protection.secret, self._protection.tls)
+        context = ClientContext(admin, guard, self.config, self.models, self, self._adopt)
+        self._nodes = NodeConsumers(context)
+        self._streams = Streams(context)
+        self._assured = AssuredSessions(context)
 
     @overload
     def subscribe(
@@ -136,15 +139,15 @@ class Client(NodeWays, StreamWays, AssuredWays):
         since: Since = "live",
         **options: Any,
     ) -> Subscription | NodeSubscription | HeldStream:
-        """Messages on these topics (docs/topics.md) that meet the condition (docs/filters.md), if there is one.
+        """Messages on topics (docs/reference/topics.md) that meet the condition (docs/reference/filters.md), if given.
 
         With `image` it begins with the current state of what is wanted; the updates that follow, follow it exactly.
 
-        With `node`, "host:port" or "auto", they come through a distribution node (docs/records.md), always with the
-        current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
+        With `node`, "host:port" or "auto", they come through a distribution node (docs/how-to/records.md), always with
+        the current state first; `offload` has a process of its own do the work, `convert` makes prices floats.
 
-        With `agent`, "host:port" or several, they come through a distribution tree (docs/agents.md), and begin `since`:
-        a sequence, a time, how long ago, "oldest" or "live".
+        With `agent`, "host:port" or several, they come through a distribution tree (docs/how-to/agents.md), and begin
+        `since`: a sequence, a time, how long ago, "oldest" or "live".
         """
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)

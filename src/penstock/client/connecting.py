@@ -8,7 +8,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.net.secret import Secret
 from penstock.security import Credentials
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 
 
 def connect(

@@ -18,8 +18,9 @@ from penstock.base.errors import (
     RevokedError,
 )
 from penstock.base.log import logger
+from penstock.client.adapter_connections import AdapterConnections
 from penstock.client.config import ClientConfig
-from penstock.client.service import Protection, opened_stream, places, refusal
+from penstock.client.service import Protection, refusal
 from penstock.middleware.unicast import (
     CONTRIBUTIONS_MAX,
     Contribute,
@@ -27,6 +28,7 @@ from penstock.middleware.unicast import (
     Contribution,
     OpenStream,
     RenewToken,
+    StreamOpened,
     StreamRefused,
     UnicastMessage,
 )
@@ -34,7 +36,7 @@ from penstock.model import Message
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread
 from penstock.security import Entitlement
-from penstock.security.brokering import Brokered, BrokeredStream, StreamAddress
+from penstock.security.core.brokering import Brokered, BrokeredStream, StreamAddress
 from penstock.topics import check_topic
 
 log = logger("client.contributor")
@@ -59,9 +61,7 @@ class Contributor:
         self._entitlement = Entitlement(brokered.grants)
         self._token = brokered.token
         self._thread = thread
-        self._protection = protection
         self._config = config
-        self._node = node
         self._cancel = cancel
         self._changed = threading.Condition()
         self._error: PenstockError | None = None
@@ -70,8 +70,15 @@ class Contributor:
         self._first = 0  # the number of the oldest of them; 0 until an adapter said how far it is
         self._taken: dict[StreamAddress, int] = {}  # by adapter, the next number
         # of the loop's thread
-        self._tasks: dict[StreamAddress, asyncio.Task[None]] = {}
-        self._open: dict[StreamAddress, ControlConnection[UnicastMessage]] = {}
+        self._connections = AdapterConnections(
+            protection,
+            config,
+            node,
+            request=self._request,
+            serve=self._serve,
+            refused=self._note_refusal,
+            lost=self._note_loss,
+        )
         self._news: dict[StreamAddress, asyncio.Event] = {}
         self.moved(brokered.streams)
 
@@ -85,7 +92,8 @@ class Contributor:
         content = bytes(payload)
         with self._changed:
             if len(self._kept) >= self._config.unconfirmed_max:
-                self._forget(self._open)  # one that is away gets the rest from the other adapters when it returns
+                # an adapter that is away gets the rest from the other adapters when it returns
+                self._forget(self._connections.open)
             if len(self._kept) >= self._config.unconfirmed_max:
                 raise LimitError(
                     f"{len(self._kept)} contributed messages are not confirmed", hint="call flush() now and then"
@@ -125,7 +133,7 @@ class Contributor:
     def renewed(self, brokered: Brokered) -> None:
         self._token = brokered.token
         self._entitlement = Entitlement(brokered.grants)
-        self._thread.start(self._renew())
+        self._thread.start(self._connections.send(RenewToken(self._token)))
         self.moved(brokered.streams)
 
     def moved(self, streams: Sequence[BrokeredStream]) -> None:
@@ -147,55 +155,30 @@ class Contributor:
     # In the loop's thread
 
     async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
-        addresses = places(addresses)
-        for address in [each for each in self._tasks if each not in addresses]:
-            task = self._tasks.pop(address)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            with self._changed:
-                self._taken.pop(address, None)
-                self._forget(self._tasks)
-        for address in addresses:
-            if address not in self._tasks:
-                self._news[address] = asyncio.Event()
-                self._tasks[address] = asyncio.create_task(self._stay_connected(address))
+        await self._connections.follow(addresses, self._left)
+
+    def _left(self, address: StreamAddress) -> None:
+        self._news.pop(address, None)
+        with self._changed:
+            self._taken.pop(address, None)
+            self._forget(self._connections.followed)
 
     async def _tell(self) -> None:
         for event in self._news.values():
             event.set()
 
-    async def _renew(self) -> None:
-        for connection in list(self._open.values()):
-            try:
-                await connection.send(RenewToken(self._token))
-            except PenstockError as error:
-                log.debug("contribution_connection_lost", error=str(error))
+    def _request(self) -> OpenStream:
+        return OpenStream(self._token, [], live=True)
 
-    async def _stay_connected(self, address: StreamAddress) -> None:
-        backoff = self._config.new_backoff()
-        while True:
-            lost: PenstockError | None = None
-            try:
-                request = OpenStream(self._token, [], live=True)
-                async with opened_stream(address, self._protection, self._node, request) as (connection, _):
-                    self._open[address] = connection
-                    backoff.succeeded()
-                    await self._serve(address, connection)
-            except RefusedError as error:
-                log.warning("contribution_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
-                if error.peer_code == "revoked":
-                    return self.fail(RevokedError(error.what))
-                if error.peer_code == "entitlement":
-                    return self.fail(NotEntitledError(error.what))
-            except PenstockError as error:
-                lost = error
-                log.info("contribution_connection_lost", adapter=address.adapter, error=str(error))
-            finally:
-                self._open.pop(address, None)
-            await asyncio.sleep(backoff.next_seconds(lost))
-
-    async def _serve(self, address: StreamAddress, connection: ControlConnection[UnicastMessage]) -> None:
+    async def _serve(
+        self,
+        address: StreamAddress,
+        connection: ControlConnection[UnicastMessage],
+        request: OpenStream,
+        opened: StreamOpened,
+    ) -> None:
         """Ask how far the adapter is, then send what it lacks, again and again."""
+        self._news.setdefault(address, asyncio.Event())
         await connection.send(Contribute(self.stream, 1, []))
         writing = asyncio.create_task(self._write(address, connection))
         try:
@@ -207,6 +190,16 @@ class Contributor:
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+
+    def _note_refusal(self, address: StreamAddress, error: RefusedError) -> bool:
+        log.warning("contribution_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
+        final = {"revoked": RevokedError, "entitlement": NotEntitledError}.get(error.peer_code)
+        if final is not None:
+            self.fail(final(error.what))
+        return final is not None
+
+    def _note_loss(self, address: StreamAddress, error: PenstockError) -> None:
+        log.info("contribution_connection_lost", adapter=address.adapter, error=str(error))
 
     async def _write(self, address: StreamAddress, connection: ControlConnection[UnicastMessage]) -> None:
         sent = 0
@@ -234,7 +227,7 @@ class Contributor:
             if self._first == 0:
                 self._first = next_sequence  # go on where an earlier contributor of this stream ended
             self._taken[address] = next_sequence
-            self._forget(self._tasks)
+            self._forget(self._connections.followed)
         self._news[address].set()
 
     # With the lock
@@ -249,4 +242,5 @@ class Contributor:
 
     def _is_taken(self) -> bool:
         end = self._first + len(self._kept)
-        return bool(self._open) and all(self._taken.get(each, 0) >= end for each in self._open)
+        connected = list(self._connections.open)
+        return bool(connected) and all(self._taken.get(each, 0) >= end for each in connected)

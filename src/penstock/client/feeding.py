@@ -17,7 +17,7 @@ from penstock.middleware.core.reserved_topics import RESERVED_PREFIX
 from penstock.middleware.core.source_stream import session_event_in
 from penstock.middleware.live.receiver import MulticastReceiver
 from penstock.net.udp import Channel
-from penstock.security.access import AdminAccess
+from penstock.security.core.access import AdminAccess
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05

@@ -14,7 +14,7 @@ from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC, MODEL_
 from penstock.middleware.live.receiver import Received
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
-from penstock.security.brokering import BrokeredStream, StreamAddress
+from penstock.security.core.brokering import BrokeredStream, StreamAddress
 from penstock.wire import Authenticator
 
 OWN_TOPICS = (DISCONTINUITY_TOPIC, MODEL_TOPIC)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from penstock.base.errors import ConnectionLostError, PenstockError, UnreachableError
 from penstock.security import StreamKey
-from penstock.security.brokering import Authentication, Brokered, BrokeredStream
+from penstock.security.core.brokering import Authentication, Brokered, BrokeredStream
 
 
 class Manager(Protocol):

@@ -23,7 +23,7 @@ from penstock.capture.reading import ORIGIN
 from penstock.client.config import ClientConfig
 from penstock.client.service import Image, place
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, SessionEvent, StartAfter, StreamKey
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.wire import MessageBatch, PacketMessage, decode_origin
 
 Receipt: TypeAlias = MergeGap | Discontinuity | LossReceipt

@@ -25,8 +25,8 @@ from penstock.middleware.live.merging_receiver import MergingReceiver
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
-from penstock.security.authentication import is_older, scope_of
-from penstock.security.brokering import Authentication, BrokeredStream, StreamAddress
+from penstock.security.core.authentication import is_older, scope_of
+from penstock.security.core.brokering import Authentication, BrokeredStream, StreamAddress
 from penstock.wire import AuthenticationScope, Authenticator, LeaseFlag, PacketMessage
 
 log = logger("client.line")

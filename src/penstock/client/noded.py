@@ -7,7 +7,7 @@ from penstock.client.holding import Holding, Manager
 from penstock.engine.client import NodeMessages, Records
 from penstock.engine.client.handle import ConsumerHandle
 from penstock.engine.client.sources import EventSource, RecordSource
-from penstock.security.brokering import Brokered
+from penstock.security.core.brokering import Brokered
 
 NodeManager: TypeAlias = Manager
 

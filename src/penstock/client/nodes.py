@@ -4,41 +4,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.base.errors import FilterExpressionError
-from penstock.capture.reading import Models
-from penstock.client.config import ClientConfig
-from penstock.client.noded import NodeManager, NodeRecords, NodeSubscription
-from penstock.client.service import Protection
+from penstock.client.context import ClientContext
+from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.engine.client.connect import consumer_request, event_source, record_source
 from penstock.engine.client.consumer import ConsumerRequest
 from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered, BrokeredStream
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered, BrokeredStream
 from penstock.topics import Predicate
 
 T = TypeVar("T", NodeSubscription, NodeRecords)
 
 
 class NodeConsumers:
-    """Of one client. `adopt` makes a consumer the client's own, whose token is renewed."""
+    """Of one client."""
 
-    def __init__(
-        self,
-        admin: AdminClient,
-        protection: Protection,
-        config: ClientConfig,
-        models: Models,
-        manager: NodeManager,
-        adopt: Callable[[Brokered, NodeSubscription | NodeRecords], None],
-    ) -> None:
-        self._admin = admin
-        self._guard = Guard(protection.secret, protection.tls)
-        self._config = config
-        self._models = models
-        self._manager = manager
-        self._adopt = adopt
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     def messages(
         self,
@@ -52,9 +36,9 @@ class NodeConsumers:
     ) -> NodeSubscription:
         def opened(request: ConsumerRequest, brokered: Brokered) -> NodeSubscription:
             source = event_source(request, **self._way(request, offload))
-            losses_max = self._config.losses_max
+            losses_max = self._context.config.losses_max
             return NodeSubscription(
-                source, topics, brokered, self._manager, is_converting=convert, losses_max=losses_max
+                source, topics, brokered, self._context.manager, is_converting=convert, losses_max=losses_max
             )
 
         return self._opened(self._request(topics, node, cls=cls, is_converting=convert, **options), opened)
@@ -62,47 +46,44 @@ class NodeConsumers:
     def records(self, topics: tuple[str, ...], *, node: str | None, offload: bool | None, convert: bool) -> NodeRecords:
         def opened(request: ConsumerRequest, brokered: Brokered) -> NodeRecords:
             source = record_source(request, **self._way(request, offload))
-            return NodeRecords(source, topics, brokered, self._manager)
+            return NodeRecords(source, topics, brokered, self._context.manager)
 
         return self._opened(self._request(topics, node, cls="adaptive", is_converting=convert), opened)
 
     def _request(self, topics: tuple[str, ...], node: str | None, **options: Any) -> ConsumerRequest:
-        config = self._config
+        config = self._context.config
         return consumer_request(
             node or config.node,
             topics,
-            name=self._admin.credentials.client,
+            name=self._context.admin.credentials.client,
             wait=config.node_waits,
             timeout_s=config.node_wait_s,
             **options,
         )
 
     def _opened(self, request: ConsumerRequest, opened: Callable[[ConsumerRequest, Brokered], T]) -> T:
-        brokered = self._admin.subscribe(request.topics)
-        try:
+        def made(brokered: Brokered) -> T:
             if request.where:
                 self._check_condition(request.where, brokered)
-            made = opened(request.with_token(brokered.token), brokered)
-        except BaseException:
-            self._admin.cancel(brokered.subscription_id)
-            raise
-        self._adopt(brokered, made)
-        return made
+            return opened(request.with_token(brokered.token), brokered)
+
+        return self._context.open(request.topics, made)
 
     def _check_condition(self, where: str, brokered: Brokered) -> None:
         """Refuse one that neither the feeds' models nor those of derived views can meet."""
         try:
-            self._models.check_condition(where, kinds_of(brokered.streams))
+            self._context.models.check_condition(where, kinds_of(brokered.streams))
         except FilterExpressionError:
             if not any(_can_meet(shipped(name), where) for name in shipped_names()):
                 raise
 
     def _way(self, request: ConsumerRequest, offload: bool | None) -> dict[str, Any]:
         """How the consumer comes to be. TLS is for other hosts."""
+        guard = self._context.guard
         return {
-            "offload": self._config.offload if offload is None else offload,
-            "models": self._models.get,
-            "guard": Guard(self._guard.secret) if request.transport == "local" else self._guard,
+            "offload": self._context.config.offload if offload is None else offload,
+            "models": self._context.models.get,
+            "guard": Guard(guard.secret) if request.transport == "local" else guard,
         }
 
 

@@ -15,8 +15,8 @@ EVERYTHING = ">"
 
 
 class Selection:
-    """Patterns as in docs/topics.md, and a condition as in docs/filters.md on messages of one model. Messages to the
-    application of this `address` alone are wanted, too."""
+    """Patterns as in docs/reference/topics.md, and a condition as in docs/reference/filters.md on messages of one
+    model. Messages to the application of this `address` alone are wanted, too."""
 
     def __init__(
         self, patterns: Sequence[str], condition: str | None, model: MessageModel, *, address: int = 0

@@ -25,7 +25,7 @@ from penstock.middleware.unicast import (
 )
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.wire import PacketMessage, decode
 
 

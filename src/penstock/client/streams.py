@@ -1,17 +1,12 @@
 """How a client subscribes to a distribution tree and publishes on it: with a token of its administration server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from penstock.base.clock import random_bytes
 from penstock.base.errors import LocalProtocolError
-from penstock.capture.reading import Models
-from penstock.client.config import ClientConfig
+from penstock.client.context import ClientContext
 from penstock.client.holding import Holding, Manager
-from penstock.client.service import Protection
-from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import Brokered
 from penstock.tree.client.publication import StreamPublisher, publisher_config
 from penstock.tree.client.subscription import Since, StreamSubscription, subscriber_config
 
@@ -54,62 +49,44 @@ class HeldPublisher(Holding, StreamPublisher):
 
 
 class Streams:
-    """Of one client. `adopt` makes what is opened the client's own, whose token is renewed."""
+    """Of one client."""
 
-    def __init__(
-        self,
-        admin: AdminClient,
-        protection: Protection,
-        config: ClientConfig,
-        models: Models,
-        manager: Manager,
-        adopt: Callable[[Brokered, HeldStream | HeldPublisher], None],
-    ) -> None:
-        self._admin = admin
-        self._guard = Guard(protection.secret, protection.tls)
-        self._config = config
-        self._models = models
-        self._manager = manager
-        self._adopt = adopt
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     def subscribe(
         self, agent: Places, topics: tuple[str, ...], *, where: str | None, since: Since, **options: Any
     ) -> HeldStream:
-        places = _places(agent)
-        config, others = subscriber_config(places, topics, where=where, since=since, name=self._name(), **options)
-        brokered = self._admin.subscribe(topics)
-        try:
-            made = HeldStream(
+        context, places = self._context, _places(agent)
+        config, others = subscriber_config(
+            places, topics, where=where, since=since, name=context.new_party(), **options
+        )
+
+        def made(brokered: Brokered) -> HeldStream:
+            return HeldStream(
                 config,
-                self._models,
-                guard=self._guard,
-                losses_max=self._config.losses_max,
+                context.models,
+                guard=context.guard,
+                losses_max=context.config.losses_max,
                 brokered=brokered,
-                manager=self._manager,
+                manager=context.manager,
                 **others,
             )
-        except BaseException:
-            self._admin.cancel(brokered.subscription_id)
-            raise
-        self._adopt(brokered, made)
-        return made
+
+        return context.open(topics, made)
 
     def publisher(self, agent: Places, topics: tuple[str, ...], *, name: str, **options: Any) -> HeldPublisher:
-        config, others = publisher_config(_places(agent), name=name or self._name(), is_named=bool(name), **options)
-        brokered = self._admin.subscribe((), send=topics)
-        try:
-            made = HeldPublisher(
-                config, guard=self._guard, topics=topics, brokered=brokered, manager=self._manager, **others
-            )
-        except BaseException:
-            self._admin.cancel(brokered.subscription_id)
-            raise
-        self._adopt(brokered, made)
-        return made
+        context = self._context
+        config, others = publisher_config(
+            _places(agent), name=name or context.new_party(), is_named=bool(name), **options
+        )
 
-    def _name(self) -> str:
-        """Each is a party of its own: what is revoked of one is nothing to the others."""
-        return f"{self._admin.credentials.client[:48]}-{random_bytes(6).hex()}"
+        def made(brokered: Brokered) -> HeldPublisher:
+            return HeldPublisher(
+                config, guard=context.guard, topics=topics, brokered=brokered, manager=context.manager, **others
+            )
+
+        return context.open((), made, send=topics)
 
 
 def _places(agent: Places) -> tuple[str, ...]:
@@ -129,6 +106,6 @@ class StreamWays:
         send on `topics` (unless named: on all that are granted).
 
         With a `name` of its own, a publisher that is started again goes on in its numbering. `options`: tree, on,
-        on_infostream, unconfirmed_max (docs/agents.md).
+        on_infostream, unconfirmed_max (docs/how-to/agents.md).
         """
         return self._streams.publisher(agent, topics or (">",), name=name, **options)

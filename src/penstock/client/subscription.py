@@ -17,8 +17,9 @@ from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
+from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.security import Entitlement, StreamKey
-from penstock.security.brokering import Authentication, Brokered, BrokeredStream
+from penstock.security.core.brokering import Authentication, Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
@@ -78,9 +79,7 @@ class Subscription:
         self._lines: dict[tuple[str, int], Line] = {}
         self._brokered = brokered
         self._ready: deque[PacketMessage | SessionEvent] = deque()
-        self._sessions: deque[SessionEvent] = deque(maxlen=around.config.losses_max)
-        self._receipts: deque[Receipt] = deque(maxlen=around.config.losses_max)
-        self._receipt_count = 0
+        self._record: DeliveryRecord[Receipt] = DeliveryRecord(around.config.losses_max)
         self._given = 0
         self._commands: deque[Callable[[], None]] = deque()
         self._is_told = threading.Event()  # that there are commands, while there is no line to wait for
@@ -164,17 +163,17 @@ class Subscription:
     @property
     def losses(self) -> list[Receipt]:
         """Proof of what was not seen, oldest first: gaps, discontinuities, losses of streams that are not merged."""
-        return list(self._receipts)
+        return self._record.losses
 
     @property
     def loss_count(self) -> int:
         """How many receipts there were; `losses` has the newest of them."""
-        return self._receipt_count
+        return self._record.loss_count
 
     @property
     def sessions(self) -> list[SessionEvent]:
         """The session events of source streams up to the reader's position, oldest first."""
-        return list(self._sessions)
+        return self._record.sessions
 
     @property
     def token(self) -> str:
@@ -281,13 +280,12 @@ class Subscription:
     def _sorted(self, outcomes: list[Outcome]) -> Iterator[Content | SessionEvent]:
         for each in outcomes:
             if isinstance(each, MergeGap | Discontinuity | LossReceipt):
-                self._receipts.append(each)
-                self._receipt_count += 1
+                self._record.add_loss(each)
             else:
                 yield each
 
     def _tell_session(self, event: SessionEvent) -> None:
-        self._sessions.append(event)
+        self._record.add_session(event)
         if self.on_session is not None:
             self.on_session(event)
 

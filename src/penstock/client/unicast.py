@@ -6,20 +6,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.base.backoff import Backoff
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import logger
+from penstock.client.adapter_connections import AdapterConnections
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
-from penstock.client.service import Protection, opened_stream, places, refusal
+from penstock.client.service import Protection, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.live import Received
-from penstock.middleware.unicast import ModifyStream, OpenStream, Packets, RenewToken, StreamRefused, UnicastMessage
+from penstock.middleware.unicast import (
+    ModifyStream,
+    OpenStream,
+    Packets,
+    RenewToken,
+    StreamOpened,
+    StreamRefused,
+    UnicastMessage,
+)
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.wire import DatagramBatch
 
 log = logger("client.unicast")
@@ -46,10 +54,8 @@ class UnicastReceiver:
         on_refused: Callable[[RefusedError], None],
     ) -> None:
         self._thread = thread
-        self._protection = protection
         self._config = config
         self._counters = counters
-        self._node = node
         self._token = token
         self._topics = list(topics)
         self._delay_s = delay_s
@@ -63,21 +69,28 @@ class UnicastReceiver:
         self._batch = DatagramBatch(BATCH_PACKETS, SystemRandomness().below(2**64))
         self._rest: tuple[int, int, list[bytes]] | None = None
         # of the loop's thread
-        self._tasks: dict[StreamAddress, asyncio.Task[None]] = {}
-        self._open: dict[int, ControlConnection[UnicastMessage]] = {}
+        self._connections = AdapterConnections(
+            protection,
+            config,
+            node,
+            request=self._request,
+            serve=self._serve,
+            refused=self._note_refusal,
+            lost=self._note_loss,
+        )
         self._connection_count = 0
 
     def follow(self, addresses: Sequence[StreamAddress]) -> None:
         """Be connected to these adapters, and to no others."""
-        self._thread.start(self._follow(addresses)).result()
+        self._thread.start(self._connections.follow(addresses)).result()
 
     def modify(self, topics: Sequence[str]) -> None:
         self._topics = list(topics)
-        self._thread.start(self._say(ModifyStream(list(topics)))).result()
+        self._thread.start(self._connections.send(ModifyStream(list(topics)))).result()
 
     def renew(self, token: str) -> None:
         self._token = token
-        self._thread.start(self._say(RenewToken(token)))
+        self._thread.start(self._connections.send(RenewToken(token)))
 
     def receive(self, timeout: float | None = None) -> list[Received]:
         """As MulticastReceiver.receive()."""
@@ -99,7 +112,7 @@ class UnicastReceiver:
                 return received
 
     def close(self) -> None:
-        self._thread.start(self._follow(())).result()
+        self._thread.start(self._connections.follow(())).result()
 
     def _take(self) -> list[Received]:
         """The next packets of the message at hand."""
@@ -132,59 +145,38 @@ class UnicastReceiver:
 
     # In the loop's thread
 
-    async def _follow(self, addresses: Sequence[StreamAddress]) -> None:
-        wanted = places(addresses)
-        for address in [each for each in self._tasks if each not in wanted]:
-            task = self._tasks.pop(address)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        for address in wanted:
-            if address not in self._tasks:
-                self._tasks[address] = asyncio.create_task(self._stay_connected(address))
+    def _request(self) -> OpenStream:
+        return OpenStream(self._token, self._topics, delay_s=self._delay_s)
 
-    async def _say(self, message: UnicastMessage) -> None:
-        for connection in list(self._open.values()):
-            try:
-                await connection.send(message)
-            except PenstockError as error:
-                log.debug("stream_lost", error=str(error))  # its own task sees it, too
+    async def _serve(
+        self,
+        address: StreamAddress,
+        connection: ControlConnection[UnicastMessage],
+        request: OpenStream,
+        opened: StreamOpened,
+    ) -> None:
+        self._connection_count += 1
+        number = self._connection_count
+        self._append(number, opened.publisher_id, address)
+        try:
+            if (self._token, self._topics) != (request.token, request.topics):
+                await connection.send(RenewToken(self._token))
+                await connection.send(ModifyStream(self._topics))
+            async for said in connection:
+                if isinstance(said, StreamRefused):
+                    raise refusal(said)
+                if isinstance(said, Packets):
+                    await self._put(number, opened.publisher_id, said)
+        finally:
+            self._append(number, opened.publisher_id, None)
 
-    async def _stay_connected(self, address: StreamAddress) -> None:
-        backoff = self._config.new_backoff()
-        while True:
-            lost: PenstockError | None = None
-            try:
-                await self._read(address, backoff)
-            except RefusedError as error:
-                log.warning("stream_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
-                self._on_refused(error)
-                if error.peer_code in FINAL_CODES:
-                    return
-            except PenstockError as error:
-                lost = error
-                log.info("stream_lost", adapter=address.adapter, error=str(error))
-            await asyncio.sleep(backoff.next_seconds(lost))
+    def _note_refusal(self, address: StreamAddress, error: RefusedError) -> bool:
+        log.warning("stream_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
+        self._on_refused(error)
+        return error.peer_code in FINAL_CODES
 
-    async def _read(self, address: StreamAddress, backoff: Backoff) -> None:
-        request = OpenStream(self._token, self._topics, delay_s=self._delay_s)
-        async with opened_stream(address, self._protection, self._node, request) as (connection, opened):
-            self._connection_count += 1
-            number = self._connection_count
-            self._open[number] = connection
-            self._append(number, opened.publisher_id, address)
-            backoff.succeeded()
-            try:
-                if (self._token, self._topics) != (request.token, request.topics):
-                    await connection.send(RenewToken(self._token))
-                    await connection.send(ModifyStream(self._topics))
-                async for said in connection:
-                    if isinstance(said, StreamRefused):
-                        raise refusal(said)
-                    if isinstance(said, Packets):
-                        await self._put(number, opened.publisher_id, said)
-            finally:
-                del self._open[number]
-                self._append(number, opened.publisher_id, None)
+    def _note_loss(self, address: StreamAddress, error: PenstockError) -> None:
+        log.info("stream_lost", adapter=address.adapter, error=str(error))
 
     async def _put(self, number: int, publisher_id: int, said: Packets) -> None:
         while len(self._inbox) >= self._config.inbox_messages_max:

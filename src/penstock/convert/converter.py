@@ -18,12 +18,12 @@ from typing import Any
 from penstock.base import log
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError
-from penstock.convert import _program as c
-from penstock.convert._converted import Converted
-from penstock.convert._converter import ConverterKernel
-from penstock.convert._program import FAULT_CAUSES
-from penstock.convert.plan import Plan
-from penstock.convert.state import ConversionState, StateLimits
+from penstock.convert.books.state import ConversionState, StateLimits
+from penstock.convert.core.plan import Plan
+from penstock.convert.kernel import _program as c
+from penstock.convert.kernel._converted import Converted
+from penstock.convert.kernel._converter import ConverterKernel
+from penstock.convert.kernel._program import FAULT_CAUSES
 
 CHECKPOINT_INTERVAL = 1_024
 """Source messages from one checkpoint to the next."""

@@ -5,8 +5,8 @@
     table = ConverterTable.find(TableChoice(name="itch", venue="XBOS", prefix="md.us.bx"))
     converter = Converter(table.compile(), stream_id=1)
 
-docs/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file, the
-key and what was expected.
+docs/how-to/converting.md describes the language. What is wrong with a table is said when it is compiled, with the file,
+the key and what was expected.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.base.calendar import locate
 from penstock.base.config import load_toml, parse_toml
 from penstock.base.errors import TableError, TopicError
 from penstock.base.extensions import load_entry_points, load_modules
-from penstock.convert.document import MapValue, QuantityDecimals, TableChoice, TableDocument
-from penstock.convert.format import SourceFormat
-from penstock.convert.names import guess
-from penstock.convert.plan import Plan, compile_plan
+from penstock.convert.core.document import MapValue, QuantityDecimals, TableChoice, TableDocument
+from penstock.convert.core.format import SourceFormat
+from penstock.convert.core.names import guess
+from penstock.convert.core.plan import Plan, compile_plan
 from penstock.topics import check_topic
 
 DIRECTORY = Path(__file__).parent / "tables"

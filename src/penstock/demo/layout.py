@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.admin.store import FILE_NAME
+from penstock.admin.live.store import FILE_NAME
 from penstock.base.clock import random_bytes
 from penstock.base.files import write_file
 from penstock.demo.reports import DemoOptions
@@ -13,7 +13,7 @@ from penstock.engine.control import ClassName
 from penstock.feed.core.play.generator import WELL_KNOWN
 from penstock.net.secret import write_private
 from penstock.net.udp import Channel, free_channel, free_ports
-from penstock.security.proof import SALT_SIZE, SecretVerifier
+from penstock.security.core.proof import SALT_SIZE, SecretVerifier
 
 FEED = "nasdaq"
 TOPICS = ["md.us.eq.>"]

@@ -12,13 +12,13 @@ from penstock.demo.reports import ArchiveReport, ArchiveResult, ArchiveTask, Bar
 from penstock.node.process import Supervised
 from penstock.spark import session
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account
 from penstock.spark.pipeline.audit import AuditReport, run_audit
 from penstock.spark.pipeline.audit.page import write_html
-from penstock.spark.pipeline.capture import STEP_RECORDS, JournalSource
-from penstock.spark.pipeline.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
+from penstock.spark.pipeline.sources.capture import STEP_RECORDS, JournalSource
 
 BARS_SHOWN = 5
 ACCOUNT_TABLES = (

@@ -47,7 +47,7 @@ from penstock.node.member import Member
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
-from penstock.security.credentials import CredentialsDocument
+from penstock.security.core.credentials import CredentialsDocument
 from penstock.tree.live.status import AgentStatus
 
 START_SECONDS = 180.0

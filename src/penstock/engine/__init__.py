@@ -7,7 +7,7 @@ Sockets and shared-memory segments are in penstock.plant.
 Read core/events.py first, then core/engine.py; core/kernel/_distribute.pyx for what happens to an update,
 core/classes.py for the class that it is sent in, core/kernel/_conflate.pxd and _metering.pxd for updates that are
 withheld. control.py has the messages between consumers and nodes, client/ the consumer's side.
-docs/protocol/distribution.md describes the events that consumers read.
+docs/reference/protocol/distribution.md describes the events that consumers read.
 """
 
 from penstock.engine.config import EngineConfig

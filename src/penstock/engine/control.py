@@ -1,4 +1,4 @@
-"""What consumers and nodes (plant, multiplexer, edge cache) say to each other (docs/protocol/distribution-control.md).
+"""What consumers and nodes (plant, multiplexer, edge cache) say to each other (protocol/distribution-control.md).
 
 consumer                        node
   │ Login ───────────────────────► │      who I am, how I want my events, a token where one is asked for
@@ -19,7 +19,7 @@ node below (multiplexer, edge)  node above: the same, and
   │ ◄────────────────────── Vouched│
   │ ◄───────────────────── Withdrawn      what a token gave is taken back
 
-Events (docs/protocol/distribution.md) go in the ring and the regions of a local consumer, in Events messages of a
+Events (protocol/distribution.md) go in the ring and the regions of a local consumer, in Events messages of a
 session, or in datagrams between nodes. On a WebSocket the same messages are JSON texts, and a binary message is what
 Events.data is elsewhere.
 """
@@ -113,7 +113,7 @@ class Subscribe(msgspec.Struct, tag="subscribe", frozen=True):
     """The consumer's own, from 1: it names the request in the answer, and the subscription from then on."""
 
     topics: Topics
-    """Patterns as text (docs/topics.md)."""
+    """Patterns as text (docs/reference/topics.md)."""
 
     cls: ClassWish = "auto"
     per_second: Rate = 0.0
@@ -301,7 +301,7 @@ class Withdrawn(msgspec.Struct, tag="withdrawn", frozen=True):
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
-    """Whole events, in their order (docs/protocol/distribution.md)."""
+    """Whole events, in their order (docs/reference/protocol/distribution.md)."""
 
     data: EventBytes
 

@@ -12,7 +12,7 @@ from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 
 RING_BYTES_MIN = 1024 * 1024
 
@@ -37,7 +37,7 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
     """Where topics flow whose channels no application names, as group:port; or `map` says it."""
 
     map: str = ""
-    """A topic-to-group map (docs/protocol/group-map.md). It is read again when the file has changed."""
+    """A topic-to-group map (docs/reference/protocol/group-map.md). It is read again when the file has changed."""
 
     map_check_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 1_000
     """How often the map's file is looked at."""

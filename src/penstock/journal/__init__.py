@@ -4,7 +4,7 @@
     live/     JournalWriter (driver.py), JournalReader (reader.py), files, verification, TCP server and client
     client, server    the public modules for following over TCP
 
-Records are bytes; only the writer knows their contents. docs/protocol/journal.md has the layout.
+Records are bytes; only the writer knows their contents. docs/reference/protocol/journal.md has the layout.
 """
 
 from penstock.journal.config import FollowConfig, JournalConfig

@@ -1,4 +1,4 @@
-"""What a subscriber and a feed adapter's stream service say to each other over TCP (docs/protocol/unicast.md).
+"""What a subscriber and a feed adapter's stream service say to each other over TCP (protocol/unicast.md).
 
 subscriber                     adapter
   │ OpenStream ──────────────────► │      a token of the administration server, and topics
@@ -114,7 +114,7 @@ class StreamOpened(msgspec.Struct, tag="opened", frozen=True):
 
 
 class Packets(msgspec.Struct, tag="packets", frozen=True):
-    """Wire packets (docs/protocol/packet.md), in order."""
+    """Wire packets (docs/reference/protocol/packet.md), in order."""
 
     packets: Annotated[
         list[Annotated[bytes, msgspec.Meta(max_length=PACKET_SIZE_MAX)]], msgspec.Meta(max_length=PACKETS_MAX)

@@ -3,7 +3,7 @@
 The package knows how bytes travel and who may connect, not what the messages of a subsystem mean. core/ does no I/O:
 framing.py, session.py (control connections), websocket.py, clock.py; events.py has the events and instructions of these
 cores. live/ runs them: stream.py on TCP; control_driver.py, websocket_driver.py and link.py are servers and clients;
-control_client.py and dialling.py reconnect; agent.py is the loop of a process. Read docs/network.md first.
+control_client.py and dialling.py reconnect; agent.py is the loop of a process. Read docs/how-to/network.md first.
 """
 
 import importlib

@@ -4,11 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport EAGAIN, EINTR, errno
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void *data, size_t size, int flags)
-    ssize_t send(int fd, const void *data, size_t size, int flags)
-    int MSG_DONTWAIT
-    int MSG_NOSIGNAL
+from penstock.net._epoll cimport MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:

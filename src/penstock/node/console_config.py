@@ -10,8 +10,8 @@ from penstock.net.core.control import Name
 from penstock.net.live.stream import is_loopback
 from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.place import parse_place
-from penstock.security.access import AnyPort
-from penstock.security.http import parse_addresses
+from penstock.security.core.access import AnyPort
+from penstock.security.live.http import parse_addresses
 
 CONSOLE_PORT_DEFAULT = 7430
 

@@ -39,7 +39,7 @@ from penstock.tree.config import AgentConfig
 from penstock.tree.live.status import AgentStatus
 
 if TYPE_CHECKING:
-    from penstock.admin.driver import AdminServer
+    from penstock.admin.live.driver import AdminServer
 
 REPORTED_CONSUMERS_MAX = 64
 """Whose records a node tells its supervisor; its page has more."""
@@ -166,7 +166,7 @@ def heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event
 
 
 async def _administrate(config: AdminConfig, tell: Tell, stop: asyncio.Event) -> None:
-    from penstock.admin.driver import AdminServer
+    from penstock.admin.live.driver import AdminServer
 
     server = AdminServer(config)
     await asyncio.to_thread(server.start)

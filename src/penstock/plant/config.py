@@ -15,7 +15,7 @@ from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
 from penstock.plant.core.views import ViewName
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 
 RING_BYTES_MIN = 1024 * 1024
@@ -69,7 +69,7 @@ class NodeConfig(Config, frozen=True, kw_only=True):
     control: ControlAccess = ControlAccess()
     engine: EngineConfig = ALL_CLASSES
     classes: str = ""
-    """A document of rules by which updates are classed (docs/plant-nodes.md); read again on SIGHUP."""
+    """A document of rules by which updates are classed (docs/how-to/plant-nodes.md); read again on SIGHUP."""
 
     signals: SignalThresholds = SignalThresholds()
     """When what may be conflated is no longer critical."""
@@ -143,7 +143,7 @@ class PlantConfig(NodeConfig, frozen=True, kw_only=True):
     """Of the network that the channels are on."""
 
     views: tuple[ViewName, ...] = ()
-    """Items that are derived from others (docs/plant-nodes.md)."""
+    """Items that are derived from others (docs/how-to/plant-nodes.md)."""
 
     view_instruments_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
     view_trades_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 50_000_000

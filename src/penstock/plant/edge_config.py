@@ -11,7 +11,7 @@ from penstock.engine.control import EDGE_PORT_DEFAULT
 from penstock.net.config import Milliseconds, TlsConfig
 from penstock.net.live.stream import is_loopback
 from penstock.plant.config import MuxAccess, MuxConfig
-from penstock.security.access import AnyPort
+from penstock.security.core.access import AnyPort
 
 WEBSOCKET_PORT_DEFAULT = 7413
 

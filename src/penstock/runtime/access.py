@@ -1,21 +1,20 @@
 """Ends the service of parties whose rights have ended, in the loop of a node."""
 
-import asyncio
-import time
 from collections.abc import Callable
 
 from penstock.base.errors import PenstockError, RevokedError, TokenExpiredError
-from penstock.security.access_control import AccessControl, P
-
-EXPIRY_CHECK_SECONDS = 0.5
+from penstock.net.live.admission import watch_rights
+from penstock.security.core.access_control import AccessControl, P
 
 
 async def watch_expiry(access: AccessControl[P], end: Callable[[P, PenstockError], None]) -> None:
     """Call `end` for each party whose rights have expired, until the task is cancelled."""
-    while True:
-        for each in access.expired(time.time_ns()):
+
+    def check(now_ns: int) -> None:
+        for each in access.expired(now_ns):
             end(each, TokenExpiredError("the token has expired", hint="renew it in time"))
-        await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+
+    await watch_rights(check)
 
 
 def revoke(

@@ -1,6 +1,6 @@
 """The accounts of a node in a journal of its own, which the pipeline archives as it archives captures.
 
-An account is a message in a packet, as docs/protocol/capture.md says. A subsystem gives its accounts as rows; the
+An account is a message in a packet, as protocol/capture.md says. A subsystem gives its accounts as rows; the
 recorder writes those that changed, every period, and all of them as closed at the end. The data path never waits for
 the disk: when the disk fails, the node goes on, the error is logged and counted, and last accounts are written once the
 disk takes records again.

@@ -10,24 +10,19 @@ revoked end a connection at any time (end()).
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
-from penstock.base.log import Logger
-from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol
+from penstock.net.live.admission import Admission
 from penstock.net.live.control_driver import ControlServer
 from penstock.net.live.outbox import Outbox, converse
-from penstock.net.live.stream_server import Through
-from penstock.net.secret import Secret
 from penstock.runtime.access import revoke, watch_expiry
-from penstock.security.access import ControlAccess
-from penstock.security.access_control import AccessControl, P
-from penstock.security.refusal import RefusalError, Refusals, check_number
+from penstock.runtime.service_settings import ServiceSettings
+from penstock.security.core.access_control import AccessControl, P
+from penstock.security.core.refusal import RefusalError, Refusals, check_number
 
 LOGIN_SECONDS = 10.0
 """For the first message, from the end of the handshake."""
@@ -79,9 +74,9 @@ class Terms(NamedTuple):
     protocol_code: str = "protocol"
 
 
-class ControlService(ControlServer, Generic[M, R, P]):
-    """M are the messages of the protocol, R the refusals among them, P the admitted peers. Serves peers until close();
-    beyond the loopback address it needs `tls` and `secret`."""
+class ControlService(Generic[M, R, P]):
+    """M are the messages of the protocol, R the refusals among them, P the admitted peers. Serves peers from start()
+    until close()."""
 
     def __init__(
         self,
@@ -90,36 +85,46 @@ class ControlService(ControlServer, Generic[M, R, P]):
         refusals: Refusals[R],
         data: DataPath,
         terms: Terms,
+        settings: ServiceSettings,
         *,
-        node: str,
-        control: ControlAccess,
         outbox_max: int,
-        secret: Secret | None,
-        tls: ssl.SSLContext | None,
-        config: ControlConfig,
-        counters: Counters,
-        log: Logger,
-        through: Through | None = None,
     ) -> None:
         self.access = access
+        self.counters = settings.counters
         self.outboxes: dict[int, Outbox[Any]] = {}  # by party
         self._refusals = refusals
         self._data_path = data
         self._terms = terms
         self._outbox_max = outbox_max
-        self._log = log
-        super().__init__(
+        self._log = settings.log
+        self._admission: Admission[Outbox[Any], R] = Admission(
+            refusals,
+            Outbox.end,
+            self._protocol_error,
+            party=terms.peer,
+            counter=f"{terms.peer}s_refused",
+            counters=settings.counters,
+            log=settings.log,
+        )
+        self.server = ControlServer(
             protocol,
             self.converse_with,
-            node=node,
-            host=control.host,
-            port=control.port,
-            secret=secret,
-            tls=tls,
-            config=config,
-            counters=counters,
-            through=through,
+            node=settings.node,
+            host=settings.control.host,
+            port=settings.control.port,
+            secret=settings.secret,
+            tls=settings.tls,
+            config=settings.limits,
+            counters=settings.counters,
+            through=settings.through,
         )
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    async def start(self) -> None:
+        await self.server.start()
 
     # For a subclass
 
@@ -179,7 +184,7 @@ class ControlService(ControlServer, Generic[M, R, P]):
     async def close(self) -> None:
         for outbox in self.open_outboxes():
             outbox.end(self._refusals.of(RefusalError(self._terms.stopping_code, self._terms.stopping)))
-        await super().close()
+        await self.server.close()
 
     def open_outboxes(self) -> list[Outbox[Any]]:
         return list(self.outboxes.values())
@@ -189,24 +194,23 @@ class ControlService(ControlServer, Generic[M, R, P]):
     async def converse_with(self, connection: Connection[M]) -> None:
         """From the first message of a connection to its end."""
         too_slow = f"the {self._terms.peer} does not listen to what it is told"
-        outbox: Outbox[Any] = Outbox(
-            self._outbox_max, self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
-        )
+        refusal = self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
+        outbox: Outbox[Any] = Outbox(self._outbox_max, "end", too_slow=refusal)
         await converse(connection, outbox, self._read(connection, outbox))
 
     async def _read(self, connection: Connection[M], outbox: Outbox[Any]) -> None:
+        self._admission.expect(outbox, LOGIN_SECONDS, address=connection.address)
         with contextlib.suppress(PenstockError):  # the connection logs why it ended
             try:
-                async with asyncio.timeout(LOGIN_SECONDS):
-                    first = await connection.receive()
-            except TimeoutError:
-                self._break_off(outbox, f"there was no login within {LOGIN_SECONDS:g} s")
-                return
+                first = await connection.receive()
+            finally:
+                self._admission.arrived(outbox)
             if first is not None and not await self.begin(connection, outbox, first):
-                self._break_off(outbox, self._terms.first)
+                error = self._protocol_error(self._terms.first)
+                self._admission.refuse(outbox, error, address=connection.address)
 
-    def _break_off(self, outbox: Outbox[Any], what: str) -> None:
-        outbox.end(self._refusals.of(RefusalError(self._terms.protocol_code, what)))
+    def _protocol_error(self, what: str) -> RefusalError:
+        return RefusalError(self._terms.protocol_code, what)
 
     async def serve(self, connection: Connection[M], outbox: Outbox[Any], party: P) -> None:
         """An admitted party, until its connection ends."""
@@ -233,10 +237,7 @@ class ControlService(ControlServer, Generic[M, R, P]):
 
     def refuse(self, outbox: Outbox[Any], name: str, error: PenstockError) -> None:
         """Refuse a party; its connection ends."""
-        code = self._refusals.code_of(error)
-        self.counters.add(f"{self._terms.peer}s_refused", cause=code)
-        self._log.warning(f"{self._terms.peer}_refused", **self._named(name), code=code, why=str(error)[:256])
-        outbox.end(self._refusals.of(error))
+        self._admission.refuse(outbox, error, **self._named(name))
 
     def _named(self, name: str) -> dict[str, str]:
         return {self._terms.peer: name}

@@ -5,37 +5,24 @@ the bytes of a link apart itself (received()); here is what comes before that: t
 login, admission, numbers, refusals.
 """
 
-import asyncio
-import ssl
 import time
 from typing import Any, Generic, TypeVar
 
-from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
-from penstock.base.log import Logger
-from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol
 from penstock.net.core.framing import encode_frame
 from penstock.net.core.session import Peer
+from penstock.net.live.admission import Admission
 from penstock.net.live.link import Link, LinkServer
-from penstock.net.secret import Secret
-from penstock.security.access import ControlAccess
-from penstock.security.access_control import L, LoginAccess, R
-from penstock.security.refusal import RefusalError, Refusals
+from penstock.runtime.service_settings import ServiceSettings
+from penstock.security.core.access_control import L, LoginAccess, R
+from penstock.security.core.refusal import RefusalError, Refusals
 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0
 """For the login, from the end of the handshake."""
 
 M = TypeVar("M")
-
-
-class _Caller:
-    """A peer that has connected and not logged in yet."""
-
-    def __init__(self, peer: Peer, timer: asyncio.TimerHandle) -> None:
-        self.peer = peer
-        self.timer = timer
 
 
 class LinkService(Generic[M, L, R]):
@@ -47,36 +34,36 @@ class LinkService(Generic[M, L, R]):
         protocol: ControlProtocol[M],
         access: LoginAccess[L, R],
         refusals: Refusals[Any],
+        settings: ServiceSettings,
         *,
-        node: str,
-        control: ControlAccess,
-        secret: Secret | None,
-        tls: ssl.SSLContext | None,
-        limits: ControlConfig,
-        counters: Counters,
-        log: Logger,
         party: str,
     ) -> None:
         self.links: dict[int, Link] = {}
-        self.counters = counters
+        self.counters = settings.counters
         self.access = access
-        self.limits = limits
+        self.limits = settings.limits
         self._protocol = protocol
-        self._refusals = refusals
-        self._log = log
-        self._party = party
-        self._callers: dict[Link, _Caller] = {}
+        self._admission: Admission[Link, Any] = Admission(
+            refusals,
+            self._end,
+            lambda what: RefusalError("protocol", what),
+            party=party,
+            counter="requests_refused",
+            counters=settings.counters,
+            log=settings.log,
+        )
+        self._peers: dict[Link, Peer] = {}  # that have not logged in
         self._last_number = 0
         self.server = LinkServer(
             protocol,
             self,
-            node=node,
-            host=control.host,
-            port=control.port,
-            secret=secret,
-            tls=tls,
-            config=limits,
-            counters=counters,
+            node=settings.node,
+            host=settings.control.host,
+            port=settings.control.port,
+            secret=settings.secret,
+            tls=settings.tls,
+            config=settings.limits,
+            counters=settings.counters,
         )
 
     @property
@@ -86,7 +73,7 @@ class LinkService(Generic[M, L, R]):
     @property
     def callers(self) -> set[Link]:
         """The links whose party has not logged in."""
-        return set(self._callers)
+        return self._admission.expected
 
     def next_number(self) -> int:
         """For a new link."""
@@ -96,8 +83,8 @@ class LinkService(Generic[M, L, R]):
     # What links tell
 
     def opened(self, link: Link, peer: Peer) -> None:
-        timer = asyncio.get_running_loop().call_later(LOGIN_SECONDS, self._time_out, link)
-        self._callers[link] = _Caller(peer, timer)
+        self._peers[link] = peer
+        self._admission.expect(link, LOGIN_SECONDS, address=link.address)
 
     def received(self, link: Link, data: bytes) -> None:
         raise NotImplementedError
@@ -112,17 +99,18 @@ class LinkService(Generic[M, L, R]):
 
     def log_in(self, link: Link, login: L) -> R:
         """Admit the party of a link, which has a number from now on. An error says why the party is refused."""
-        caller = self._take_caller(link)
-        assert caller is not None, "a link has one login"
+        assert link in self._peers, "a link has one login"
+        self._admission.arrived(link)
         number = self.next_number()
-        rights = self.access.log_in(number, login, caller.peer, time.time_ns())
+        rights = self.access.log_in(number, login, self._peers.pop(link), time.time_ns())
         link.number = number
         self.links[number] = link
         return rights
 
     def forget(self, link: Link) -> bool:
         """A link is lost. True if its party had logged in."""
-        self._take_caller(link)
+        self._admission.arrived(link)
+        self._peers.pop(link, None)
         if self.links.pop(link.number, None) is None:
             return False
         self.access.leave(link.number)
@@ -135,24 +123,16 @@ class LinkService(Generic[M, L, R]):
         return encode_frame(self._protocol.encode(message, self.limits.message_size_max))
 
     def refuse_error(self, link: Link, error: PenstockError) -> None:
-        self.refuse_link(link, self._refusals.of(error))
+        self._admission.refuse(link, error, address=link.address)
 
     def refuse_link(self, link: Link, refusal: Any) -> None:
         """End a link; the refusal is its last message."""
-        self._take_caller(link)
         self.note_refusal(link, refusal)
-        self.write_message(link, refusal)
-        link.close()
+        self._admission.end(link, refusal)
 
     def note_refusal(self, link: Link, refusal: Any) -> None:
-        self._log.warning(f"{self._party}_refused", address=link.address, code=refusal.code, reason=refusal.reason)
-        self.counters.add("requests_refused", cause=refusal.code)
+        self._admission.note(refusal.code, refusal.reason, address=link.address)
 
-    def _take_caller(self, link: Link) -> _Caller | None:
-        caller = self._callers.pop(link, None)
-        if caller is not None:
-            caller.timer.cancel()
-        return caller
-
-    def _time_out(self, link: Link) -> None:
-        self.refuse_error(link, RefusalError("protocol", f"there was no login within {LOGIN_SECONDS:g} s"))
+    def _end(self, link: Link, last: M) -> None:
+        self.write_message(link, last)
+        link.close()

@@ -25,13 +25,13 @@ from penstock.base.log import logger
 from penstock.base.metrics import Metrics, Row
 from penstock.net.live.agent import stopped_or_failed
 from penstock.net.page_access import PageConfig, page_of
-from penstock.security.access import AdminAccess
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import Revoked
-from penstock.security.client import AdminClient
-from penstock.security.gate import TokenState
-from penstock.security.key_lease import ReceivingLease
-from penstock.security.token_watch import UNREACHABLE, TokenWatch
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.brokering import Revoked
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.gate import TokenState
+from penstock.security.live.key_lease import ReceivingLease
+from penstock.security.live.token_watch import UNREACHABLE, TokenWatch
 from penstock.wire import Authenticator
 
 CLOSE_SECONDS = 5.0

@@ -1,7 +1,7 @@
 """Shared memory between processes of one host: the critical ring and the record region.
 
 The ring carries every event in order; the region holds the newest version of each record. Neither knows how the other
-process gets the memory: that is penstock.net.live.handover. Read docs/protocol/shared-memory.md first, then _ring.pyx,
+process gets the memory: that is penstock.net.live.handover. Read protocol/shared-memory.md first, then _ring.pyx,
 _ring_reader.pyx and _region.pyx.
 """
 

@@ -1,4 +1,4 @@
-"""The critical ring's layout, and the kernels that write and read it; docs/protocol/shared-memory.md draws it.
+"""The critical ring's layout, and the kernels that write and read it; docs/reference/protocol/shared-memory.md draws it.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.shm._ring.

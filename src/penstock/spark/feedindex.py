@@ -5,7 +5,7 @@
 A small file is one slice, and nothing is made. A large one is cut where messages begin (*frames*), and the conversion
 state at every cut is kept as an image (*states*), for which the feed is converted once without making messages. What
 cannot be cut where it lies (compressed files, captures, whose lines are put together in order, texts) is written to a
-*tape* first. feedcache.py keeps all that; docs/protocol/feed-index.md describes every file.
+*tape* first. feedcache.py keeps all that; docs/reference/protocol/feed-index.md describes every file.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ STREAM_MAX = 2**31 - 1
 
 
 class FeedSourceOptions(Config, frozen=True):
-    """Options; docs/spark-feeds.md describes each."""
+    """Options; docs/how-to/spark-feeds.md describes each."""
 
     path: tuple[str, ...] = ()
     rows: Literal["messages", "source", "bad", "slices"] = "messages"

@@ -27,7 +27,7 @@ from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockErr
 from penstock.base.extensions import load_modules
 from penstock.capture.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, TableChoice
-from penstock.convert.document import QuantityDecimals
+from penstock.convert.core.document import QuantityDecimals
 from penstock.feed.core.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady
 from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.formats._framing import Blocks

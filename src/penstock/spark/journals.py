@@ -27,7 +27,7 @@ from penstock.journal.client import follow_remote_batches, measure_remote
 from penstock.journal.core.messages import Extent
 from penstock.journal.live.extent import measure
 from penstock.net.secret import read_secret
-from penstock.security.journal_access import JournalLogin, admin_access
+from penstock.security.live.journal_access import JournalLogin, admin_access
 
 REMOTE = "tcp://"
 READERS_MAX = 8
@@ -147,7 +147,7 @@ def find_journals(
     """The journals in these directories (with * and the like) and at these addresses; an error if there is none."""
     found: dict[str, JournalPlace] = {}
     for pattern in patterns:
-        is_pattern = any(sign in pattern for sign in "*?[")
+        is_pattern = any(sign in pattern for sign in "*?[") and not Path(pattern).exists()
         paths = sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
         if not paths:
             raise JournalError("no journal has a name like this", where=pattern)

@@ -10,7 +10,7 @@ The same as a format, with the same options:
     spark.read.format("penstock-feed").options(table="itch", date="2019-01-30", model="trade").load("day.itch")
 
 A large file is indexed when it is first read (feedindex.py); then every core reads a part of it. The rows are what a
-live adapter publishes for the same input, bit by bit: docs/spark-feeds.md.
+live adapter publishes for the same input, bit by bit: docs/how-to/spark-feeds.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     spark.read.format("penstock").option("journal", "captured.d").option("model", "trade").load()
     spark.readStream.format("penstock").option("connect", "10.0.0.7:7410").option("topics", "md.us.>").load()
 
-docs/spark.md has all options. Rows are made in Python workers by compiled code and reach Spark as Arrow batches. A
-query that is restarted goes on exactly where its checkpoint says: an offset is, for every journal, the number of its
+docs/how-to/spark.md has all options. Rows are made in Python workers by compiled code and reach Spark as Arrow batches.
+A query that is restarted goes on exactly where its checkpoint says: an offset is, for every journal, the number of its
 next record and the cursors that tell copies of messages.
 """
 

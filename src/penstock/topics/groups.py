@@ -4,7 +4,7 @@
     groups.group_of("md.us.eq.AAPL.quote")              where it is published
     groups.groups_for(["md.us.eq.AAPL.>"])              what a subscriber has to join, and no more
 
-The document is described in docs/protocol/group-map.md.
+The document is described in docs/reference/protocol/group-map.md.
 """
 
 import functools

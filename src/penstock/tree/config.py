@@ -14,7 +14,7 @@ from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 from penstock.topics import Interest
 from penstock.topics.overlap import may_meet
 

@@ -1,10 +1,11 @@
 """The console: a plant in the browser, and browsers as publishers and subscribers.
 
-    guard, sessions     who may come in; no I/O
-    picture, watching   what operators see: the nodes' pages, looked at again and again
+    core/               who may come in, who may see what, and the picture of the plant; no I/O
+    guard               checks of every request
+    watching            the nodes' pages, looked at again and again
     actions             what operators do, and the log of it
     gateway/            /ws/stream: each browser is a link of its own, with its user's own grants
     app, server         the HTTP side, and the process around it
 
-docs/console.md says how it is used, docs/protocol/console.md what is spoken.
+docs/how-to/console.md says how it is used, docs/reference/protocol/console.md what is spoken.
 """

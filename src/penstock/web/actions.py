@@ -16,12 +16,12 @@ from penstock.base.log import logger
 from penstock.net.guard import Guard
 from penstock.node.orders import Order, give_order
 from penstock.node.plant import Plant
-from penstock.security.brokering import Name, Topics
+from penstock.security.core.brokering import Name, Topics
 from penstock.tree.client.operator import order_agent
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.control import Order as TreeOrder
+from penstock.web.core.sessions import Session
 from penstock.web.news import News
-from penstock.web.sessions import Session
 from penstock.web.trees import place_of
 
 LOG_NAME = "actions.jsonl"

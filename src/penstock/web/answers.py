@@ -7,9 +7,9 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Send
 
-from penstock.admin.app import STATUSES as ADMIN_STATUSES
+from penstock.admin.live.app import STATUSES as ADMIN_STATUSES
 from penstock.base.errors import PenstockError, RateLimitedError
-from penstock.security.brokering import ErrorDocument
+from penstock.security.core.brokering import ErrorDocument
 
 STATUSES = {
     **ADMIN_STATUSES,

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from penstock import __version__
-from penstock.admin.http import protected, read_document
+from penstock.admin.live.http import protected, read_document
 from penstock.base.clock import SystemClock
 from penstock.base.counters import Cause
 from penstock.base.endpoint import BearerToken
@@ -33,13 +33,13 @@ from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
 from penstock.web.actions import AnyAction
 from penstock.web.answers import answer, refusal
+from penstock.web.core.sessions import Session, SessionDocument
 from penstock.web.doors import Door, Doors
 from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.service import ConsoleService
-from penstock.web.sessions import Session, SessionDocument
 
 ASSETS = Path(__file__).parent / "assets"
-HINT = "docs/protocol/console.md says what is expected"
+HINT = "docs/reference/protocol/console.md says what is expected"
 JSON = "application/json"
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]

@@ -17,8 +17,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from penstock.admin.driver import check_tls, listening
-from penstock.admin.http import prompt_http
+from penstock.admin.live.driver import check_tls, listening
+from penstock.admin.live.http import prompt_http
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger

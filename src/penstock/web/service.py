@@ -24,17 +24,17 @@ from penstock.model import MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.security import Credentials
-from penstock.security.brokering import Session as AdminSession
-from penstock.security.client import AdminClient
-from penstock.security.http import parse_addresses
-from penstock.security.policy import NAME
+from penstock.security.core.brokering import Session as AdminSession
+from penstock.security.core.policy import NAME
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
 from penstock.web.actions import ActionLog, Actions
-from penstock.web.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
+from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
+from penstock.web.core.picture import PictureDocument, with_actions
+from penstock.web.core.sessions import Session, Sessions
 from penstock.web.gateway.feed import FeedSource
 from penstock.web.gateway.source import Outlet, Source
 from penstock.web.gateway.tree import TreeSource
-from penstock.web.picture import PictureDocument, with_actions
-from penstock.web.sessions import Session, Sessions
 from penstock.web.trees import guard_of, places_in
 from penstock.web.watching import Watcher
 

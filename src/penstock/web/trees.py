@@ -8,11 +8,12 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
+from penstock.runtime.happening import Happening
 from penstock.top.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.live.status import AgentStatus, Happening
+from penstock.tree.live.status import AgentStatus
+from penstock.web.gateway.core.replies import Info
 from penstock.web.gateway.publishing import TreePlaces
-from penstock.web.gateway.replies import Info
 
 SAID = "said"
 QUIET = frozenset({"through", "load"})
@@ -66,20 +67,20 @@ class Happenings:
         name = reading.status.name
         last_ns = self._last_ns.get(name, 0)
         for each in reading.status.happenings:
-            if each.direction == SAID and each.time_ns > last_ns and each.kind not in QUIET:
+            if each.direction == SAID and each.time_ns > last_ns and each.what not in QUIET:
                 yield _info(name, each)
         newest = [each.time_ns for each in reading.status.happenings]
         self._last_ns[name] = max([last_ns, *newest])
 
 
 def _info(agent: str, happening: Happening) -> Info:
-    shown = [f"{name} {value}" for name, value in happening.what.items() if value not in ("", [], None)]
+    shown = [f"{name} {value}" for name, value in happening.values.items() if value not in ("", [], None)]
     to = [f"to {happening.party}"] if happening.party else []
     return Info(
         agent=agent,
-        info=happening.kind,
-        topic=f"infostream.{happening.kind}",
+        info=happening.what,
+        topic=f"infostream.{happening.what}",
         time_ms=happening.time_ns / 1_000_000,
         detail=", ".join([*to, *shown]),
-        fields=happening.what,
+        fields=dict(happening.values),
     )

@@ -11,9 +11,9 @@ from penstock.top.fetching import fetch_all
 from penstock.top.places import places_of_plant
 from penstock.top.watch import Watch
 from penstock.web.actions import is_supervised
-from penstock.web.gateway.replies import Info
+from penstock.web.core.picture import PictureDocument, Topology
+from penstock.web.gateway.core.replies import Info
 from penstock.web.news import News
-from penstock.web.picture import PictureDocument, Topology
 from penstock.web.trees import Happenings
 
 NS_PER_MS = 1_000_000

@@ -1,7 +1,7 @@
 """The packet format: messages into packets and packets into messages.
 
 It is bytes only: it keeps no stream's state, repairs nothing and opens no socket (that is penstock.middleware and
-above), and it does not look into a message's content (that is penstock.model). Read docs/protocol/packet.md first,
+above), and it does not look into a message's content (that is penstock.model). Read protocol/packet.md first,
 then packet.py for the vocabulary and _codec.pxd for the layout; _packet.pyx reads one packet, _packer.pyx
 makes them, _batch.pyx does both for many at once.
 """

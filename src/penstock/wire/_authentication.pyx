@@ -1,6 +1,6 @@
 """The authentication trailer of datagrams: made by senders, checked by receivers before anything else is looked at.
 
-The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag, in four lanes if these are long. docs/protocol/packet.md draws the
+The tag is SipHash-2-4-128 of the packet and of the trailer up to the tag, in four lanes if these are long. docs/reference/protocol/packet.md draws the
 layout.
 """
 

@@ -1,4 +1,4 @@
-"""The packet format's layout, and the kernels that read and write it; docs/protocol/packet.md draws it.
+"""The packet format's layout, and the kernels that read and write it; docs/reference/protocol/packet.md draws it.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.wire._codec.

@@ -1,6 +1,6 @@
 """Which datagrams count as authentic: keys, the publishers they are for, and the epochs the server vouches for.
 
-docs/protocol/packet.md draws the trailer; _authentication.pyx writes and checks it.
+docs/reference/protocol/packet.md draws the trailer; _authentication.pyx writes and checks it.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""The packet format's vocabulary; docs/protocol/packet.md says what each name means on the wire."""
+"""The packet format's vocabulary; docs/reference/protocol/packet.md says what each name means on the wire."""
 
 from enum import IntEnum, IntFlag
 

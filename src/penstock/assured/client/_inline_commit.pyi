@@ -1,6 +1,6 @@
 from typing import Any
 
-from penstock.assured.core.session._outbox import Outbox
+from penstock.assured.core.session._publish_window import PublishWindow
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.net._tcp import Receiver
 
@@ -15,5 +15,5 @@ class InlineLink:
     pieces: list[tuple[bool, bytes]]
     def reclaim(self) -> bool: ...
     def exchange(
-        self, outbox: Outbox, handle: int, number: int, timeout_ns: int, refused: list[tuple[int, int, int]]
+        self, window: PublishWindow, handle: int, number: int, timeout_ns: int, refused: list[tuple[int, int, int]]
     ) -> bool: ...

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from penstock.assured.wire._frames cimport FrameSplitter
 from penstock.assured.wire._layout cimport KIND_ACKNOWLEDGE
-from penstock.assured.core.session._outbox cimport Outbox
+from penstock.assured.core.session._publish_window cimport PublishWindow
 from penstock.net._tcp cimport RECEIVED_MAX, Receiver
 
 from penstock.assured.wire._frames import frames_in
@@ -18,7 +18,7 @@ from penstock.net._tcp import send_now
 
 
 cdef class InlineLink:
-    """`fd` is the link's socket, `splitter` what its bytes go through, `named` what outboxes take refusals from; the
+    """`fd` is the link's socket, `splitter` what its bytes go through, `named` what windows take refusals from; the
     `wake_fd`, an eventfd, ends the wait."""
 
     cdef readonly bint is_busy
@@ -52,7 +52,9 @@ cdef class InlineLink:
         self.is_wanted = True
         return not self.is_busy
 
-    def exchange(self, Outbox outbox not None, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused) -> bool:
+    def exchange(
+        self, PublishWindow window not None, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused
+    ) -> bool:
         """Send what a publisher has not sent, and wait until this message of it has an outcome: whether it has. Less
         long if a signal comes. `refused` gets the publisher's messages that were refused: (first, last, outcome)."""
         if self.is_busy or self.is_wanted or not handle:
@@ -60,22 +62,24 @@ cdef class InlineLink:
         self.is_busy = True
         self.uses += 1
         try:
-            self._send(outbox, handle)
-            return self._await(outbox, handle, number, timeout_ns, refused)
+            self._send(window, handle)
+            return self._await(window, handle, number, timeout_ns, refused)
         finally:
             self.is_busy = False
 
-    cdef void _send(self, Outbox outbox, uint32_t handle) except *:
-        cdef bytes frames = outbox.take(handle)
+    cdef void _send(self, PublishWindow window, uint32_t handle) except *:
+        cdef bytes frames = window.take(handle)
         cdef Py_ssize_t sent = send_now(self.fd, frames) if frames else 0
         if sent < len(frames):
             self.unsent = frames[sent:]
             self.is_wanted = True
 
-    cdef bint _await(self, Outbox outbox, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused) except -1:
+    cdef bint _await(
+        self, PublishWindow window, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused
+    ) except -1:
         cdef uint8_t room[RECEIVED_MAX]
         cdef ssize_t size
-        while not outbox.outcome_of(number):
+        while not window.outcome_of(number):
             if self.is_wanted:
                 return False
             with nogil:
@@ -83,20 +87,20 @@ cdef class InlineLink:
             if size < 0:
                 return False
             if size:
-                self._take(PyBytes_FromStringAndSize(<char *>room, size), outbox, handle, refused)
+                self._take(PyBytes_FromStringAndSize(<char *>room, size), window, handle, refused)
             else:  # the connection has ended, as the loop is about to find out
                 self.is_wanted = True
         return True
 
-    cdef void _take(self, bytes data, Outbox outbox, uint32_t handle, list refused) except *:
+    cdef void _take(self, bytes data, PublishWindow window, uint32_t handle, list refused) except *:
         """Acknowledgements of this publisher's; all else, and what comes after it, is the loop's."""
         for is_data, piece in self.splitter.feed(data):
-            if not is_data or self.pieces or not self._acknowledge(piece, outbox, handle, refused):
+            if not is_data or self.pieces or not self._acknowledge(piece, window, handle, refused):
                 self.pieces.append((is_data, piece))
         if self.pieces or self.splitter.failure:
             self.is_wanted = True
 
-    cdef bint _acknowledge(self, bytes piece, Outbox outbox, uint32_t handle, list refused) except -1:
+    cdef bint _acknowledge(self, bytes piece, PublishWindow window, uint32_t handle, list refused) except -1:
         """False: there is something else in it, or it is not as it should be."""
         try:
             frames = frames_in(piece)
@@ -104,7 +108,7 @@ cdef class InlineLink:
                 if kind != KIND_ACKNOWLEDGE or whose != handle:
                     return False
             for _, _, frame in frames:
-                refused += outbox.acknowledge(frame, self.named)
+                refused += window.acknowledge(frame, self.named)
         except RemoteProtocolError:
             return False
         return True

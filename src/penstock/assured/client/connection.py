@@ -24,7 +24,7 @@ from penstock.assured.client import leftover
 from penstock.assured.client.arguments import whole_number
 from penstock.assured.client.endpoint import AssuredEndpoint
 from penstock.assured.client.publisher import AssuredPublisher
-from penstock.assured.client.session_driver import SessionDriver
+from penstock.assured.client.session_driver import AssuredSessionDriver
 from penstock.assured.client.transaction import Transaction
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.session.events import (
@@ -36,7 +36,6 @@ from penstock.assured.core.session.events import (
     Flush,
     Opened,
     OpenPart,
-    Over,
     PartFailed,
     Renew,
 )
@@ -69,6 +68,7 @@ from penstock.base.config import explained
 from penstock.base.counters import Counters
 from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
+from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 
@@ -113,9 +113,9 @@ class Assured:
         self._running = self._thread.start(self._start(guard or Guard())).result()
         leftover.opened(self)
 
-    async def _start(self, guard: Guard) -> SessionDriver:
+    async def _start(self, guard: Guard) -> AssuredSessionDriver:
         self._loop = asyncio.get_running_loop()
-        self._running = SessionDriver(
+        self._running = AssuredSessionDriver(
             self._core, self._config.name, guard, self.counters, self._carry_out, self._exchanged
         )
         self._running.runner.failed.add_done_callback(self._core_failed)

@@ -164,7 +164,7 @@ class ClientInlineCommit:
                 return False
             refused: list[tuple[int, int, int]] = []
             try:
-                is_done = inline.exchange(part.outbox, part.handle, number, left_ns, refused)
+                is_done = inline.exchange(part.window, part.handle, number, left_ns, refused)
             finally:  # others may have waited for what came before
                 self._told(part, refused)
             if is_done:

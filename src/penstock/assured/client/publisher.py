@@ -71,7 +71,7 @@ class AssuredPublisher:
         self.warns = True
         """Whether the log has it, once, that nobody wants what was sent; False: the application looks at outcomes."""
         self._assured = assured
-        self._outbox = part.outbox
+        self._window = part.window
         self._checked: dict[str, None] = {}
         self._refused: list[tuple[int, int, int]] = []
         self._unflushed: list[tuple[int, int, int]] = []
@@ -94,12 +94,12 @@ class AssuredPublisher:
         if self._awaited:  # some of these may have been acknowledged as well
             self._tell_awaiting()
         if is_done:
-            return self._judged(number, self._outbox.outcome_of(number))
+            return self._judged(number, self._window.outcome_of(number))
         self._assured.flush_soon()
         with self._assured.lock:
             left = None if until is None else max(0.0, until - time.monotonic())
-            self._assured.changed.wait_for(lambda: self._outbox.outcome_of(number) or self._is_over(), left)
-            outcome = self._outbox.outcome_of(number)
+            self._assured.changed.wait_for(lambda: self._window.outcome_of(number) or self._is_over(), left)
+            outcome = self._window.outcome_of(number)
             if not outcome:
                 self._assured.check(self.part)
                 raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may be stored still")
@@ -137,8 +137,8 @@ class AssuredPublisher:
         model_version: int = 0,
         transaction: int = 0,
     ) -> int:
-        """Into the outbox, when there is room."""
-        put = self._outbox.put
+        """Into the window, when there is room."""
+        put = self._window.put
         number = 0
         try:
             if topic not in self._checked:
@@ -150,8 +150,8 @@ class AssuredPublisher:
             if not self._assured.is_over and self.part.has_begun:
                 number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
             while not number:
-                if transaction and self._outbox.next_number - self._outbox.unresolved >= self._outbox.window:
-                    raise LimitError(f"more than {self._outbox.window} messages in a transaction")
+                if transaction and self._window.next_number - self._window.unresolved >= self._window.messages_max:
+                    raise LimitError(f"more than {self._window.messages_max} messages in a transaction")
                 self._await_room()
                 number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
         except (OverflowError, TypeError, KeyError) as error:
@@ -161,13 +161,13 @@ class AssuredPublisher:
 
     async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:
         """publish() in an asyncio loop; any number may be waited for at a time."""
-        if not self._outbox.room:
+        if not self._window.room:
             await asyncio.to_thread(self._await_room)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         number = self.send(topic, payload, **options)  # type: ignore[arg-type]
         with self._assured.lock:
-            outcome = self._outbox.outcome_of(number)
+            outcome = self._window.outcome_of(number)
             if not outcome:
                 self._assured.check(self.part)
                 self._awaited[number] = (loop, future)
@@ -178,9 +178,9 @@ class AssuredPublisher:
         refused since the last flush; `refused` says what. What nobody wants is no error: `outcomes` counts it, and the
         log has it once."""
         deadline = deadline_after(timeout)
-        last = self._outbox.next_number
+        last = self._window.next_number
         with self._assured.lock:
-            while self._outbox.unresolved < last:
+            while self._window.unresolved < last:
                 self._assured.check(self.part)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -197,20 +197,20 @@ class AssuredPublisher:
 
     def _warn(self) -> None:
         """Of what send() had to say nothing of."""
-        unmatched = self._outbox.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
+        unmatched = self._window.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
         if unmatched and self.warns and not self._has_warned:
             self._has_warned = True
             log.warning("messages_unmatched", messages=unmatched, hint="no endpoint wants them; `outcomes` counts them")
 
     def outcome(self, number: int) -> str:
         """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
-        outcome = self._outbox.outcome_of(number)
+        outcome = self._window.outcome_of(number)
         return self._in_words(number, outcome) if outcome else ""
 
     @property
     def outcomes(self) -> dict[str, int]:
         """How many messages have got what, as publish() says it; refused ones by why."""
-        return {OUTCOMES.get(outcome, str(outcome)): count for outcome, count in self._outbox.outcome_counts().items()}
+        return {OUTCOMES.get(outcome, str(outcome)): count for outcome, count in self._window.outcome_counts().items()}
 
     @property
     def refused(self) -> list[tuple[int, int, int]]:
@@ -250,7 +250,7 @@ class AssuredPublisher:
     def _await_room(self) -> None:
         with self._assured.lock:
             self._assured.check(self.part)
-            self._assured.changed.wait_for(lambda: (self.part.has_begun and self._outbox.room > 0) or self._is_over())
+            self._assured.changed.wait_for(lambda: (self.part.has_begun and self._window.room > 0) or self._is_over())
             self._assured.check(self.part)
 
     def _why_over(self) -> PenstockError | None:
@@ -273,7 +273,7 @@ class AssuredPublisher:
         return self._in_words(number, outcome)
 
     def _in_words(self, number: int, outcome: int) -> str:
-        if outcome == OUTCOME_FULL and (found := self._outbox.full_endpoint(number)) is not None:
+        if outcome == OUTCOME_FULL and (found := self._window.full_endpoint(number)) is not None:
             endpoint, limit = found
             return why_full(endpoint.name, endpoint.messages_max, endpoint.bytes_max, limit)
         return OUTCOMES.get(outcome, f"outcome {outcome}")
@@ -281,7 +281,7 @@ class AssuredPublisher:
     def _refusal(self, number: int, outcome: int) -> PenstockError:
         what = f"message {number} was refused: {self._in_words(number, outcome)}"
         if outcome == OUTCOME_TOO_LARGE:  # as send() says it of what this router does not take
-            return LimitError(what, hint=f"at most {self._outbox.payload_size_max:,} bytes (message_bytes_max)")
+            return LimitError(what, hint=f"at most {self._window.payload_size_max:,} bytes (message_bytes_max)")
         return RefusedError(what, peer_code=f"outcome-{outcome}")
 
     # The loop's thread
@@ -299,7 +299,7 @@ class AssuredPublisher:
         with self._assured.lock:
             error = self._why_over()
             for number in list(self._awaited):
-                outcome = self._outbox.outcome_of(number)
+                outcome = self._window.outcome_of(number)
                 if outcome or error is not None:
                     loop, future = self._awaited.pop(number)
                     loop.call_soon_threadsafe(_resolve, future, outcome, error)

@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 from penstock.assured.wire.control import Login, Refused
 from penstock.base.errors import NotEntitledError
-from penstock.security.access_control import LoginAccess, Rights, Verify
-from penstock.security.refusal import Refusals
+from penstock.security.core.access_control import LoginAccess, Rights, Verify
+from penstock.security.core.refusal import Refusals
 
 REFUSALS = Refusals(Refused)
 

@@ -42,6 +42,7 @@ from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
+from penstock.runtime.service_settings import ServiceSettings
 
 LOOK_SECONDS = 1.0
 LOOK_OUT_NS = 100_000
@@ -89,13 +90,15 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             ASSURED,
             access,
             REFUSALS,
-            node=config.name,
-            control=config.control,
-            secret=secret,
-            tls=tls,
-            limits=ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max),
-            counters=counters,
-            log=log,
+            ServiceSettings(
+                config.name,
+                config.control,
+                secret,
+                tls,
+                ControlConfig(message_size_max=MESSAGE_SIZE_MAX, connections_max=2 * config.links_max),
+                counters,
+                log,
+            ),
             party="client",
         )
         self._config = config

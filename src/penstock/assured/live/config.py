@@ -16,7 +16,7 @@ from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.place import parse_place
 from penstock.runtime.accounts import AccountsConfig
-from penstock.security.access import AdminAccess, AnyPort, ControlAccess
+from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
 
 PORT_DEFAULT = 7460
 PAIR_PORT_DEFAULT = 7465

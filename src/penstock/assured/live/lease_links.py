@@ -5,10 +5,9 @@ Nothing waits: a message to a voter that cannot be reached is dropped, and the n
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, Message, Released, Terms
 from penstock.assured.live.config import LeaseAccess
@@ -22,6 +21,7 @@ from penstock.net.core.clock import ClockEstimate
 from penstock.net.guard import Guard
 from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.live.dialling import redial
+from penstock.net.live.outbox import Outbox
 from penstock.net.place import parse_place
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
@@ -48,28 +48,11 @@ def apart_ms(estimate: ClockEstimate | None) -> int:
     return 0 if estimate is None else max(0, abs(estimate.offset_ns) - estimate.error_ns) // NS_PER_MS
 
 
-class _Line:
+class _Line(NamedTuple):
     """A connection to one other voter, whose terms are known to be the same."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._waiting: deque[Message] = deque(maxlen=WAITING_MAX)
-        self._is_news = asyncio.Event()
-
-    def tell(self, message: Message) -> None:
-        self._waiting.append(message)
-        self._is_news.set()
-
-    async def send(self) -> None:
-        """Until the connection is lost; its reader gets the error."""
-        try:
-            while True:
-                await self._is_news.wait()
-                self._is_news.clear()
-                while self._waiting:
-                    await self.connection.send(self._waiting.popleft())
-        except PenstockError as error:
-            log.debug("lease_line_lost", voter=self.connection.peer.node, error=str(error))
+    connection: Connection
+    outbox: Outbox[Message]
 
 
 class LeaseLinks:
@@ -162,7 +145,7 @@ class LeaseLinks:
         if line is None:
             self._counters.add("votes_unsent")
         else:
-            line.tell(message)
+            line.outbox.put(message)
 
     # Connections
 
@@ -210,11 +193,11 @@ class LeaseLinks:
         voter = connection.peer.node
         await connection.send(self._lease.terms)
         self._compare(voter, await connection.receive())
-        line = lines[voter] = _Line(connection)
+        line = lines[voter] = _Line(connection, Outbox(WAITING_MAX, "drop_oldest"))
         if lines is self._asked:
             self._reached(voter)
         log.info("voter_reached", voter=voter, address=connection.address)
-        sending = asyncio.ensure_future(line.send())
+        sending = asyncio.ensure_future(line.outbox.send_to(connection))
         try:
             async for message in connection:
                 if not isinstance(message, expected):

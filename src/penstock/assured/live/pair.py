@@ -35,7 +35,7 @@ from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
-from penstock.security.gate import TokenState
+from penstock.security.live.gate import TokenState
 
 SWITCH_SECONDS = 8.0
 """How long an operator waits; less than a client does for any answer."""

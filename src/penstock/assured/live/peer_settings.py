@@ -20,10 +20,10 @@ from penstock.base.log import logger
 from penstock.model import MessageModel
 from penstock.net.core.framing import encode_frame
 from penstock.net.secret import Secret
-from penstock.security.brokering import Revoked
-from penstock.security.gate import TokenState
-from penstock.security.keys import PublicKey
-from penstock.security.token_watch import TokenWatch
+from penstock.security.core.brokering import Revoked
+from penstock.security.core.keys import PublicKey
+from penstock.security.live.gate import TokenState
+from penstock.security.live.token_watch import TokenWatch
 
 REVOKED_PER_FRAME = 4_096
 TEXT_SIZE_MAX = 256

@@ -1,6 +1,6 @@
 """How a message router is, as its operator sees it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -9,15 +9,7 @@ from penstock.assured.config import Role
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.metrics import Row
 from penstock.base.words import counted
-
-
-class Happening(msgspec.Struct, frozen=True):
-    """Something that its core noted for people."""
-
-    time_ns: int
-    what: str
-    values: Mapping[str, str | int]
-
+from penstock.runtime.happening import Happening
 
 Copying: TypeAlias = Literal["in step", "catching up", "degraded", "apart"]
 """In step: the router that stands by has everything. Catching up: it is getting it. Degraded: the active router

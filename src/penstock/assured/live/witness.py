@@ -25,7 +25,7 @@ from penstock.net.core.control import Name
 from penstock.net.live.agent import CoreRunner
 from penstock.net.page_access import PageAccessConfig
 from penstock.runtime.node import Node
-from penstock.security.access import AnyPort
+from penstock.security.core.access import AnyPort
 
 log = logger("assured.witness")
 

@@ -1,4 +1,4 @@
-"""The data frames of assured messaging; docs/protocol/assured.md draws them.
+"""The data frames of assured messaging; docs/reference/protocol/assured.md draws them.
 
 This is the only place where their layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.assured.wire._layout. The structs are the bytes: little-endian, every field at a multiple of its size.

@@ -1,4 +1,4 @@
-"""The numbers of data frames; docs/protocol/assured.md draws them."""
+"""The numbers of data frames; docs/reference/protocol/assured.md draws them."""
 
 LENGTH_SIZE: int
 FRAME_SIZE_MAX: int

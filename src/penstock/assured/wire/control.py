@@ -1,4 +1,4 @@
-"""What clients and message routers say to each other besides data frames (docs/protocol/assured.md).
+"""What clients and message routers say to each other besides data frames (docs/reference/protocol/assured.md).
 
 client                            router
   │ Login ───────────────────────► │      who I am, and the highest epoch that I have heard of

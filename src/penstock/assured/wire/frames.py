@@ -1,4 +1,4 @@
-"""Data frames of assured messaging with names for their parts (docs/protocol/assured.md).
+"""Data frames of assured messaging with names for their parts (docs/reference/protocol/assured.md).
 
 The compiled parts of routers and clients read and write them in place; this is for whoever looks at them in Python.
 """

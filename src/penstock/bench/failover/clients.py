@@ -19,7 +19,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.client.unicast import UnicastReceiver
 from penstock.engine.control import Events, Login, Subscribe, Welcome
-from penstock.engine.link import NodeLink, Told
+from penstock.engine.live.link import NodeLink, Told
 from penstock.filter.client.receiver import FilteredReceiver
 from penstock.middleware.live import MulticastPublisher
 from penstock.middleware.live.merging_receiver import MergingReceiver
@@ -28,7 +28,7 @@ from penstock.net.live.loop_thread import LoopThread
 from penstock.net.live.websocket_driver import connect_websocket
 from penstock.net.udp import Channel
 from penstock.plant.core.websocket_codec import BINARY
-from penstock.security.brokering import StreamAddress
+from penstock.security.core.brokering import StreamAddress
 from penstock.tree.client.publication import open_publisher
 from penstock.tree.client.subscription import open_stream
 

@@ -13,9 +13,9 @@ from penstock.bench.conversion import write_day
 from penstock.bench.harness import Result, result
 from penstock.bench.pipeline.follow import CORES, Silent
 from penstock.spark.feedslices import Conversion
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource
+from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.runner import run
+from penstock.spark.pipeline.sources.capture import FeedSource
 
 ROUNDS = 3
 FEED_MESSAGES = 8_000_000

@@ -21,11 +21,11 @@ from penstock.journal import JournalConfig, JournalWriter
 from penstock.sim.feed.days import CaptureNode, pair_plant, run_days
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, JournalSource
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.placing import kept
 from penstock.spark.pipeline.derive import DERIVATIONS, Derivation
-from penstock.spark.pipeline.placing import kept
 from penstock.spark.pipeline.runner import run
+from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 
 DAYS = 5
 STREAM = 1

@@ -14,10 +14,10 @@ from penstock.bench.harness import Result, result
 from penstock.bench.pipeline.data import TradePackets
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import STEP_RECORDS, JournalSource
-from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account
 from penstock.spark.pipeline.runner import RunReport, follow
+from penstock.spark.pipeline.sources.capture import STEP_RECORDS, JournalSource
 
 CORES = 2
 RATE = 400_000

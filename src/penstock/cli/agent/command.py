@@ -16,7 +16,7 @@ from penstock.cli.common.nodes import SWITCH_SECONDS, announce, described_node, 
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.node.agents import load_again, reload, running_agent
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 from penstock.tree.client.operator import give_order
 from penstock.tree.config import PORT_DEFAULT, AgentAccess, AgentConfig, StreamConfig
 from penstock.tree.core.control import Action

@@ -12,7 +12,7 @@ from penstock.assured.wire.control import ClientRole
 from penstock.base.errors import ConfigurationError
 from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
-from penstock.security.client import AdminClient
+from penstock.security.live.client import AdminClient
 
 RouterArgument = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The router; of a pair both, with a comma between.")

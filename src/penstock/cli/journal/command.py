@@ -25,7 +25,7 @@ from penstock.journal.live.verify import SegmentReport, inspect, missing_segment
 from penstock.journal.server import JournalServer
 from penstock.net.live.agent import run_agent
 from penstock.net.secret import Secret, read_secret
-from penstock.security.journal_access import JournalAccess, JournalLogin, admin_access
+from penstock.security.live.journal_access import JournalAccess, JournalLogin, admin_access
 
 COLUMNS = ("first", "last", "bytes", "from (UTC)", "to", "state")
 DEFAULT_PORT = 7_410

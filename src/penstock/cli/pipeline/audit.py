@@ -26,7 +26,7 @@ def audit(
     It writes a report for people and adds rows to the archive's table `audit`. Status 1 when something is wrong.
     """
     from penstock.spark import session
-    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.archive.archive import Archive
     from penstock.spark.pipeline.audit import run_audit
     from penstock.spark.pipeline.audit.page import write_html
     from penstock.spark.pipeline.audit.report import write_table

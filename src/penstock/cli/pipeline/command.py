@@ -17,7 +17,7 @@ from penstock.cli.common.tabular import tabular
 from penstock.cli.pipeline import audit, plan, replay
 
 if TYPE_CHECKING:
-    from penstock.spark.pipeline.archive import TableInfo
+    from penstock.spark.pipeline.archive.archive import TableInfo
 
 app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args_is_help=True)
 
@@ -127,7 +127,7 @@ def tables(
     schema: Annotated[str, typer.Option(metavar="TABLE", help="Show the columns of this table instead.")] = "",
 ) -> None:
     """List the tables of an archive: rows, files, dates; what was read into it, and how far."""
-    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.archive.archive import Archive
 
     opened = Archive.open(archive)
     if schema:
@@ -156,9 +156,9 @@ def compact(
 
     The old files stay on the disk for --grace minutes; the first commit after that removes them.
     """
-    from penstock.spark.pipeline.archive import Archive
-    from penstock.spark.pipeline.compaction import compact as put_together
-    from penstock.spark.pipeline.compaction import small_files
+    from penstock.spark.pipeline.archive.archive import Archive
+    from penstock.spark.pipeline.archive.compaction import compact as put_together
+    from penstock.spark.pipeline.archive.compaction import small_files
 
     with Archive.writing(archive, grace_seconds=60.0 * grace) as opened:
         groups = small_files(opened, target_size=megabytes << 20, tables=table or ())
@@ -176,8 +176,8 @@ def retain(
     grace: GraceOption = GRACE_MINUTES,
 ) -> None:
     """Remove the rows of old dates. Their files stay on the disk for --grace minutes."""
-    from penstock.spark.pipeline.archive import Archive
-    from penstock.spark.pipeline.compaction import retain as remove_before
+    from penstock.spark.pipeline.archive.archive import Archive
+    from penstock.spark.pipeline.archive.compaction import retain as remove_before
 
     if (days is None) == (not since):
         raise ConfigurationError("what to keep is not said", hint="give --days or --since, one of them")

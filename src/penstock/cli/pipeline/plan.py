@@ -38,7 +38,7 @@ def plan(
     What is wasted is what a host receives and does not want, because it shares a group with something it wants.
     """
     from penstock.spark import session
-    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.archive.archive import Archive
     from penstock.spark.pipeline.hosts import read_hosts
     from penstock.spark.pipeline.plan import plan as make_plan
     from penstock.spark.pipeline.plan import recorded_traffic

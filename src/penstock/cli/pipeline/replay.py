@@ -79,7 +79,7 @@ def replay(
 
 def _plays(recorded: str, chosen: "Chosen") -> "Iterator[Play]":
     from penstock.spark.journals import REMOTE, JournalPlace
-    from penstock.spark.pipeline.archive import MARK, Archive
+    from penstock.spark.pipeline.archive.archive import MARK, Archive
     from penstock.spark.pipeline.recordings import plays_of_archive, plays_of_journal
 
     if not recorded.startswith(REMOTE) and (Path(recorded) / MARK).exists():

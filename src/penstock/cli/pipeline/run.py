@@ -16,12 +16,12 @@ from penstock.cli.common.table_options import chosen_table
 from penstock.cli.common.tabular import tabular
 from penstock.model import MessageModel
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of, same_day
-from penstock.spark.pipeline.commits import Account
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.models import register_models
 from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
+from penstock.spark.pipeline.sources.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of, same_day
 from penstock.spark.session import session
 
 INTERRUPTED = 130

@@ -7,8 +7,8 @@
         for message in messages: ...
 
 Nothing here runs in the node. Read connect.py first, then records.py and messages.py, which applications use. They read
-from event_reader.py and record_reader.py, in this process or in an offload process (offload/). engine/link.py keeps the
-connection.
+from event_reader.py and record_reader.py, in this process or in an offload process (offload/). engine/live/link.py
+keeps the connection.
 """
 
 from penstock.engine.client.connect import open_messages, open_records

@@ -11,8 +11,8 @@ from penstock.base.errors import NotEntitledError, PenstockError, RefusedError, 
 from penstock.base.log import logger
 from penstock.engine.client.inbox import Inbox
 from penstock.engine.control import ClassWish, Login, RefusalCode, RingName, Transport
-from penstock.engine.link import FINAL_CODES as LINK_FINAL_CODES
-from penstock.engine.link import NodeLink
+from penstock.engine.live.link import FINAL_CODES as LINK_FINAL_CODES
+from penstock.engine.live.link import NodeLink
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.guard import Guard
@@ -49,7 +49,7 @@ class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For the metered class: updates per second of each item."""
 
     where: str = ""
-    """For messages: a SQL condition on their fields (docs/filters.md); empty for none."""
+    """For messages: a SQL condition on their fields (docs/reference/filters.md); empty for none."""
 
     name: str = "application"
     token: str = ""

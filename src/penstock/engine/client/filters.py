@@ -1,4 +1,4 @@
-"""When an application wants to hear of a record: notification filters, changeable while they run (docs/records.md).
+"""Notification filters: which changes of a record wake an application (docs/how-to/records.md).
 
     NotificationFilter(fields=("bid_price",), moved={"bid_price": 0.05, "bid_size": "10%"}, per_second=4)
 

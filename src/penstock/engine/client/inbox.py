@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.errors import LimitError, PenstockError, RemoteProtocolError
 from penstock.base.segment import Segment
 from penstock.engine.control import Events, OpenRegion, Welcome
-from penstock.engine.link import Told as Said
+from penstock.engine.live.link import Told as Said
 from penstock.net.live.handover import await_segment
 from penstock.net.secret import Secret
 

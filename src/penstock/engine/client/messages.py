@@ -33,6 +33,7 @@ from penstock.engine.client.sources import EventBlock, EventSource
 from penstock.engine.control import RATE_MAX
 from penstock.engine.core.kernel._event import Event, EventKind, ReceiptCause, TransmissionClass, read_events
 from penstock.engine.core.session_events import decode_session
+from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message, MessageModel
 
@@ -146,14 +147,12 @@ class NodeMessages(ConsumerHandle):
         self.on_session: Callable[[SessionEvent | Withdrawn], None] | None = None
         """Called when the reader reaches the start or the end of a session of a source stream, and for each topic whose
         value was withdrawn with it; in the reading thread."""
-        self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
+        self._record: DeliveryRecord[Missed] = DeliveryRecord(losses_max)
         self._source = source
         self._is_converting = is_converting
         self._items: dict[int, _Item] = {}
         self._models: dict[tuple[int, int], MessageModel | None] = {}
         self._ready: deque[ReadableRecord | Notification] = deque()
-        self._losses: deque[Missed] = deque(maxlen=losses_max)
-        self._loss_count = 0
         self._has_receipt = False  # since something went wrong
         self._given = self._refreshes = self._merged = self._unreadable = 0
 
@@ -209,17 +208,17 @@ class NodeMessages(ConsumerHandle):
     @property
     def losses(self) -> list[Missed]:
         """Loss receipts, oldest first."""
-        return list(self._losses)
+        return self._record.losses
 
     @property
     def loss_count(self) -> int:
         """How many loss receipts there were; `losses` has the newest of them."""
-        return self._loss_count
+        return self._record.loss_count
 
     @property
     def sessions(self) -> list[SessionEvent]:
         """The session events of source streams up to the reader's position, oldest first."""
-        return list(self._sessions)
+        return self._record.sessions
 
     def statistics(self) -> NodeStatistics:
         counted = self._source.counted()
@@ -356,11 +355,10 @@ class NodeMessages(ConsumerHandle):
 
     def _tell(self, told: Notification) -> None:
         if isinstance(told, Missed):
-            self._losses.append(told)
-            self._loss_count += 1
+            self._record.add_loss(told)
             return
         if isinstance(told, SessionEvent):
-            self._sessions.append(told)
+            self._record.add_session(told)
         if self.on_session is not None:
             self.on_session(told)
 

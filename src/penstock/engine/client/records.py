@@ -1,4 +1,4 @@
-"""Records of a node as an application reads them: the adaptive class (docs/records.md).
+"""Records of a node as an application reads them: the adaptive class (docs/how-to/records.md).
 
     with Records(RecordsReader(request)) as quotes:
         print(quotes["md.us.eq.AAPL.quote"].bid_price)

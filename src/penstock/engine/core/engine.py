@@ -455,7 +455,7 @@ class DistributionEngine:
         """True if consumers do not know this state of the session yet."""
         key = event.feed, event.stream_id
         known = self._sessions.get(key)
-        if known is not None and event.is_of_session(known) and (event.kind != "end" or known.kind == "end"):
+        if event.repeats(known):
             return False
         if known is None and len(self._sessions) >= STREAMS_MAX:
             self.counters.add("requests_refused", cause=Cause.STATE_LIMIT)

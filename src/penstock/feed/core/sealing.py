@@ -5,7 +5,7 @@ import numpy
 from penstock.middleware.core.batch import Packable
 from penstock.middleware.core.events import OutgoingMessage
 from penstock.security import Sealer
-from penstock.security.sealing import Sealed
+from penstock.security.core.sealing import Sealed
 from penstock.wire import Extension, MessageFlag, Origin, decode_origin, encode_extensions, encode_seal
 from penstock.wire._codec import EXTENSION_HEADER_SIZE
 

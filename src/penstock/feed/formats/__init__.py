@@ -1,7 +1,7 @@
 """How feeds frame and number their messages: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text.
 
 What is inside a message is the converter table's business, not theirs. datagram.py says what a format of datagrams
-has to know; docs/write-your-own-feed.md makes one.
+has to know; docs/how-to/write-your-own-feed.md makes one.
 """
 
 from penstock.base.errors import ConfigurationError

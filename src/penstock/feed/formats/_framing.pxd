@@ -1,4 +1,4 @@
-"""How source messages lie in datagrams and files; docs/protocol/feeds.md draws it.
+"""How source messages lie in datagrams and files; docs/reference/protocol/feeds.md draws it.
 
 MoldUDP64 (big-endian)             IEX-TP (little-endian)
   0  session          10 bytes       0  version            u8    12  payload size    u16

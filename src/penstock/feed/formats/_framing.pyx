@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from penstock.convert._source cimport SourceBatch
+from penstock.convert.kernel._source cimport SourceBatch
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError, PacketError

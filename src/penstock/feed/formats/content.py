@@ -11,6 +11,9 @@ LOOK_SIZE = 4_096
 BLOCK_SIZE_USUAL = 1_024
 """Messages with their sizes before them are taken for such if the first ones are not larger."""
 
+TABLE_LINES = 64
+"""Number of lines of a text examined."""
+
 SIGNATURES = {
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
@@ -55,6 +58,12 @@ def foreign(start: bytes) -> str:
 
 def is_text(start: bytes) -> bool:
     return bool(start) and CONTROL.search(start) is None
+
+
+def is_table(start: bytes) -> bool:
+    """True if every line of a text has at least two columns; empty lines and comments do not count."""
+    lines = [line for line in start.split(b"\n")[:TABLE_LINES] if line.strip() and not line.startswith(b"#")]
+    return bool(lines) and all(b"," in line for line in lines[: max(len(lines) - 1, 1)])
 
 
 def is_blocks(start: bytes) -> bool:

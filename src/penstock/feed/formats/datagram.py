@@ -20,7 +20,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class DatagramFormat(Protocol):
-    """How a feed frames and numbers its messages; docs/write-your-own-feed.md makes one."""
+    """How a feed frames and numbers its messages; docs/how-to/write-your-own-feed.md makes one."""
 
     name: str
     kind: int

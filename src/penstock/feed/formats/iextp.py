@@ -1,4 +1,4 @@
-"""IEX-TP: the segments in which IEX sends DEEP and TOPS. docs/protocol/feeds.md draws it."""
+"""IEX-TP: the segments in which IEX sends DEEP and TOPS. docs/reference/protocol/feeds.md draws it."""
 
 import struct
 from collections.abc import Sequence

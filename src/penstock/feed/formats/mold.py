@@ -1,6 +1,6 @@
 """MoldUDP64: numbered messages in datagrams, as NASDAQ and others send them.
 
-docs/protocol/feeds.md draws it.
+docs/reference/protocol/feeds.md draws it.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""SoupBinTCP: numbered messages over TCP, with login, heartbeats and replay. docs/protocol/feeds.md draws it."""
+"""SoupBinTCP: numbered messages over TCP, with login, heartbeats and replay. protocol/feeds.md draws it."""
 
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
-from penstock.convert._converter cimport ConverterKernel
-from penstock.convert._source cimport SourceBatch
+from penstock.convert.kernel._converter cimport ConverterKernel
+from penstock.convert.kernel._source cimport SourceBatch
 from penstock.feed.core.lines._lines cimport LineCursor
 from penstock.feed.live._tap cimport Tap
 from penstock.middleware.core._outgoing cimport OutgoingCursor

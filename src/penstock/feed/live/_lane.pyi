@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from penstock.base.histogram import HistogramState
-from penstock.convert._converter import ConverterKernel
+from penstock.convert.kernel._converter import ConverterKernel
 from penstock.feed.core.lines._lines import LineCursor
 from penstock.feed.live._tap import Tap
 from penstock.middleware.core._outgoing import OutgoingCursor

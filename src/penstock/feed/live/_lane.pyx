@@ -8,8 +8,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy
 
-from penstock.convert._converter cimport ConverterKernel
-from penstock.convert._source cimport SourceBatch
+from penstock.convert.kernel._converter cimport ConverterKernel
+from penstock.convert.kernel._source cimport SourceBatch
 from penstock.feed.core.lines._lines cimport LineCursor
 from penstock.feed.live._tap cimport Tap, tap_close, tap_eventfd, tap_load, tap_store, tap_swap, tap_wake
 from penstock.middleware.core._outgoing cimport OutgoingCursor

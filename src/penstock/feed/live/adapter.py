@@ -53,7 +53,7 @@ from penstock.middleware.live.epoch_file import claim_epoch
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.runtime.node import Node, in_thread
-from penstock.security.brokering import Revoked
+from penstock.security.core.brokering import Revoked
 
 HEALTH_SECONDS = 0.5
 PERSIST_AGAIN_SECONDS = 0.5

@@ -11,8 +11,7 @@ from penstock.feed.live.config import AdapterConfig
 from penstock.feed.live.outbound import Outbound
 from penstock.feed.live.registration import Registration
 from penstock.security import Grant, Sealer, StreamKey, Token
-from penstock.security.authentication_state import AuthenticationState
-from penstock.security.brokering import (
+from penstock.security.core.brokering import (
     AdapterHeartbeat,
     AdapterRegistration,
     AuthenticationChanged,
@@ -26,8 +25,9 @@ from penstock.security.brokering import (
     SubscriptionBrokered,
     SubscriptionCancelled,
 )
-from penstock.security.client import AdminClient
-from penstock.security.gate import TokenGate
+from penstock.security.live.authentication_state import AuthenticationState
+from penstock.security.live.client import AdminClient
+from penstock.security.live.gate import TokenGate
 from penstock.wire import AuthenticationScope
 
 FOREVER_NS = 2**63 - 1

@@ -28,7 +28,7 @@ from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.middleware.live.receiver import note_unsent
 from penstock.net.udp import Channel, Outlet, address_key
 from penstock.security import Sealer
-from penstock.security.key_lease import KeyLease
+from penstock.security.live.key_lease import KeyLease
 from penstock.wire import DatagramBatch, PacketStore
 
 ROWS_MAX = 4_096

@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections import deque
 from collections.abc import Callable
 
+from penstock.base.backoff import Backoff, BackoffPolicy
+from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
@@ -18,6 +19,8 @@ from penstock.feed.core.events import AdapterEvent, PeerConnected, PeerDisconnec
 from penstock.feed.core.sync.messages import CONNECTION, PROTOCOL, SyncMessage
 from penstock.feed.live.config import PeerConfig, PeersConfig
 from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.dialling import redial
+from penstock.net.live.outbox import Outbox, converse
 from penstock.net.secret import Secret
 
 QUEUE_MESSAGES_MAX = 65_536
@@ -48,7 +51,7 @@ class Peering:
         self._secret = secret
         self._client_tls = client_tls
         self._counters = counters or Counters("feed.peers", feed=feed)
-        self._outboxes: dict[int, _PeerOutbox] = {}
+        self._outboxes: dict[int, Outbox[SyncMessage]] = {}
         self._dialing: list[asyncio.Task[None]] = []
         self._server = ControlServer(
             PROTOCOL,
@@ -94,23 +97,28 @@ class Peering:
         return f"{self._feed}.{self._index}"
 
     async def _dial(self, peer: PeerConfig) -> None:
-        while True:
-            try:
-                connection = await connect_control(
-                    PROTOCOL,
-                    peer.host,
-                    peer.port,
-                    node=self._node,
-                    secret=self._secret,
-                    tls=self._client_tls,
-                    config=CONNECTION,
-                    counters=self._counters,
-                )
-                async with connection:
-                    await self._converse(connection, expected=peer.index)
-            except PenstockError as error:
-                log.debug("peer_unreachable", index=peer.index, error=str(error))
-            await asyncio.sleep(self._config.retry_ms / 1_000)
+        """Keep a connection to this adapter."""
+
+        def report(error: PenstockError, is_news: bool) -> None:
+            log.debug("peer_unreachable", index=peer.index, error=str(error))
+
+        backoff = Backoff(SystemRandomness(), BackoffPolicy.constant(self._config.retry_ms))
+        await redial(lambda: self._connect(peer), backoff, report)
+
+    async def _connect(self, peer: PeerConfig) -> bool:
+        connection = await connect_control(
+            PROTOCOL,
+            peer.host,
+            peer.port,
+            node=self._node,
+            secret=self._secret,
+            tls=self._client_tls,
+            config=CONNECTION,
+            counters=self._counters,
+        )
+        async with connection:
+            await self._converse(connection, expected=peer.index)
+        return True
 
     async def _accepted(self, connection: ControlConnection[SyncMessage]) -> None:
         await self._converse(connection, expected=None)
@@ -123,57 +131,23 @@ class Peering:
             return
         if (older := self._outboxes.get(index)) is not None:
             older.cut()  # the peer has restarted, and its old connection is not known to be dead yet
-            await older.is_done.wait()
-        outbox = self._outboxes[index] = _PeerOutbox()
+            await older.over.wait()
+        outbox: Outbox[SyncMessage] = Outbox(QUEUE_MESSAGES_MAX, "cut")
+        self._outboxes[index] = outbox
         log.info("peer_connected", index=index, address=connection.address)
         self._on_event(PeerConnected(index))
-        writing = asyncio.ensure_future(outbox.write(connection))
-        hearing = asyncio.ensure_future(self._hear(connection, index))
         try:
-            await asyncio.wait([writing, hearing], return_when=asyncio.FIRST_COMPLETED)
+            await converse(connection, outbox, self._read(connection, index))
         finally:
             del self._outboxes[index]
-            for task in (writing, hearing):
-                task.cancel()
-            await asyncio.gather(writing, hearing, return_exceptions=True)
-            outbox.is_done.set()
             log.warning("peer_disconnected", index=index)
             self._on_event(PeerDisconnected(index))
 
-    async def _hear(self, connection: ControlConnection[SyncMessage], index: int) -> None:
-        with contextlib.suppress(PenstockError):  # why it ended is the connection's to log
+    async def _read(self, connection: ControlConnection[SyncMessage], index: int) -> None:
+        with contextlib.suppress(PenstockError):  # the connection logs why it ended
             async for message in connection:
                 self._on_event(PeerMessageReceived(index, message))
 
     def _index_of(self, node: str) -> int | None:
         match = re.fullmatch(re.escape(self._feed) + r"\.(0|[1-9][0-9]{0,2})", node)
         return int(match[1]) if match and int(match[1]) <= 255 else None
-
-
-class _PeerOutbox:
-    """The queue of one connection."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[SyncMessage] = deque()
-        self._changed = asyncio.Event()
-        self._is_cut = False
-        self.is_done = asyncio.Event()
-
-    def put(self, message: SyncMessage) -> None:
-        if len(self._waiting) >= QUEUE_MESSAGES_MAX:
-            self.cut()
-        self._waiting.append(message)
-        self._changed.set()
-
-    def cut(self) -> None:
-        self._is_cut = True
-        self._changed.set()
-
-    async def write(self, connection: ControlConnection[SyncMessage]) -> None:
-        with contextlib.suppress(PenstockError):
-            while not self._is_cut:
-                while self._waiting and not self._is_cut:
-                    await connection.send(self._waiting.popleft())
-                self._changed.clear()
-                if not self._waiting and not self._is_cut:
-                    await self._changed.wait()

@@ -1,6 +1,6 @@
 """The adapter's own capture: a thread writes the published packets to a journal; the data thread never waits for it.
 
-A record is a packet, as docs/protocol/capture.md says, and its time is taken after the packet was published. When the
+A record is a packet, as protocol/capture.md says, and its time is taken after the packet was published. When the
 disk is full or fails, the adapter continues, `trouble` has the reason, and a GONE record marks the missing packets once
 the journal accepts records again.
 """

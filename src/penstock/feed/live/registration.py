@@ -1,9 +1,9 @@
 """The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
 
 Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
-knows, seals with its stream key until its lease ends (security/key_lease.py), and registers again when a server
-answers, or when another server has taken over. What tokens are checked with is kept (security/gate.py), also over a
-restart.
+knows, seals with its stream key until its lease ends (security/live/key_lease.py), and registers again when a server
+answers, or when another server has taken over. What tokens are checked with is kept (security/live/gate.py), also over
+a restart.
 """
 
 import threading
@@ -11,8 +11,14 @@ from collections.abc import Callable, Iterable
 
 from penstock.base.errors import NotFoundError, PenstockError
 from penstock.base.log import logger
-from penstock.security.brokering import AdapterHeartbeat, AdapterRegistration, EventBody, HeartbeatAnswer, Registered
-from penstock.security.client import AdminClient
+from penstock.security.core.brokering import (
+    AdapterHeartbeat,
+    AdapterRegistration,
+    EventBody,
+    HeartbeatAnswer,
+    Registered,
+)
+from penstock.security.live.client import AdminClient
 
 RETRY_SECONDS = 0.5
 EVENTS_WAIT_SECONDS = 10.0

@@ -18,7 +18,7 @@ from penstock.feed.recorded.dates import replay_date
 from penstock.feed.recorded.files import open_source
 from penstock.middleware.live.receiver import note_unsent
 from penstock.net.udp import Channel, Inlet, Outlet, address_key, group_socket, host_socket
-from penstock.security.brokering import ModelReference
+from penstock.security.core.brokering import ModelReference
 from penstock.wire import DatagramBatch
 
 BATCH_DATAGRAMS = 64

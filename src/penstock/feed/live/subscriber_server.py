@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,17 +40,21 @@ from penstock.feed.live.delayed_stream import DelayedReader
 from penstock.middleware.unicast import (
     CONNECTION,
     PROTOCOL,
+    AdapterMessage,
     Contribution,
     RefusalCode,
     StreamRefused,
     UnicastMessage,
 )
 from penstock.net.config import ControlConfig
+from penstock.net.live.admission import Admission, watch_rights
 from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.live.outbox import Outbox, converse
 from penstock.net.secret import Secret
+from penstock.security.core.refusal import RefusalError, Refusals
 
-LAST_WORDS_SECONDS = 2.0
-"""How long a subscriber that is cut off has to take its last message."""
+LOGIN_SECONDS = 10.0
+"""For the message that opens a stream, from the end of the handshake."""
 
 HISTORY_QUEUE_BYTES = 1024 * 1024
 """Delayed data is read from the journal while less than this waits for its subscriber."""
@@ -74,31 +77,8 @@ class ServiceBackend(Protocol):
     def journal_path(self) -> Path | None: ...
 
 
-class _Outbox:
-    """What waits for one subscriber."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[SendMessage] = deque()
-        self.changed = asyncio.Event()
-        self.ending = asyncio.Event()
-        self.size = 0
-
-    def put(self, say: SendMessage) -> None:
-        self.waiting.append(say)
-        self.size += say.size
-        self.changed.set()
-
-    def end(self, refusal: StreamRefused | None) -> None:
-        """After what waits, or at once and with last words."""
-        if refusal is not None:
-            self.waiting.clear()
-            self.waiting.append(SendMessage(0, refusal))
-        self.ending.set()
-        self.changed.set()
-
-
-class SubscriberServer(ControlServer):
-    """Serves streams until close(); beyond the loopback address it needs `tls` and `secret`.
+class SubscriberServer:
+    """Serves streams from start() to close(); beyond the loopback address it needs `tls` and `secret`.
 
     `on_first_live` is called when publish() is of use to somebody after it was not, before that one's image is taken:
     publish() must then be given everything from there on."""
@@ -116,11 +96,20 @@ class SubscriberServer(ControlServer):
         self.service = service
         self.on_first_live: Callable[[], None] | None = None
         self._backend = backend
-        self._outboxes: dict[int, _Outbox] = {}
+        self._outboxes: dict[int, Outbox[AdapterMessage]] = {}  # bounded by the service
         self._accepted_count = 0
         self._tasks_running: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        super().__init__(
+        self.counters = counters or Counters("feed.service.connections")
+        self._admission: Admission[Outbox[AdapterMessage], StreamRefused] = Admission(
+            Refusals(lambda code, reason, number: StreamRefused(code, reason)),
+            Outbox.end,
+            lambda what: RefusalError(RefusalCode.PROTOCOL, what),
+            party="subscriber",
+            counter="subscriptions_refused",
+            counters=self.counters,
+            log=log,
+        )
+        self._server = ControlServer(
             PROTOCOL,
             self._converse_with,
             node=service.identity.adapter,
@@ -129,8 +118,16 @@ class SubscriberServer(ControlServer):
             secret=secret,
             tls=tls,
             config=connection,
-            counters=counters,
+            counters=self.counters,
         )
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        await self._server.start()
+        self._start(watch_rights(lambda now_ns: self.handle(Tick())))
 
     def publish(self, batch: PublishedBatch) -> None:
         """What the adapter has published, in order."""
@@ -144,10 +141,8 @@ class SubscriberServer(ControlServer):
         self.handle(Revoke(reason, client, subscription_id))
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self.handle(Close())
-        await super().close()
+        await self._server.close()
         for task in list(self._tasks_running):
             task.cancel()
         await asyncio.gather(*self._tasks_running, return_exceptions=True)
@@ -163,39 +158,25 @@ class SubscriberServer(ControlServer):
     async def _converse_with(self, connection: ControlConnection[UnicastMessage]) -> None:
         self._accepted_count += 1
         number = self._accepted_count
-        outbox = self._outboxes[number] = _Outbox()
-        writing = asyncio.ensure_future(self._write(connection, number, outbox))
-        hearing = asyncio.ensure_future(self._hear(connection, number))
-        ending = asyncio.ensure_future(outbox.ending.wait())
+        outbox: Outbox[AdapterMessage] = Outbox(None, on_sent=lambda size: self.handle(MessageSent(number, size)))
+        self._outboxes[number] = outbox
         try:
-            await asyncio.wait([writing, hearing, ending], return_when=asyncio.FIRST_COMPLETED)
-            if outbox.ending.is_set() and not connection.is_over:  # told to leave: last words, but not for ever
-                await asyncio.wait([writing], timeout=LAST_WORDS_SECONDS)
+            await converse(connection, outbox, self._read(connection, number, outbox))
         finally:
             del self._outboxes[number]
-            for task in (writing, hearing, ending):
-                task.cancel()
-            await asyncio.gather(writing, hearing, ending, return_exceptions=True)
             self.handle(Disconnected(number))
 
-    async def _hear(self, connection: ControlConnection[UnicastMessage], number: int) -> None:
-        with contextlib.suppress(PenstockError):  # why a connection ended is the connection's to log
-            async for message in connection:
-                self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
-                self._arm()
-
-    async def _write(self, connection: ControlConnection[UnicastMessage], number: int, outbox: _Outbox) -> None:
-        with contextlib.suppress(PenstockError):
-            while True:
-                while outbox.waiting:
-                    say = outbox.waiting.popleft()
-                    await connection.send(say.message)
-                    outbox.size -= say.size
-                    self.handle(MessageSent(number, say.size))
-                if outbox.ending.is_set():
-                    return
-                outbox.changed.clear()
-                await outbox.changed.wait()
+    async def _read(
+        self, connection: ControlConnection[UnicastMessage], number: int, outbox: Outbox[AdapterMessage]
+    ) -> None:
+        self._admission.expect(outbox, LOGIN_SECONDS, address=connection.address)
+        try:
+            with contextlib.suppress(PenstockError):  # the connection logs why it ended
+                async for message in connection:
+                    self._admission.arrived(outbox)
+                    self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
+        finally:
+            self._admission.arrived(outbox)
 
     def _carry_out(self, instruction: ServiceInstruction) -> None:
         outbox = self._outboxes.get(instruction.subscriber)
@@ -203,7 +184,7 @@ class SubscriberServer(ControlServer):
             return
         match instruction:
             case SendMessage():
-                outbox.put(instruction)
+                outbox.put(instruction.message, instruction.size)
             case EndStream():
                 outbox.end(instruction.refusal)
             case TakeImage():
@@ -231,7 +212,7 @@ class SubscriberServer(ControlServer):
         except PenstockError as error:
             self._fail(wish.subscriber, RefusalCode.CONTRIBUTION, str(error))
 
-    async def _follow(self, wish: StartHistory, outbox: _Outbox) -> None:
+    async def _follow(self, wish: StartHistory, outbox: Outbox[AdapterMessage]) -> None:
         """Give a delayed subscriber what becomes old enough, as fast as it takes it."""
         path = self._backend.journal_path
         try:
@@ -258,19 +239,3 @@ class SubscriberServer(ControlServer):
 
     def _fail(self, subscriber: int, code: RefusalCode, reason: str) -> None:
         self.handle(RequestFailed(subscriber, StreamRefused(code, reason[:256])))
-
-    # Tokens expire by the wall clock
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline_ns = self.service.next_deadline_ns()
-        if deadline_ns is not None:
-            delay_seconds = min(max(0.0, (deadline_ns - time.time_ns()) / NS_PER_SECOND), 1.0)  # clocks are set
-            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.handle(Tick())
-        self._arm()

@@ -1,4 +1,4 @@
-"""The layout of a tape; docs/protocol/feed-index.md draws it."""
+"""The layout of a tape; docs/reference/protocol/feed-index.md draws it."""
 
 cpdef enum:
     TAPE_KIND_AT = 0        # u8

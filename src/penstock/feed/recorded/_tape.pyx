@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
-from penstock.convert._source cimport SourceBatch, SourceRow
+from penstock.convert.kernel._source cimport SourceBatch, SourceRow
 
 from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 

@@ -18,7 +18,7 @@ from penstock.feed.config import LineConfig
 from penstock.feed.core.lines.arbiter import LineArbiter
 from penstock.feed.core.lines.events import LineDatagram, LineInstruction, SessionEnded, SessionStarted, SourceReady
 from penstock.feed.formats import DatagramFormat, datagram_format, known_formats
-from penstock.feed.formats.content import LOOK_SIZE, described, foreign, is_blocks, is_capture, is_text
+from penstock.feed.formats.content import LOOK_SIZE, described, foreign, is_blocks, is_capture, is_table, is_text
 from penstock.feed.formats.csvticks import CsvTicks
 from penstock.feed.formats.itchfile import ItchFile
 from penstock.feed.formats.pcap import CapturedDatagram, CaptureReader
@@ -126,6 +126,9 @@ def guess_format(path: Path, stream: ByteStream) -> FileFormat:
     if what := foreign(start):
         within = f" (in {stream.compression})" if stream.compression else ""
         raise ConfigurationError(f"this is {what}{within}, which cannot be read as a feed", where=str(path), hint=READ)
+    if is_named_text and is_text(start) and not is_table(start):
+        hint = "a feed as text has columns between commas; --format csv reads the file all the same"
+        raise ConfigurationError("this is text without columns", where=str(path), hint=hint)
     if is_named_text and (is_text(start) or not start):
         return "csv"
     if is_blocks(start) or not start:

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.base.errors import PacketError
 from penstock.convert import SourceBatch
-from penstock.convert.format import SourceFormat
+from penstock.convert.core.format import SourceFormat
 from penstock.feed.formats import DatagramFormat, Segment
 from penstock.feed.formats._framing import count_sizes, count_types
 from penstock.feed.formats.csvticks import CsvTicks
@@ -84,8 +84,9 @@ class FileReport(msgspec.Struct):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is anything of a feed in it."""
-        return any(stream.messages or stream.datagrams for stream in self.streams)
+        """True if the file has a feed that is known; messages of unknown types say nothing about damage."""
+        is_known = self.format != "itch" or self.is_itch
+        return is_known and any(stream.messages or stream.datagrams for stream in self.streams)
 
     @property
     def is_itch(self) -> bool:

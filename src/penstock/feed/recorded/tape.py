@@ -4,7 +4,7 @@
     for event in read_tape(tape):                # SessionStarted, SourceReady, SourceLost, as they were
         ...
 
-Entries follow each other without gaps; docs/protocol/feed-index.md draws them.
+Entries follow each other without gaps; docs/reference/protocol/feed-index.md draws them.
 """
 
 import struct

@@ -236,9 +236,9 @@ class FilteredReceiver(SocketReceiver):
 
     # What the filter said
 
-    def attend(self, now_ns: int) -> list[Received]:
+    def do_due_work(self, now_ns: int) -> list[Received]:
         is_told = self._link.inbox or self._refusal is not None
-        return (self._hear(now_ns) if is_told else []) or super().attend(now_ns)
+        return (self._hear(now_ns) if is_told else []) or super().do_due_work(now_ns)
 
     def _hear(self, now_ns: int) -> list[Received]:
         received: list[Received] = []

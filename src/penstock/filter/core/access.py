@@ -31,9 +31,9 @@ from penstock.model import MessageModel
 from penstock.net.live.stream import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
-from penstock.security.access_control import AccessControl, Rights, Verify, check_same_subject
-from penstock.security.direct_address import NUMBERS, direct_address, is_address_of
-from penstock.security.refusal import RefusalError, Refusals
+from penstock.security.core.access_control import AccessControl, Rights, Verify, check_same_subject
+from penstock.security.core.direct_address import NUMBERS, direct_address, is_address_of
+from penstock.security.core.refusal import RefusalError, Refusals
 
 DRAWS_MAX = 1_000
 """Attempts to find an address that nobody has."""

@@ -1,4 +1,4 @@
-"""What applications, publishers and a filter module say to each other over TCP (docs/protocol/filter-control.md).
+"""What applications, publishers and a filter module say to each other over TCP (protocol/filter-control.md).
 
 application                    filter
   │ Register ────────────────────► │      who I am, how I want my packets, a token where one is asked for
@@ -94,7 +94,7 @@ class Interests(msgspec.Struct, frozen=True):
     """Interests under one condition."""
 
     topics: Annotated[list[Interest], msgspec.Meta(max_length=TOPICS_MAX)]
-    """As text (docs/topics.md); negative ones take away from what the others under the same condition ask for."""
+    """As text (docs/reference/topics.md); negative interests are subtracted from others under the same condition."""
 
     where: Annotated[str, msgspec.Meta(max_length=CONDITION_SIZE_MAX)] = ""
     """A SQL condition on the fields of the message; empty for none."""

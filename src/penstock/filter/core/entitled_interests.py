@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock.base.errors import NotEntitledError
 from penstock.filter.core.events import Interests
 from penstock.security import Grant
-from penstock.security.narrowing import denials, narrowed
+from penstock.security.core.narrowing import denials, narrowed
 
 Condition = tuple[str, bytes]
 """Of an interest: where, content."""

@@ -31,7 +31,8 @@ from penstock.net.live.handover import await_segment
 from penstock.net.live.outbox import Outbox
 from penstock.net.secret import Secret
 from penstock.runtime.control_service import Connection, ControlService, Terms
-from penstock.security.refusal import RefusalError, check_number
+from penstock.runtime.service_settings import ServiceSettings
+from penstock.security.core.refusal import RefusalError, check_number
 
 ID_BITS = 64
 TERMS = Terms("application", first="the first message registers, or offers a ring", stopping="the filter stops")
@@ -68,14 +69,8 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
             REFUSALS,
             data,
             TERMS,
-            node=config.name,
-            control=config.control,
+            ServiceSettings(config.name, config.control, secret, tls, CONNECTION, counters, log),
             outbox_max=config.told_max,
-            secret=secret,
-            tls=tls,
-            config=CONNECTION,
-            counters=counters,
-            log=log,
         )
 
     # From others, in the loop's thread

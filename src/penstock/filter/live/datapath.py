@@ -44,7 +44,7 @@ from penstock.middleware.live.receiver import note_unsent
 from penstock.net.live.handover import Handover
 from penstock.net.live.mailbox import Mailbox
 from penstock.net.udp import Address, Channel, Inlet, Memberships, Outlet, address_key, host_socket
-from penstock.security.refusal import RefusalError
+from penstock.security.core.refusal import RefusalError
 from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch
 

@@ -34,8 +34,8 @@ from penstock.net.tls import server_context
 from penstock.net.udp import Channel
 from penstock.runtime.accounts import Account, add_accounts
 from penstock.runtime.node import Node, in_thread
-from penstock.security.brokering import Revoked
-from penstock.security.key_lease import ReceivingLease
+from penstock.security.core.brokering import Revoked
+from penstock.security.live.key_lease import ReceivingLease
 from penstock.topics import GroupMap
 from penstock.wire import Authenticator
 

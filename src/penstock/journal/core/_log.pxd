@@ -1,4 +1,4 @@
-"""The journal's layout on disk, and the kernels that read and write it; docs/protocol/journal.md draws it.
+"""The journal's layout on disk, and the kernels that read and write it; docs/reference/protocol/journal.md draws it.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.journal.core._log.

@@ -1,6 +1,6 @@
 """What stands in front of a segment's records, the mark beside the segments, and their names.
 
-docs/protocol/journal.md draws all of it; the numbers are in _log.pxd.
+docs/reference/protocol/journal.md draws all of it; the numbers are in _log.pxd.
 """
 
 import re

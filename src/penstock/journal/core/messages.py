@@ -1,4 +1,4 @@
-"""What a follower and a journal's server say to each other, in control messages (docs/protocol/journal.md).
+"""What a follower and a journal's server say to each other, in control messages (docs/reference/protocol/journal.md).
 
 follower                       server
   │ Login ───────────────────────► │      first, if the server asks for tokens

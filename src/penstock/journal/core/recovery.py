@@ -1,6 +1,6 @@
 """What a writer finds on the disk when it opens a journal, and what it may do about it.
 
-The rules, of which docs/protocol/journal.md gives the reasons:
+The rules, of which docs/reference/protocol/journal.md gives the reasons:
 
 - Segments follow each other by their names and headers. A segment's records end where the next segment begins; what
   it has beyond that was written before a failed sync, and counts for nothing.

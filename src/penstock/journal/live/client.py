@@ -47,6 +47,7 @@ from penstock.journal.core.messages import (
 from penstock.journal.core.records import NOTHING, Record, RecordBatch
 from penstock.net.config import ControlConfig
 from penstock.net.live.control_driver import ControlConnection, connect_control
+from penstock.net.live.dialling import Redialling
 from penstock.net.secret import Secret
 
 LogIn: TypeAlias = Callable[[str], str]
@@ -116,11 +117,20 @@ async def follow_remote_batches(
     wish = Follow(from_sequence, from_time_ns)
     counters = Counters("journal.client")
     loop = asyncio.get_running_loop()
-    give_up_at = loop.time()  # whoever was never there is not waited for
-    backoff = Backoff(SystemRandomness())
-    while True:
-        is_served = False
-        try:
+    give_up_at = loop.time()  # a server that was never reached is not retried
+    is_served = False
+
+    def report(error: PenstockError, is_news: bool) -> None:
+        nonlocal give_up_at, is_served
+        if is_served:  # patience begins with the loss: a quiet journal sends nothing for hours
+            give_up_at = loop.time() + patience_seconds
+            is_served = False
+        if not isinstance(error, ConnectionLostError | UnreachableError) or loop.time() >= give_up_at:
+            raise error
+        log.warning("connecting_again", host=host, port=port, error=str(error))
+
+    async for attempt in Redialling(Backoff(SystemRandomness()), report):
+        with attempt:
             connection = await connect_control(
                 PROTOCOL, host, port, node=node, secret=secret, tls=tls, config=config, counters=counters
             )
@@ -135,16 +145,8 @@ async def follow_remote_batches(
                     elif not is_live:
                         return
                     is_served = True
-                    backoff.succeeded()
+                    attempt.succeeded()
             raise ConnectionLostError("the server said goodbye", where=f"{host}:{port}")
-        except (ConnectionLostError, UnreachableError) as error:
-            if is_served:  # patience begins with the loss: a quiet journal sends nothing for hours
-                give_up_at = loop.time() + patience_seconds
-            if loop.time() >= give_up_at:
-                raise
-            log.warning("connecting_again", host=host, port=port, error=str(error))
-            lost = error
-        await asyncio.sleep(backoff.next_seconds(lost))
 
 
 async def measure_remote(

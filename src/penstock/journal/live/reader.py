@@ -5,7 +5,7 @@
         for record in journal.follow(): ...          # goes on, and waits for what is written next
 
 A reader sees only records that are on the disk, so none that it has shown can vanish in a crash. How far that is says
-the mark, which the writer renews after every sync (docs/protocol/journal.md). Without a writer since the machine was
+the mark, which the writer renews after every sync (protocol/journal.md). Without a writer since the machine was
 started, what is in the files has come from the disk.
 """
 

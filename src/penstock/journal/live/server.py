@@ -12,7 +12,7 @@ import itertools
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import JournalGoneError, PenstockError, RemoteProtocolError
@@ -37,7 +37,9 @@ from penstock.journal.core.records import RecordBatch
 from penstock.journal.live.extent import measure
 from penstock.journal.live.reader import JournalReader
 from penstock.net.config import ControlConfig
+from penstock.net.live.admission import Admission
 from penstock.net.live.control_driver import ControlConnection, ControlServer
+from penstock.net.live.outbox import Outbox, converse
 from penstock.net.secret import Secret
 
 TEXT_MAX = 256
@@ -50,8 +52,8 @@ CheckToken: TypeAlias = Callable[[str], None]
 log = logger("journal.server")
 
 
-class JournalServer(ControlServer):
-    """Off the loopback address it needs `tls` and `secret`, and refuses to start without.
+class JournalServer:
+    """From start() to close(). Off the loopback address it needs `tls` and `secret`, and refuses to start without.
 
     With `check_token` every follower has to log in with a token, also on the loopback address. The token is checked at
     the login and every TOKEN_CHECK_SECONDS after that; a token that is no longer good ends the connection.
@@ -76,38 +78,69 @@ class JournalServer(ControlServer):
         self._login_seconds = config.handshake_ms / 1_000
         self._follow = follow or FollowConfig()
         JournalReader.open(path).close()  # better refused now than to the first follower
-        super().__init__(
+        self.counters = counters or Counters("journal.server")
+        self._admission: Admission[Outbox[Refused], Refused] = Admission(
+            _Refusals(),
+            Outbox.end,
+            self._late,
+            party="follower",
+            counter="requests_refused",
+            cause=Cause.AUTHENTICATION,
+            counters=self.counters,
+            log=log,
+        )
+        self._server = ControlServer(
             PROTOCOL,
-            self._admit,
+            self._serve,
             node=node,
             host=host,
             port=port,
             secret=secret,
             tls=tls,
             config=config,
-            counters=counters or Counters("journal.server"),
+            counters=self.counters,
         )
 
-    async def _admit(self, connection: ControlConnection[JournalMessage]) -> None:
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _serve(self, connection: ControlConnection[JournalMessage]) -> None:
+        """The records go to the connection as fast as it takes them; the outbox has only the refusal."""
+        outbox: Outbox[Refused] = Outbox(1)
+        await converse(connection, outbox, self._admit(connection, outbox))
+
+    async def _admit(self, connection: ControlConnection[JournalMessage], outbox: Outbox[Refused]) -> None:
         """Require a login if tokens are required, and serve the follower while its token is valid."""
         if self._check_token is None:
             first = await connection.receive()
             await self._converse_with(connection, await connection.receive() if isinstance(first, Login) else first)
             return
+        self._admission.expect(outbox, self._login_seconds, address=connection.address)
         try:
-            async with asyncio.timeout(self._login_seconds):
-                login = await connection.receive()
-        except TimeoutError:
-            login = Login("")
+            login = await connection.receive()
+        finally:
+            self._admission.arrived(outbox)
         if login is None:
             return
         token = login.token if isinstance(login, Login) else ""
         try:
             self._check_token(token)
         except PenstockError as error:
-            self.counters.add("requests_refused", cause=Cause.AUTHENTICATION)
-            log.warning("follower_refused", address=connection.address, code=error.code, error=str(error))
-            await connection.send(Refused(error.code, error.what[:TEXT_MAX], error.hint[:TEXT_MAX]))
+            self._admission.refuse(outbox, error, address=connection.address)
             return
         watching = asyncio.get_running_loop().create_task(_watch_token(connection, self._check_token, token))
         try:
@@ -115,6 +148,15 @@ class JournalServer(ControlServer):
         finally:
             watching.cancel()
             await asyncio.wait([watching])
+
+    def _late(self, what: str) -> PenstockError:
+        """A follower that sends no login has no token."""
+        assert self._check_token is not None
+        try:
+            self._check_token("")
+        except PenstockError as error:
+            return error
+        return RemoteProtocolError(what)
 
     async def _converse_with(self, connection: ControlConnection[JournalMessage], wish: JournalMessage | None) -> None:
         while isinstance(wish, Measure):
@@ -125,7 +167,7 @@ class JournalServer(ControlServer):
         if not isinstance(wish, Follow) or (wish.from_sequence is not None and wish.from_time_ns is not None):
             raise RemoteProtocolError(f"a follower says where to begin, not {type(wish).__name__}")
         log.info("follower", peer=connection.peer.node, address=connection.address, wish=wish)
-        hearing = asyncio.get_running_loop().create_task(_refuse_more(connection))
+        reading = asyncio.get_running_loop().create_task(_refuse_more(connection))
         try:
             with JournalReader.open(self._path, self._follow) as reader:
                 await asyncio.to_thread(_seek, reader, wish)
@@ -138,8 +180,8 @@ class JournalServer(ControlServer):
             log.error("journal_unavailable", path=str(self._path), code=error.code, error=str(error))
             await connection.send(Unavailable(error.code, str(error)[:TEXT_MAX]))
         finally:
-            hearing.cancel()
-            await asyncio.wait([hearing])
+            reading.cancel()
+            await asyncio.wait([reading])
 
     def _measured(self, wish: Measure) -> Extent | Unavailable:
         try:
@@ -167,6 +209,16 @@ class JournalServer(ControlServer):
         for start, end in itertools.pairwise(cuts):
             await connection.send(encode_records(batch, start, end))
             self.counters.add("records_served", end - start)
+
+
+class _Refusals:
+    """The refusals of the protocol."""
+
+    def code_of(self, error: PenstockError) -> str:
+        return error.code
+
+    def of(self, error: PenstockError) -> Refused:
+        return Refused(error.code, error.what[:TEXT_MAX], error.hint[:TEXT_MAX])
 
 
 async def _watch_token(connection: ControlConnection[JournalMessage], check: CheckToken, token: str) -> None:

@@ -275,7 +275,7 @@ class MergeGap(msgspec.Struct, frozen=True):
 class Discontinuity(msgspec.Struct, frozen=True):
     """The numbers of a source stream go on with `message_sequence` + 1, its content from `source_sequence` on.
 
-    `reason` is what the adapter says (docs/protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
+    `reason` is what the adapter says (protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
     the ranges of source messages, first and last, that the adapter never had. `trading_date` is that of the session, as
     2026-01-30; empty where it is not known.
     """
@@ -319,9 +319,11 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if both events name one session."""
         return is_same_session(self.session, self.trading_date, other.session, other.trading_date)
 
-    def is_of_session(self, known: "SessionEvent") -> bool:
-        """True if the event is about the session of an event that came before."""
-        return self.tag == known.tag and (not self.session or self.has_name_of(known))
+    def repeats(self, known: "SessionEvent | None") -> bool:
+        """True if `known`, an event that came before, says the same of the same session."""
+        if known is None or self.tag != known.tag or (self.session and not self.has_name_of(known)):
+            return False
+        return self.kind != "end" or known.kind == "end"
 
 
 MergerEvent: TypeAlias = ReceiverInstruction | StartAfter | Tick

@@ -121,7 +121,7 @@ cdef class RingLane(ReceivingLane):
 cdef class LaneReceiver:
     """A receiver's short way: what comes in order to its lane takes no step in Python, unless something else is due.
 
-    For that there are methods of the subclass: attend() when a time has come that next_due_ns() said, or after notice();
+    For that there are methods of the subclass: do_due_work() when a time has come that next_due_ns() said, or after notice();
     take_rest() when not all that came was in order; take() when datagrams are lost on purpose (`is_lossy`).
     """
 
@@ -139,7 +139,7 @@ cdef class LaneReceiver:
         self._is_noticed = True
 
     def notice(self) -> None:
-        """There may be something to attend to; in any thread. Who waits notices when the inlet is woken."""
+        """There may be work that is due; in any thread. A thread that waits notices it when the inlet is woken."""
         self._is_noticed = True
 
     def receive(self, timeout = None) -> list:
@@ -165,7 +165,7 @@ cdef class LaneReceiver:
         cdef ReceivingLane lane
         cdef list received
         while True:
-            received = self.attended(now_ns) if self._is_noticed or now_ns >= self._due_ns else None
+            received = self.work_and_set_due(now_ns) if self._is_noticed or now_ns >= self._due_ns else None
             if not received:
                 lane = self.lane
                 wait_ns = max(min(self._due_ns, deadline_ns) - now_ns, 0)
@@ -185,10 +185,10 @@ cdef class LaneReceiver:
             if now_ns >= deadline_ns:
                 return []
 
-    cdef list attended(self, int64_t now_ns):
+    cdef list work_and_set_due(self, int64_t now_ns):
         self._is_noticed = False # before it is looked at: what is noticed meanwhile is looked at next time
         try:
-            received = self.attend(now_ns)
+            received = self.do_due_work(now_ns)
         except BaseException:
             self._is_noticed = True
             raise

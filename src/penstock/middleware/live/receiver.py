@@ -113,7 +113,7 @@ class SocketReceiver(LaneReceiver):
                     is_ready.set()  # look again, after everybody else in this loop had a turn
                     if received := self.take():
                         yield received
-                if received := self.attend(time.monotonic_ns()):
+                if received := self.do_due_work(time.monotonic_ns()):
                     yield received
                 await asyncio.sleep(0)
         finally:
@@ -140,7 +140,7 @@ class SocketReceiver(LaneReceiver):
     def next_due_ns(self) -> int | None:
         return self._core.next_deadline_ns()
 
-    def attend(self, now_ns: int) -> list[Received]:
+    def do_due_work(self, now_ns: int) -> list[Received]:
         """Give the core a Tick when it is due."""
         due_ns = self._core.next_deadline_ns()
         if due_ns is None or now_ns < due_ns:

@@ -6,7 +6,7 @@ offset >= t3 - t4. Nothing is assumed about how the round trip divides into ther
 interval grows by what two clocks can drift apart; each exchange is intersected with it. When nothing is left, a clock
 was set, here or there: all that was known is forgotten.
 
-The bytes of the exchange over UDP are below and in docs/protocol/clock.md; net/live/clock_driver.py sends them.
+The bytes of the exchange over UDP are below and in protocol/clock.md; net/live/clock_driver.py sends them.
 """
 
 import struct

@@ -7,7 +7,7 @@
 
 Every protocol also has the messages of the session (below): they open, keep and end a connection (session.py). Unknown
 fields are ignored and missing fields take their default, so that a minor version may add both.
-docs/protocol/control.md has the bytes.
+docs/reference/protocol/control.md has the bytes.
 """
 
 import re

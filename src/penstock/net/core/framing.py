@@ -5,7 +5,7 @@
        │ length                        │ payload, length bytes│
        └───────────────────────────────┴──────────────────────┘
 
-docs/protocol/control.md says what Penstock puts into the frames of a control connection.
+docs/reference/protocol/control.md says what Penstock puts into the frames of a control connection.
 """
 
 from typing_extensions import Buffer

@@ -1,4 +1,4 @@
-"""What the two sides of a handover say to each other, and who gets in; docs/protocol/shared-memory.md. No I/O.
+"""What the two sides of a handover say to each other, and who gets in; protocol/shared-memory.md. No I/O.
 
 producer ──Challenge──► consumer      who I am to be convinced by: a nonce
 producer ◄──Request──── consumer      which segment, a nonce of its own, a proof that it knows the secret

@@ -1,18 +1,28 @@
 """When to ping a peer, and when its silence means that it is gone. It does no I/O."""
 
+from typing import Self
+
 from penstock.base.clock import NS_PER_MS
 from penstock.net.config import StreamConfig
 
 
 class Heartbeat:
-    """Starts when the handshake is done."""
+    """Starts when the handshake is done, with a ping."""
 
-    def __init__(self, config: StreamConfig, now_ns: int) -> None:
-        self._ping_ns = config.ping_ms * NS_PER_MS
-        self._silence_ns = config.silence_ms * NS_PER_MS
+    def __init__(self, now_ns: int, *, ping_ns: int, silence_ns: int, forgives_suspension: bool = True) -> None:
+        """`forgives_suspension`: time during which this process was suspended does not count as silence of the peer,
+        because data from the peer may still wait to be read. A client that has another server to go to is better off
+        without it."""
+        self._ping_ns = ping_ns
+        self._silence_ns = silence_ns
+        self._forgives_suspension = forgives_suspension
         self._ping_due_ns = now_ns
-        self._silence_due_ns: int | None = now_ns + self._silence_ns
+        self._silence_due_ns: int | None = now_ns + silence_ns
         self._looked_ns = now_ns
+
+    @classmethod
+    def of(cls, config: StreamConfig, now_ns: int) -> Self:
+        return cls(now_ns, ping_ns=config.ping_ms * NS_PER_MS, silence_ns=config.silence_ms * NS_PER_MS)
 
     def heard(self, now_ns: int) -> None:
         """The peer sent something, or is listened to again."""
@@ -23,13 +33,15 @@ class Heartbeat:
         """Nothing is read: silence means nothing until heard() is called."""
         self._silence_due_ns = None
 
+    def postpone_ping(self, now_ns: int) -> None:
+        """The peer has just answered something else: the next ping is a whole interval away."""
+        self._ping_due_ns = now_ns + self._ping_ns
+
     def is_silent(self, now_ns: int) -> bool:
-        """Time during which this process was suspended does not count as silence of the peer, because data from the
-        peer may still wait to be read. This runs at every deadline, so more than a ping interval between two calls
-        means a suspension."""
+        """This runs at every deadline, so more than a ping interval between two calls means a suspension."""
         stood_still_ns = now_ns - self._looked_ns - self._ping_ns
         self._looked_ns = now_ns
-        if stood_still_ns > 0 and self._silence_due_ns is not None:
+        if self._forgives_suspension and stood_still_ns > 0 and self._silence_due_ns is not None:
             self._silence_due_ns += stood_still_ns
         return self._silence_due_ns is not None and now_ns >= self._silence_due_ns
 
@@ -37,7 +49,7 @@ class Heartbeat:
         """Whether a ping is due; then it is taken for sent."""
         if now_ns < self._ping_due_ns:
             return False
-        self._ping_due_ns = now_ns + self._ping_ns
+        self.postpone_ping(now_ns)
         return True
 
     def next_deadline_ns(self) -> int:

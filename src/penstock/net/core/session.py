@@ -286,7 +286,7 @@ class ControlSession(Generic[M]):
         self._decoder.size_max = self._config.message_size_max
         version = Version(ours.major, min(ours.minor, self._peer_hello.minor))
         self._out.append(Opened(Peer(self._peer_hello.node, version, self._secret is not None)))
-        self._heartbeat = Heartbeat(self._config, now_ns)
+        self._heartbeat = Heartbeat.of(self._config, now_ns)
 
     def _take_pong(self, pong: Pong) -> None:
         if self._pinged is None or pong.t1 != self._pinged.t1:

@@ -182,7 +182,7 @@ class WebSocketSession:
             if isinstance(event, Frame):
                 self._take_frame(event)
             elif (peer := self._take_handshake(event)) is not None:
-                self._heartbeat = Heartbeat(self._config, now_ns)
+                self._heartbeat = Heartbeat.of(self._config, now_ns)
                 self._out.append(Opened(peer))
 
     def _take_frame(self, frame: Frame) -> None:

@@ -4,8 +4,8 @@
            ▲                                                                                                  │
            └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-One driver for the clients of nodes (engine/link.py) and filter modules (filter/client/link.py). A subclass logs in, and
-asks again for what it holds when there is a new connection. Requests have numbers; an answer names its request.
+One driver for the clients of nodes (engine/live/link.py) and filter modules (filter/client/link.py). A subclass logs
+in, and asks again for what it holds when there is a new connection. Requests have numbers; an answer names its request.
 """
 
 import asyncio

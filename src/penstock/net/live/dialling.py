@@ -1,12 +1,14 @@
 """Outgoing links: dialled on request of a core, kept by number, and ended.
 
 The core numbers its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each
-attempt and link. The back-off between attempts is the core's. For a link without a core, redial() repeats attempts.
+attempt and link. The back-off between attempts is the core's. For a connection without a core,
+Redialling repeats attempts.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Never, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from penstock.base.backoff import Backoff
 from penstock.base.counters import Counters
@@ -151,21 +153,60 @@ class Dialling:
             self._user.link_closed(link.number, str(error))
 
 
+class Redialling:
+    """Attempts to connect, one after the other, with pauses:
+
+        async for attempt in Redialling(backoff, report):
+            with attempt:
+                async with await connect_control(...) as connection:
+                    attempt.succeeded()
+                    ...
+
+    A PenstockError ends the attempt. `report` gets the error, and True if it is not the error of the attempt before; an
+    error that `report` raises ends the attempts.
+    """
+
+    def __init__(self, backoff: Backoff, report: Callable[[PenstockError, bool], None]) -> None:
+        self._backoff = backoff
+        self._report = report
+        self._known = ""
+        self._failure: PenstockError | None = None
+        self._is_first = True
+
+    def succeeded(self) -> None:
+        """The connection is in use: the back-off starts again."""
+        self._backoff.succeeded()
+        self._known = ""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Self:
+        if not self._is_first:
+            await asyncio.sleep(self._backoff.next_seconds(self._failure))
+        self._is_first = False
+        self._failure = None
+        return self
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if isinstance(error, PenstockError):
+            known, self._known = self._known, error.code
+            self._failure = error
+            self._report(error, error.code != known)
+            return True
+        self._known = ""
+        return False
+
+
 async def redial(
     connect: Callable[[], Awaitable[bool]], backoff: Backoff, report: Callable[[PenstockError, bool], None]
-) -> Never:
+) -> None:
     """Connect again and again, until the task is cancelled. `connect` returns when its connection has ended: True if
-    the connection was in use, so that the back-off starts again. `report` gets the error of an attempt, and True if it
-    is not the error of the attempt before."""
-    known = ""
-    while True:
-        failure: PenstockError | None = None
-        try:
+    the connection was in use. `report` is that of Redialling."""
+    async for attempt in Redialling(backoff, report):
+        with attempt:
             if await connect():
-                backoff.succeeded()
-            known = ""
-        except PenstockError as error:
-            failure = error
-            report(error, error.code != known)
-            known = error.code
-        await asyncio.sleep(backoff.next_seconds(failure))
+                attempt.succeeded()

@@ -1,20 +1,24 @@
-"""The outbox of a control connection, and both directions of the connection at once until its end.
+"""The outbox of a connection, and both directions of the connection at once until its end.
 
 async def serve(connection):
-    outbox = Outbox(1_024, too_slow)
+    outbox = Outbox(1_024, "end", too_slow=Refused("you do not read"))
     await converse(connection, outbox, read(connection, outbox))
 """
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from penstock.base.errors import PenstockError
 
 LAST_MESSAGE_SECONDS = 2.0
 """Time in which a peer that is disconnected has to take its last message."""
+
+WhenFull: TypeAlias = Literal["end", "cut", "drop_oldest"]
+"""A message for a full outbox disconnects the peer, with a last message (`end`) or without (`cut`), or replaces the
+oldest ones (`drop_oldest`)."""
 
 M = TypeVar("M")
 
@@ -29,58 +33,103 @@ class MessageConnection(Protocol):
 
 
 class Outbox(Generic[M]):
-    """Messages that wait to be sent to one peer. A peer that lets more than `size_max` wait is disconnected, with
-    `too_slow` as its last message."""
+    """Messages that wait to be sent to one peer.
 
-    def __init__(self, size_max: int, too_slow: M) -> None:
-        self.waiting: deque[M] = deque()
+    `size_max` bounds their number, or their bytes if put() gets the size of each; None if the user bounds them.
+    `too_slow` is the last message with `end`. `on_sent` gets the size of each message that has been sent.
+    """
+
+    def __init__(
+        self,
+        size_max: int | None,
+        when_full: WhenFull = "cut",
+        *,
+        too_slow: M | None = None,
+        on_sent: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self.size = 0
+        """Of the waiting messages."""
+
         self.changed = asyncio.Event()
         self.ending = asyncio.Event()
-        self._size_max = size_max
-        self._too_slow = too_slow
+        self.is_cut = False
+        self.over = asyncio.Event()
+        """Set at the end of converse()."""
 
-    def put(self, message: M) -> None:
+        self._waiting: deque[tuple[M, int]] = deque()
+        self._size_max = size_max
+        self._when_full = when_full
+        self._too_slow = too_slow
+        self._on_sent = on_sent
+
+    def put(self, message: M, size: int = 1) -> None:
         if self.ending.is_set():
             return
-        if len(self.waiting) >= self._size_max:
-            self.end(self._too_slow)
-            return
-        self.waiting.append(message)
+        if self._size_max is not None and self.size + size > self._size_max:
+            if self._when_full == "end":
+                self.end(self._too_slow)
+                return
+            if self._when_full == "cut":
+                self.cut()
+                return
+            while self._waiting and self.size + size > self._size_max:
+                self._take()
+        self._waiting.append((message, size))
+        self.size += size
         self.changed.set()
 
-    def end(self, last: M) -> None:
-        """Disconnect now. `last` is sent in place of the waiting messages."""
-        if not self.ending.is_set():
-            self.waiting.clear()
-            self.waiting.append(last)
+    def end(self, last: M | None) -> None:
+        """Disconnect: `last` is sent in place of the waiting messages; None: these are sent."""
+        if not self.ending.is_set() and last is not None:
+            self._clear()
+            self._waiting.append((last, 0))
         self.ending.set()
         self.changed.set()
+
+    def cut(self) -> None:
+        """Disconnect now: nothing more is sent."""
+        self._clear()
+        self.is_cut = True
+        self.ending.set()
+        self.changed.set()
+
+    async def send_to(self, connection: MessageConnection) -> None:
+        """Send messages until the outbox ends, or the connection does: its reader gets the error."""
+        with contextlib.suppress(PenstockError):  # the connection logs why it ended
+            while True:
+                while self._waiting:
+                    message, size = self._take()
+                    await connection.send(message)
+                    self._on_sent(size)
+                if self.ending.is_set():
+                    return
+                self.changed.clear()
+                await self.changed.wait()
+
+    def _take(self) -> tuple[M, int]:
+        message, size = self._waiting.popleft()
+        self.size -= size
+        return message, size
+
+    def _clear(self) -> None:
+        self._waiting.clear()
+        self.size = 0
 
 
 async def converse(connection: MessageConnection, outbox: Outbox[M], read: Coroutine[Any, Any, None]) -> None:
     """Run until one side ends the connection. `read` handles the messages of the peer; its errors are raised here."""
-    writing = asyncio.ensure_future(_write(connection, outbox))
+    writing = asyncio.ensure_future(outbox.send_to(connection))
     reading = asyncio.ensure_future(read)
     ending = asyncio.ensure_future(outbox.ending.wait())
     try:
         await asyncio.wait([writing, reading, ending], return_when=asyncio.FIRST_COMPLETED)
-        if outbox.ending.is_set() and not connection.is_over:
+        if outbox.ending.is_set() and not outbox.is_cut and not connection.is_over:
             await asyncio.wait([writing], timeout=LAST_MESSAGE_SECONDS)
     finally:
         for task in (writing, reading, ending):
             task.cancel()
         results = await asyncio.gather(writing, reading, ending, return_exceptions=True)
+        outbox.over.set()
     for result in results:
         if isinstance(result, Exception):
             raise result
-
-
-async def _write(connection: MessageConnection, outbox: Outbox[M]) -> None:
-    with contextlib.suppress(PenstockError):  # the connection logs why it ended
-        while True:
-            while outbox.waiting:
-                await connection.send(outbox.waiting.popleft())
-            if outbox.ending.is_set():
-                return
-            outbox.changed.clear()
-            await outbox.changed.wait()

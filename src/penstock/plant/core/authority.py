@@ -7,9 +7,9 @@ from penstock.base.errors import RefusedError
 from penstock.engine.control import Vouched
 from penstock.plant.core.access import refused_upstream
 from penstock.security import Grant
-from penstock.security.access_control import Rights, Verify
-from penstock.security.gate import token_needed
-from penstock.security.refusal import RefusalError
+from penstock.security.core.access_control import Rights, Verify
+from penstock.security.core.refusal import RefusalError
+from penstock.security.core.token import token_needed
 
 
 class Upstream(Protocol):

@@ -6,7 +6,7 @@
 | `day`    | trades          | TOPIC.view.day     | day_statistics |
 
 Whole columns are computed at once; the day's trades are kept by the same compiled state that converters have
-(convert/state.py), so that corrections and cancellations are taken back as in the history.
+(convert/books/state.py), so that corrections and cancellations are taken back as in the history.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
-from penstock.convert.state import ConversionState, StateLimits
+from penstock.convert.books.state import ConversionState, StateLimits
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel, shipped
 from penstock.wire import MessageBatch, PacketMessage

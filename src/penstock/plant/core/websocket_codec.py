@@ -1,4 +1,4 @@
-"""What is said on a WebSocket (docs/protocol/sessions.md), in two encodings; it does no I/O.
+"""What is said on a WebSocket (docs/reference/protocol/sessions.md), in two encodings; it does no I/O.
 
 `penstock.binary`: control messages are texts (JSON), a block of events is a binary message.
 `penstock.json`: everything is text; events are an array of objects with the record's fields, for pages and scripts.

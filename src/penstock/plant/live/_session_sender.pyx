@@ -23,35 +23,29 @@ from posix.unistd cimport close
 
 from penstock.engine.core.kernel._event cimport Head, read_head
 from penstock.engine.core.kernel._sinks cimport Queue, SessionBuffer, queue_consume
+from penstock.net._epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    EPOLLONESHOT,
+    EPOLLOUT,
+    MSG_DONTWAIT,
+    MSG_NOSIGNAL,
+    SHUT_WR,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    iovec,
+    msghdr,
+    send,
+    sendmsg,
+    shutdown,
+)
 
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine.control import EVENTS_SIZE_MAX
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void *iov_base
-        size_t iov_len
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct msghdr:
-        iovec *msg_iov
-        size_t msg_iovlen
-    ssize_t sendmsg(int fd, const msghdr *message, int flags)
-    ssize_t send(int fd, const void *data, size_t size, int flags)
-    int shutdown(int fd, int how)
-    int MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_WR
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll, epoll_event *events, int size, int timeout)
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    uint32_t EPOLLOUT, EPOLLONESHOT
 
 cdef enum:
     SESSIONS_PER_RUN = 256      # that are sent something in one call

@@ -27,8 +27,9 @@ from penstock.plant.live.datapath import DataPath
 from penstock.plant.live.downstream import DownstreamNodes
 from penstock.plant.live.session_transport import session_place
 from penstock.runtime.control_service import Connection, ControlService, Terms
-from penstock.security.access_control import Rights, check_same_subject
-from penstock.security.refusal import RefusalError
+from penstock.runtime.service_settings import ServiceSettings
+from penstock.security.core.access_control import Rights, check_same_subject
+from penstock.security.core.refusal import RefusalError
 
 TERMS = Terms("consumer", first="the first message is a login", stopping="the node stops")
 
@@ -77,15 +78,17 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             REFUSALS,
             data,
             TERMS,
-            node=config.name,
-            control=config.control,
+            ServiceSettings(
+                config.name,
+                config.control,
+                secret,
+                tls,
+                msgspec.structs.replace(CONNECTION, connections_max=2 * config.engine.consumers_max),
+                counters,
+                log,
+                through,
+            ),
             outbox_max=config.told_max,
-            secret=secret,
-            tls=tls,
-            config=msgspec.structs.replace(CONNECTION, connections_max=2 * config.engine.consumers_max),
-            counters=counters,
-            log=log,
-            through=through,
         )
 
     # From others, in the loop's thread

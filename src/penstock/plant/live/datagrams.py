@@ -1,4 +1,4 @@
-"""Events between nodes by UDP (docs/protocol/distribution-datagrams.md).
+"""Events between nodes by UDP (docs/reference/protocol/distribution-datagrams.md).
 
 The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
 for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update
@@ -177,7 +177,7 @@ class Hearer(Protocol):
         """There is a group, but nothing comes by it."""
 
 
-class _Hearing(SocketReceiver):
+class _UpstreamReceiver(SocketReceiver):
     def expect(self, event: Expect) -> None:
         self._carry_out(self._core.handle(event, time.monotonic_ns()))
 
@@ -203,7 +203,7 @@ class DatagramReceiver:
         self.rest()
         streams = streams_of(welcome, self._interface)
         self._groups = [group_socket(each.channel) for each in streams if each.way == "group"]
-        receiver = _Hearing(
+        receiver = _UpstreamReceiver(
             socket.socket(fileno=os.dup(self._socket.fileno())),
             self._groups,
             {},

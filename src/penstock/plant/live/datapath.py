@@ -89,14 +89,15 @@ class Owner(Protocol):
 
 
 class FairLock:
-    """Whoever has just had it cannot have it again before those who wait: the node's own thread would starve others."""
+    """The thread that has just released the lock cannot have it again before threads that wait: the node's own thread
+    would starve others."""
 
     def __init__(self) -> None:
-        self._door = threading.Lock()
+        self._turn = threading.Lock()  # held by the thread that waits for `_lock` next
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        with self._door:
+        with self._turn:
             self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:

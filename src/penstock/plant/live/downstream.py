@@ -21,7 +21,7 @@ from penstock.plant.core.access import Consumer
 from penstock.plant.core.event_blocks import Publish, Sender
 from penstock.plant.live.datagrams import DatagramSender
 from penstock.plant.live.group_sender import GroupSender
-from penstock.security.refusal import RefusalError
+from penstock.security.core.refusal import RefusalError
 
 log = logger("plant.chaining")
 

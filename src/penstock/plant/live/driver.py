@@ -38,7 +38,7 @@ from penstock.plant.live.control_server import NodeServer, OwnSources, Sources
 from penstock.plant.live.datapath import DataPath
 from penstock.runtime.accounts import Account, add_accounts
 from penstock.runtime.node import Node, in_thread
-from penstock.security.brokering import Revoked
+from penstock.security.core.brokering import Revoked
 
 STATUS_WAIT_SECONDS = 2.0
 STATUS_CONSUMERS_MAX = 10_000

@@ -1,4 +1,4 @@
-"""Adaptive updates for several nodes below at once, by multicast (docs/protocol/distribution-datagrams.md).
+"""Adaptive updates for several nodes below at once, by multicast (docs/reference/protocol/distribution-datagrams.md).
 
 To the engine the group is one consumer, which wants what its members want: an update is written once, and one datagram
 brings it to all of them. Nothing is kept for repair. Which records a node has missed, and not got since, is known here.

@@ -17,7 +17,7 @@ from penstock.plant.core.status import NodeKind
 from penstock.plant.live.control_server import Sources
 from penstock.plant.live.driver import LiveNode
 from penstock.plant.live.upstream import Upstream
-from penstock.security.own_token import OwnToken
+from penstock.security.live.own_token import OwnToken
 
 
 class LiveMux(LiveNode):

@@ -35,7 +35,7 @@ from penstock.engine.core.events import (
     UpstreamLive,
 )
 from penstock.engine.core.kernel._event import Event, EventFlag, EventKind, read_events
-from penstock.engine.link import NodeLink, Told
+from penstock.engine.live.link import NodeLink, Told
 from penstock.model import MessageModel
 from penstock.net.secret import Secret
 from penstock.net.udp import Address

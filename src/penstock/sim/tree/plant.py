@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.sim.plant import Plant, PlantSummary
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.seed_run import SeedRun

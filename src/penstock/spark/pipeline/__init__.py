@@ -2,9 +2,10 @@
 
 runner.py has the whole way in one place. In its order:
 
-    capture.py       what there is to read, from where the last commit left off, cut into slices
-    work.py          what Spark's workers do with a slice: normalise.py (rows: tables.py, facts.py), writer.py (files)
-    archive.py       the tables; commits.py first: an archive is its commits, a commit one document for all tables
+    sources/         what there is to read, from where the last commit left off, cut into slices (capture.py), and the
+                     rows of a slice (normalise.py)
+    work.py          what Spark's workers do with a slice: rows from sources/, files by archive/writer.py
+    archive/         the tables; commits.py first: an archive is its commits, a commit one document for all tables
     deriving.py      derive/: tables that follow from others, step by step or all at once
     audit/           what the tables prove
 

@@ -19,13 +19,15 @@ import pyarrow as pa
 
 from penstock.base.errors import ConfigurationError
 from penstock.model import shipped, shipped_names
-from penstock.spark.pipeline.archive import Archive, Staging, read_frame
-from penstock.spark.pipeline.commits import Commit, FileEntry
+from penstock.spark.pipeline.archive.archive import Archive, Staging, read_frame
+from penstock.spark.pipeline.archive.commits import Commit, FileEntry
+from penstock.spark.pipeline.archive.placing import FILES, STATES, kept
+from penstock.spark.pipeline.archive.tables import table_schema
+from penstock.spark.pipeline.archive.writer import PartitionedFiles, StateFile, partitioned
 from penstock.spark.pipeline.derive import CARRIED, Derivation, Output, Step, TableWork
 from penstock.spark.pipeline.derive.fractional import present
 from penstock.spark.pipeline.derive.protocol import is_across_streams
 from penstock.spark.pipeline.failures import Failure, attempt, spark_failures
-from penstock.spark.pipeline.placing import FILES, STATES, kept
 from penstock.spark.pipeline.sessions import (
     StreamSession,
     all_sessions,
@@ -33,9 +35,7 @@ from penstock.spark.pipeline.sessions import (
     ending_sessions,
     sessions_since,
 )
-from penstock.spark.pipeline.tables import table_schema
 from penstock.spark.pipeline.work import ignoring_interrupts
-from penstock.spark.pipeline.writer import PartitionedFiles, StateFile, partitioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +118,10 @@ class _ArchiveStep:
         sessions = sessions_since(self._sessions, since)
         if is_across_streams(derivation):
             written = (file for table in derivation.tables for file in self._committed(table))
-            sessions, replaced = days_since(self._sessions, since, written)
+            files = (file for table in derivation.needs for file in self._committed(table))
+            streams = {file.stream for file in (*files, *self.files) if file.table in derivation.needs}
+            concerned = [each for each in self._sessions if each.session.stream in streams]
+            sessions, replaced = days_since(concerned, since, written)
             self.removed += [file.path for file in replaced]
         step = Step(
             new={table: self._new(derivation, table, since) for table in derivation.needs},

@@ -20,8 +20,8 @@ import msgspec
 
 from penstock.base.errors import ArchiveFullError, PenstockError, TaskError
 from penstock.base.log import logger
-from penstock.spark.pipeline.archive import Staging
-from penstock.spark.pipeline.commits import NO_ROOM, cannot
+from penstock.spark.pipeline.archive.archive import Staging
+from penstock.spark.pipeline.archive.commits import NO_ROOM, cannot
 
 log = logger("spark.pipeline")
 

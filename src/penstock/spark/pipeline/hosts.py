@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError, TopicError
-from penstock.security.operating import AuditEntry
+from penstock.security.core.operating import AuditEntry
 from penstock.topics import Interest
 
 FILE_SIZE_MAX = 1 << 30

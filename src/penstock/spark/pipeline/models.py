@@ -25,16 +25,12 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.model import MessageModel, shipped_names
 from penstock.model.columns import beyond_spark, to_spark
-from penstock.spark.pipeline.archive import Archive, Staging
-from penstock.spark.pipeline.audit.report import TABLE as AUDIT
-from penstock.spark.pipeline.bounds import PartitionBound
-from penstock.spark.pipeline.commits import Account, Catalogue, Commit, FileEntry, cannot
-from penstock.spark.pipeline.derive import DERIVATIONS
-from penstock.spark.pipeline.facts import FACT_SCHEMAS
-from penstock.spark.pipeline.parquet import ROW_GROUP_ROWS
-from penstock.spark.pipeline.placing import kept
-from penstock.spark.pipeline.recordings import messages_of_raw
-from penstock.spark.pipeline.tables import (
+from penstock.spark.pipeline.archive.archive import Archive, Staging
+from penstock.spark.pipeline.archive.bounds import PartitionBound
+from penstock.spark.pipeline.archive.commits import Account, Catalogue, Commit, FileEntry, cannot
+from penstock.spark.pipeline.archive.parquet import ROW_GROUP_ROWS
+from penstock.spark.pipeline.archive.placing import kept
+from penstock.spark.pipeline.archive.tables import (
     ENVELOPE,
     RAW,
     TableRows,
@@ -43,7 +39,11 @@ from penstock.spark.pipeline.tables import (
     shipped_models,
     table_schema,
 )
-from penstock.spark.pipeline.writer import PartitionedFiles, rewrite
+from penstock.spark.pipeline.archive.writer import PartitionedFiles, rewrite
+from penstock.spark.pipeline.audit.report import TABLE as AUDIT
+from penstock.spark.pipeline.derive import DERIVATIONS
+from penstock.spark.pipeline.recordings import messages_of_raw
+from penstock.spark.pipeline.sources.facts import FACT_SCHEMAS
 
 MODELS_MAX = 1_024
 """Models that an archive takes from captures, which anybody may have sent."""
@@ -122,8 +122,9 @@ def read_again(archive: Archive) -> Commit | None:
     """
     catalogue = archive.catalogue
     waiting = {int(number) for number, count in catalogue.account.unknown_models.items() if count > 0}
-    models = {number: model for number, model in own_models(catalogue).items() if number in waiting}
-    versions = frozenset((number, model.version) for number, model in own_models(catalogue).items())
+    known = {**own_models(catalogue), **shipped_models()}
+    models = {number: model for number, model in known.items() if number in waiting}
+    versions = frozenset((number, model.version) for number, model in known.items())
     untried = [path for path in catalogue.files.get(RAW, {}) if archive.tried.get(path) != versions]
     if not models or not untried:
         return None

@@ -26,7 +26,7 @@ from penstock.topics.groups import GROUPS_MAX, MapDocument, MapHash, map_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.archive.archive import Archive
 
 TOPICS_MAX = 1_000_000
 DISPLAY_RATE = 4

@@ -22,7 +22,7 @@ ORIGIN_DTYPE = np.dtype(
         ("source_seq", "<u8"), ("seq", "<u8"),
     ]
 )  # fmt: skip
-"""An ORIGIN extension, its header included (docs/protocol/packet.md)."""
+"""An ORIGIN extension, its header included (docs/reference/protocol/packet.md)."""
 
 ORIGIN_BODY_SIZE = ORIGIN_DTYPE.itemsize - 4
 SEALED = int(MessageFlag.SEALED)

@@ -17,9 +17,9 @@ from penstock.capture.rows import MessageRows
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.recorded import from_spark, record_size_of
 from penstock.spark.journals import JournalPlace
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.commits import FileEntry
-from penstock.spark.pipeline.placing import kept
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import FileEntry
+from penstock.spark.pipeline.archive.placing import kept
 from penstock.spark.pipeline.playing import (
     BEGINNING_NS,
     END_NS,

@@ -13,24 +13,31 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
-from penstock.spark.pipeline.archive import Archive
-from penstock.spark.pipeline.capture import FeedSource, Piece, Source, feed_streams
-from penstock.spark.pipeline.commits import Account, Commit, FileEntry
-from penstock.spark.pipeline.compaction import compact, crowded_files
-from penstock.spark.pipeline.days import Removed, covered_days, refuse_archived_rows, refuse_other_days, remove_day
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry
+from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
+from penstock.spark.pipeline.archive.days import (
+    Removed,
+    covered_days,
+    refuse_archived_rows,
+    refuse_other_days,
+    remove_day,
+)
+from penstock.spark.pipeline.archive.schemas import evolved
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
-from penstock.spark.pipeline.normalise import Known
-from penstock.spark.pipeline.schemas import evolved
 from penstock.spark.pipeline.sessions import session_changes, sessions_going_on
+from penstock.spark.pipeline.sources.capture import FeedSource, Piece, Source, feed_streams
+from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
 if TYPE_CHECKING:
@@ -124,11 +131,12 @@ def follow(
     *,
     is_ended: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
+    first_date: Callable[[], date] | None = None,
 ) -> RunReport:
-    """What the sources have, step after step, until somebody ends it; the step at hand is committed whole.
+    """Archive what the sources have, step after step, until `is_ended`; the step in progress is committed whole.
 
-    Small files are merged between the steps. Derivations go on from step to step, and close a session when the source
-    has begun the next one.
+    Between the steps, small files are merged, and rows of dates before `first_date()` are removed. Derivations carry
+    their state from step to step, and close a session when it has ended (sessions.py).
     """
     report = RunReport()
     while not is_ended():
@@ -145,6 +153,8 @@ def follow(
         if derive(spark, archive, derivations, on_each=progress.derive) is not None:
             report.commits += 1
         if (crowded := crowded_files(archive)) and compact(archive, crowded) is not None:
+            report.commits += 1
+        if first_date is not None and retain(archive, before=first_date().isoformat()) is not None:
             report.commits += 1
         if is_idle:
             sleep(POLL_SECONDS)

@@ -9,6 +9,7 @@ A session of a stream is a run of messages with the same session tag in their OR
 the trading date in full, tells them apart (capture.cursors). A session ends
 
 * when a later session of its stream begins,
+* when an adapter announces its end, after the last message of the announcement,
 * when its stream is that of a recorded file that has been read to its end, or
 * when the run is asked to close everything, or a file replaces rows of its stream.
 
@@ -22,12 +23,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from penstock.spark.pipeline.commits import Catalogue, FileEntry, SessionEntry
-from penstock.spark.pipeline.days import FEED
+from penstock.base.clock import NS_PER_SECOND
+from penstock.spark.pipeline.archive.commits import Catalogue, FileEntry, SessionEntry
+from penstock.spark.pipeline.archive.days import FEED
+from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS, SeenRun
 from penstock.spark.pipeline.derive.lifetimes import Span, lifetimes
 from penstock.spark.pipeline.derive.protocol import Session
 from penstock.spark.pipeline.derive.trades import NEVER
-from penstock.spark.pipeline.sessiontags import SEQ_BITS, SeenRun
+
+STALE_NS = 36 * 3_600 * NS_PER_SECOND
+"""Longer than a trading day. An open session that lasts longer, or that is older than this, delays no day."""
 
 
 def session_changes(
@@ -48,8 +53,12 @@ def session_changes(
 def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> list[SessionEntry]:
     last = known[-1] if known and not known[-1].ended else None
     made: list[SessionEntry] = []
-    for run in sorted(runs, key=lambda run: run.place):
-        if last is not None and last.tag == run.tag and run.begun <= last.place >> SEQ_BITS:
+    for run in sorted(runs, key=lambda run: (run.place, run.is_end)):
+        if run.is_end:
+            if last is not None and last.tag == run.tag and last.place <= run.place and last.last_place is None:
+                last = msgspec.structs.replace(last, last_place=run.place)
+                made[-1:] = [last]
+        elif last is not None and _goes_on(last, run):
             last = msgspec.structs.replace(
                 last, first_ns=min(last.first_ns, run.first_ns), last_ns=max(last.last_ns, run.last_ns)
             )
@@ -58,6 +67,12 @@ def _changed(known: list[SessionEntry], runs: list[SeenRun], commit: int) -> lis
             last = SessionEntry(place=run.place, tag=run.tag, begun=commit, first_ns=run.first_ns, last_ns=run.last_ns)
             made.append(last)
     return made
+
+
+def _goes_on(session: SessionEntry, run: SeenRun) -> bool:
+    """True if messages that follow a session belong to it."""
+    is_same = session.tag == run.tag and run.begun <= session.place >> SEQ_BITS
+    return is_same and (session.last_place is None or run.place <= session.last_place)
 
 
 def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collection[str] = ()) -> dict[str, list[int]]:
@@ -73,6 +88,7 @@ def ending_sessions(catalogue: Catalogue, *, is_closing: bool, closing: Collecti
     found: dict[str, list[int]] = {}
     for stream, entries in catalogue.sessions.items():
         is_over = is_closing or stream in closing or stream in read
+        is_over |= bool(entries) and entries[-1].last_place is not None
         ended = [entry.place for entry in (entries if is_over else entries[:-1]) if not entry.ended]
         if ended:
             found[stream] = ended
@@ -95,6 +111,8 @@ class StreamSession(msgspec.Struct, frozen=True):
 
     session: Session
     entry: SessionEntry
+    is_stale: bool = False
+    """It is open, and its stream has stopped."""
 
 
 def all_sessions(catalogue: Catalogue, ending: Mapping[str, list[int]]) -> list[StreamSession]:
@@ -120,7 +138,12 @@ def days_since(
 
     A day is made when all of its sessions have ended. It is made once more when a session is added to it, such as the
     file of another venue; then it replaces what was `written` of it before.
+
+    Two kinds of open sessions delay no day. The rows of a session that is longer than a day, such as that of a stream
+    of contributions, are used when it has ended. The session of a stream that has stopped counts as ended.
     """
+    now_ns = max((each.entry.last_ns for each in sessions), default=0)
+    sessions = [_as_seen(each, now_ns) for each in sessions if each.session.is_ended or not _is_long(each)]
     spans = {
         Span(each.session.stream, str(each.session.stream), each.session.first, each.entry.first_ns, each.entry.last_ns,
              each.session.first, each.session.last - 1): each
@@ -130,15 +153,35 @@ def days_since(
     by_key = {(span.stream, span.session): each for span, each in spans.items()}
     for life in lifetimes(list(spans)):
         days.setdefault(life.day, []).append(by_key[life.stream, life.session])
-    over = [day for day in days.values() if all(each.session.is_ended for each in day)]
-    made = [day for day in over if any(not each.entry.ended or each.entry.ended > since for each in day)]
     files = list(written)
+    over = [day for day in days.values() if all(each.session.is_ended for each in day)]
+    made = [day for day in over if _is_new(day, since, files)]
     while True:
         replaced = [file for file in files if any(_is_within(day, file) for day in made)]
         more = [day for day in over if day not in made and any(_is_within(day, file) for file in replaced)]
         if not more:
             return [each for day in made for each in day], replaced
         made += more
+
+
+def _is_long(session: StreamSession) -> bool:
+    return session.entry.last_ns - session.entry.first_ns >= STALE_NS
+
+
+def _as_seen(session: StreamSession, now_ns: int) -> StreamSession:
+    """The session, ended if its stream has stopped."""
+    if session.session.is_ended or now_ns - session.entry.last_ns < STALE_NS:
+        return session
+    ended = msgspec.structs.replace(session.session, is_ended=True)
+    return msgspec.structs.replace(session, session=ended, is_stale=True)
+
+
+def _is_new(day: list[StreamSession], since: int, written: Iterable[FileEntry]) -> bool:
+    """True if a session of the day ended in a commit after `since`, or ends in this one. A day that waited only for
+    streams that have stopped is new until something is written of it."""
+    if any(not each.is_stale and (not each.entry.ended or each.entry.ended > since) for each in day):
+        return True
+    return any(each.is_stale for each in day) and not any(_is_within(day, file) for file in written)
 
 
 def _is_within(day: list[StreamSession], file: FileEntry) -> bool:

@@ -19,12 +19,12 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.log import configure
-from penstock.spark.pipeline.archive import Staging
-from penstock.spark.pipeline.commits import Account, FileEntry
+from penstock.spark.pipeline.archive.archive import Staging
+from penstock.spark.pipeline.archive.commits import Account, FileEntry
+from penstock.spark.pipeline.archive.sessiontags import SeenRun
+from penstock.spark.pipeline.archive.writer import PartitionedFiles
 from penstock.spark.pipeline.failures import Failure, attempt
-from penstock.spark.pipeline.normalise import Known, Slice, read_slice
-from penstock.spark.pipeline.sessiontags import SeenRun
-from penstock.spark.pipeline.writer import PartitionedFiles
+from penstock.spark.pipeline.sources.normalise import Known, Slice, read_slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

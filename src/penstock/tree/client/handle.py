@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
+from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
-from penstock.tree.client.core.events import Heard, Over
+from penstock.tree.client.core.events import InfoHeard
 from penstock.tree.client.core.tree_client import TreeClient
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.core.infostream import Info
@@ -66,7 +67,7 @@ class StreamHandle:
 
     def renew(self, token: str) -> None:
         """Use a newer token of the administration server."""
-        self._loop.call_soon_threadsafe(lambda: self._runner.carry_out(self._client.renew(token)))
+        self._loop.call_soon_threadsafe(lambda: self._runner.carry_out_all(self._client.renew(token)))
 
     def fail(self, error: PenstockError) -> None:
         """End it with this error."""
@@ -99,7 +100,7 @@ class StreamHandle:
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
-            case Heard(agent, info):
+            case InfoHeard(agent, info):
                 if self._on_infostream is not None:
                     self._on_infostream(agent, info)
             case Over(error):

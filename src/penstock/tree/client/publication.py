@@ -171,7 +171,7 @@ class StreamPublisher(StreamHandle):
     def _send(self) -> None:
         with self._changed:
             packets, self._outbox = self._outbox, []
-        self._runner.carry_out(self._core.publish(packets))
+        self._runner.carry_out_all(self._core.publish(packets))
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -23,6 +23,7 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
 from penstock.capture.reading import Models, Readable
+from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.model import MessageModel
@@ -111,12 +112,11 @@ class StreamSubscription(StreamHandle):
         self._inbox_max = inbox_messages_max
         self._inbox: deque[PacketMessage] = deque()
         self._is_paused = False
-        self._losses: deque[Receipt] = deque(maxlen=losses_max)
-        self._sessions: deque[SessionEvent] = deque(maxlen=losses_max)
+        self._record: DeliveryRecord[Receipt] = DeliveryRecord(losses_max)
         self._session_events = SessionEvents()
         self._session_streams: deque[str] = deque()
         """For each session event in the inbox: the stream that brought it."""
-        self._loss_count = self._conflated = self._given = 0
+        self._conflated = self._given = 0
         self._core = Subscriber(config, SystemRandomness(), self.counters, token=token)
         self._run(self._core, guard)
 
@@ -171,16 +171,16 @@ class StreamSubscription(StreamHandle):
     @property
     def losses(self) -> list[Receipt]:
         """Proof of what was not seen, oldest first."""
-        return list(self._losses)
+        return self._record.losses
 
     @property
     def loss_count(self) -> int:
-        return self._loss_count
+        return self._record.loss_count
 
     @property
     def sessions(self) -> list[SessionEvent]:
         """The session events of source streams up to the reader's position, oldest first."""
-        return list(self._sessions)
+        return self._record.sessions
 
     @property
     def waiting(self) -> int:
@@ -197,7 +197,7 @@ class StreamSubscription(StreamHandle):
         return StreamStatistics(
             messages=self._given,
             duplicates=self.counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
-            lost=self._loss_count,
+            lost=self._record.loss_count,
             conflated=self._conflated,
             parents_lost=self.counters["parents_lost"],
             unreadable=sum(dropped.values()),
@@ -265,7 +265,7 @@ class StreamSubscription(StreamHandle):
         news = self._session_events.news(stream, event)
         if news is None:
             return
-        self._sessions.append(news)
+        self._record.add_session(news)
         if self.on_session is not None:
             self.on_session(news)
 
@@ -278,8 +278,7 @@ class StreamSubscription(StreamHandle):
             case Receipt():
                 self._conflated += instruction.count
                 if instruction.cause != "conflated":
-                    self._loss_count += 1
-                    self._losses.append(instruction)
+                    self._record.add_loss(instruction)
                     log.warning("messages_lost", receipt=msgspec.to_builtins(instruction))
             case _:
                 super()._carry_out(instruction)
@@ -294,11 +293,11 @@ class StreamSubscription(StreamHandle):
         if len(self._inbox) > self._inbox_max and not self._is_paused:
             self._is_paused = True
             self._runner.pause()
-            self._runner.carry_out(self._core.handle(Paused(), self._now_ns()))
+            self._runner.carry_out_all(self._core.handle(Paused(), self._now_ns()))
 
     def _resume(self) -> None:
         self._runner.resume()
-        self._runner.carry_out(self._core.handle(Resumed(), self._now_ns()))
+        self._runner.carry_out_all(self._core.handle(Resumed(), self._now_ns()))
 
     def _now_ns(self) -> int:
         return time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""What the parties of a distribution tree say to each other (docs/protocol/tree.md).
+"""What the parties of a distribution tree say to each other (docs/reference/protocol/tree.md).
 
 child (agent, standby, peer,      parent (agent, root)
 subscriber, publisher)

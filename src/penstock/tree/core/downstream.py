@@ -9,7 +9,7 @@ import msgspec
 from penstock.base.errors import LimitError, NotEntitledError, PenstockError
 from penstock.net.core.control import Ping, encode_session
 from penstock.net.core.framing import encode_frame
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.tree.core.catch_up import CatchUp
 from penstock.tree.core.children import Child, ChildLeg, ChildTable
 from penstock.tree.core.control import AGENT_ROLES, PATH_MAX, Fetch, Refused, Subscribe, Unsubscribe, Welcome

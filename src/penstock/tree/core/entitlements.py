@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from penstock.base.errors import LimitError, NotEntitledError
-from penstock.security.narrowing import denials, narrowed
-from penstock.security.token import Grant
+from penstock.security.core.narrowing import denials, narrowed
+from penstock.security.core.token import Grant
 from penstock.topics.interest import Interest
 from penstock.topics.overlap import covers as topic_covers
 from penstock.tree.core.control import TOPICS_MAX, WANTS_SIZE_MAX, Want, size_of

@@ -31,7 +31,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.core import Tick
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 from penstock.tree.core.control import Class, Role, StreamInfo
 from penstock.tree.core.infostream import Info
 

@@ -1,4 +1,4 @@
-"""The infostream: what an agent tells its direct neighbours, as messages of stream 0 (docs/protocol/tree.md).
+"""The infostream: what an agent tells its direct neighbours, as messages of stream 0 (docs/reference/protocol/tree.md).
 
 Each kind is a type here, has a topic `infostream.<kind>`, and is a record of one of the shipped models tree_*. An agent
 numbers what it says, whomever it says it to; a child hears all of it in that order, and passes nothing on.
@@ -254,7 +254,7 @@ _BY_TOPIC = {f"{PREFIX}{kind.kind}": kind for kind in KINDS}
 _FIELDS = {kind: msgspec.structs.fields(kind) for kind in KINDS}
 
 
-class Heard(NamedTuple):
+class ReceivedInfo(NamedTuple):
     """A message of the infostream as it came."""
 
     publisher_id: int
@@ -283,7 +283,7 @@ class Infostream:
         return last
 
 
-def decode_info(packet: bytes) -> Heard:
+def decode_info(packet: bytes) -> ReceivedInfo:
     """What a packet of stream 0 says; PacketError if that is nothing known or not well formed."""
     whole = decode(packet)
     if whole.group != STREAM or len(whole) != 1:
@@ -295,7 +295,7 @@ def decode_info(packet: bytes) -> Heard:
     try:
         record = model_of(kind).view(bytes(message.payload), message.model_version)
         values = {field.name: _read(field, getattr(record, field.name)) for field in _FIELDS[kind]}
-        return Heard(whole.publisher_id, whole.sequence, msgspec.convert(values, kind))
+        return ReceivedInfo(whole.publisher_id, whole.sequence, msgspec.convert(values, kind))
     except (PenstockError, msgspec.ValidationError) as error:
         raise PacketError(f"is no {kind.kind}: {error}", cause=Cause.MESSAGE, where="infostream") from None
 

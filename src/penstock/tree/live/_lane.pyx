@@ -23,6 +23,26 @@ from posix.unistd cimport close, usleep
 
 import os
 
+from penstock.net._epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    EPOLLERR,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    MSG_DONTWAIT,
+    MSG_NOSIGNAL,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    msghdr,
+    recv,
+    send,
+    sendmsg,
+)
 from penstock.net._udp cimport udp_monotonic_ns
 from penstock.tree.core.kernel._fanout cimport Fanout, mutex_acquire, mutex_give_way, mutex_release
 from penstock.tree.core.kernel._link cimport Link, is_stopped
@@ -30,27 +50,6 @@ from penstock.tree.core.kernel._notes cimport FAULT_CLOSED, FAULT_CUT, FAULT_MEM
 from penstock.tree.core.kernel._queue cimport Pieces, iovec, queue_is_empty, queue_sent, queue_take
 
 from penstock.base.errors import LocalProtocolError
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct msghdr:
-        iovec *msg_iov
-        size_t msg_iovlen
-    ssize_t sendmsg(int fd, const msghdr *message, int flags)
-    ssize_t send(int fd, const void *data, size_t size, int flags)
-    ssize_t recv(int fd, void *data, size_t size, int flags)
-    int MSG_NOSIGNAL, MSG_DONTWAIT
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll, epoll_event *events, int size, int timeout)
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
 
 cdef enum:
     RECEIVE_SIZE = 262_144

@@ -4,8 +4,8 @@ import hmac
 from collections.abc import Collection, Mapping
 
 from penstock.base.errors import NotEntitledError
-from penstock.security.access_control import LoginAccess, Rights, Verify
-from penstock.security.refusal import Refusals
+from penstock.security.core.access_control import LoginAccess, Rights, Verify
+from penstock.security.core.refusal import Refusals
 from penstock.tree.core.control import AGENT_ROLES, Login, Refused, Role
 from penstock.tree.core.events import Party
 

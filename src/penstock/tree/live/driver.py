@@ -10,7 +10,6 @@ tokens and metrics have threads of their own.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,14 +25,13 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.config import TlsConfig
 from penstock.net.guard import Guard
-from penstock.net.live.agent import CoreRunner
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
-from penstock.runtime.access import watch_expiry
 from penstock.runtime.accounts import UNWRITTEN_MAX, Account, add_accounts
+from penstock.runtime.core_node import TOKEN_SECONDS, CoreNode
 from penstock.runtime.node import Node
-from penstock.security.brokering import Revoked
-from penstock.security.own_token import OwnToken
+from penstock.security.core.brokering import Revoked
+from penstock.security.live.own_token import OwnToken
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import Order, Ordered, Refused
@@ -65,15 +63,13 @@ from penstock.tree.live.account_rows import account_rows
 from penstock.tree.live.journal_queue import Storing
 from penstock.tree.live.links import AgentLinks
 from penstock.tree.live.load import watch_load
-from penstock.tree.live.status import AgentStatus, Happening, gauges_of, rows_of
+from penstock.tree.live.status import AgentStatus, gauges_of, rows_of
 from penstock.tree.live.status_snapshot import observed
 from penstock.tree.live.stream_store import StreamStore
 
-TOKEN_SECONDS = 5.0
 PUBLISHERS_SECONDS = 10.0
 STATUS_LINKS_MAX = 10_000
 METRICS_LINKS_MAX = 512
-HAPPENINGS_MAX = 200
 
 log = logger("tree")
 
@@ -104,10 +100,10 @@ class LiveAgent:
         self._own_token = random_bytes(16).hex()
         names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         self._core = DistributionAgent(config, SystemRandomness(), node.counters("tree"), models=names)
-        self._runner: CoreRunner[Event, Instruction] = CoreRunner(
-            self._core, self._carry_out, after=lambda: self._links.pump_soon()
+        self._running: CoreNode[Event, Instruction] = CoreNode(
+            node, self._core, self._carry_out, log, after=lambda: self._links.pump_soon()
         )
-        self._runner.failed.add_done_callback(self._core_failed)
+        self._runner = self._running.runner
         secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         upward = read_secret(Path(config.secret_file)) if config.secret_file else secret
         tls = TlsConfig(certificate="", private_key="", ca_file=config.ca_file) if config.ca_file else None
@@ -127,7 +123,6 @@ class LiveAgent:
         self._storing: Storing | None = None
         self._found = Start()
         self._became: Became | None = None
-        self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         node.add_tokens()
         node.add("first tokens", start=self._await_tokens)
         node.add("store", start=self._open_store if config.role != "agent" else None, close=self._close_store)
@@ -138,7 +133,9 @@ class LiveAgent:
         node.add("core", close=self._stop_core)
         node.add("links", start=self._links.start, close=self._links.close)
         node.add("place in the tree", start=self._begin, close=self._end)
-        node.add_task(self._watch_rights)
+        self._running.watch_rights(
+            self._access, lambda party, error: self._links.refuse(party.number, REFUSALS.of(error))
+        )
         node.add_task(lambda: watch_load(self._tell))
         node.add_task(self._note_publishers)
         node.show(
@@ -153,13 +150,11 @@ class LiveAgent:
     async def _await_tokens(self) -> None:
         """Before the first login, if an administration server answers in time: who has no token, or comes to an agent
         that cannot check it, is refused, and would settle with whoever takes it first afterwards."""
-        if (tokens := self.node.tokens) is None:
-            return
-        if self.config.role != "root":
+        if self.node.tokens is not None and self.config.role != "root":
             own = OwnToken(self.config.admin, (">",))
             self.node.spawn(own.keep(self._renew_own))
             await own.wait(TOKEN_SECONDS)
-        await asyncio.to_thread(tokens.wait, TOKEN_SECONDS)
+        await self._running.await_tokens()
 
     async def _close_store(self) -> None:
         if self._storing is not None:
@@ -171,12 +166,12 @@ class LiveAgent:
         log.info("agent_started", name=self.config.name, role=self.config.role, port=self._links.port)
 
     def _end(self) -> None:
-        if not self._runner.failed.done():
+        if not self._running.has_failed:
             self._runner.handle(Stop("the agent ends"))
 
     def _stop_core(self) -> None:
         """After the links, whose last notices the core handles first."""
-        if not self._runner.failed.done():
+        if not self._running.has_failed:
             self._runner.handle(Noticed())
         self._runner.stop()
 
@@ -237,13 +232,7 @@ class LiveAgent:
     # The core
 
     def _tell(self, event: Event) -> None:
-        try:
-            self._runner.handle(event)
-        except PenstockError as error:  # a party's mistake: it is told, and counted
-            log.warning("event_refused", what=type(event).__name__, code=error.code, error=str(error))
-
-    def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
-        self.node.fail(failed.result())
+        self._running.tell(event)  # a party that makes a mistake is told by the core, and counted
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -285,7 +274,7 @@ class LiveAgent:
         if info.kind in ("through", "load"):
             return
         what = msgspec.to_builtins(info)
-        self._happenings.append(Happening(time.time_ns(), informed.direction, informed.party, info.kind, what))
+        self._running.note(info.kind, what, direction=informed.direction, party=informed.party)
         log.info("infostream", direction=informed.direction, party=informed.party, kind=info.kind, what=what)
 
     # What parties may have
@@ -306,9 +295,6 @@ class LiveAgent:
             self._runner.give(Renewed(link, None, f"{REFUSALS.code_of(error)}: {error.what}"[:256]))
         else:
             self._runner.give(Renewed(link, rights.grants))
-
-    async def _watch_rights(self) -> None:
-        await watch_expiry(self._access, lambda party, error: self._links.refuse(party.number, REFUSALS.of(error)))
 
     async def _renew_own(self, token: str) -> None:
         self._tell(GotToken(token))
@@ -342,7 +328,7 @@ class LiveAgent:
             control_port=self._links.port,
             is_in_touch=self.node.is_in_touch,
             is_storing=self._storing is None or self._storing.is_storing,
-            happenings=list(self._happenings),
+            happenings=self._running.happenings(),
         )
 
     def _health(self) -> Health:

@@ -22,7 +22,8 @@ from penstock.net.live.dialling import Dialling
 from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService
-from penstock.security.access_control import Rights
+from penstock.runtime.service_settings import ServiceSettings
+from penstock.security.core.access_control import Rights
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Login, Message, Order, Ordered, Refused
 from penstock.tree.core.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed
@@ -57,17 +58,19 @@ class AgentLinks(LinkService[Message, Login, Rights]):
             TREE,
             access,
             REFUSALS,
-            node=config.name,
-            control=config.control,
-            secret=secret,
-            tls=server_tls,
-            limits=ControlConfig(
-                message_size_max=MESSAGE_SIZE_MAX,
-                connections_max=2 * config.children_max,
-                write_size_max=config.sends_bytes_max,
+            ServiceSettings(
+                config.name,
+                config.control,
+                secret,
+                server_tls,
+                ControlConfig(
+                    message_size_max=MESSAGE_SIZE_MAX,
+                    connections_max=2 * config.children_max,
+                    write_size_max=config.sends_bytes_max,
+                ),
+                counters,
+                log,
             ),
-            counters=counters,
-            log=log,
             party="party",
         )
         self._fanout = fanout

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from penstock.base.metrics import Row
+from penstock.runtime.happening import Happening
 
 State: TypeAlias = Literal["root", "standby", "agent", "fenced"]
 
@@ -40,17 +41,6 @@ class LinkStatus(msgspec.Struct, frozen=True):
     conflated: int
     legs: int
     is_lagging: bool
-
-
-class Happening(msgspec.Struct, frozen=True):
-    """A message of the infostream, said or heard."""
-
-    time_ns: int
-    direction: str
-    party: str
-    """Whom it was said to, or by whom; empty: to all children."""
-    kind: str
-    what: dict[str, object]
 
 
 class AgentStatus(msgspec.Struct, frozen=True):

@@ -1,8 +1,7 @@
 """/ws/stream: browsers publish and subscribe, each with its user's own grants.
 
-requests, replies   what is said (docs/protocol/console.md); no I/O
-outbox              what waits for a browser, bounded, whatever the browser does; no I/O
-fields              messages as browsers read and write them; no I/O
+core/               no I/O: requests and replies (docs/reference/protocol/console.md), the bounded outbox of a browser,
+                    and messages as browsers read and write them
 source, feed        where messages come from: what a subscription is to the gateway, and the feeds of a plant
 session             one WebSocket
 """

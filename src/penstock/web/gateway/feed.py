@@ -11,9 +11,9 @@ from penstock.capture.reading import Readable
 from penstock.client import Client, Subscription
 from penstock.middleware import Discontinuity, SessionEvent
 from penstock.model import Message, MessageModel, shipped, shipped_names
-from penstock.security.client import AdminClient
-from penstock.web.gateway.replies import Receipt
-from penstock.web.gateway.requests import Subscribe
+from penstock.security.live.client import AdminClient
+from penstock.web.gateway.core.replies import Receipt
+from penstock.web.gateway.core.requests import Subscribe
 from penstock.web.gateway.source import Arrival, Outlet
 
 LOOK_S = 0.1

@@ -10,9 +10,9 @@ from penstock.base.errors import NotFoundError, PenstockError, UnreachableError
 from penstock.base.log import logger
 from penstock.model import Message
 from penstock.net.guard import Guard
-from penstock.security.brokering import Brokered
-from penstock.security.client import AdminClient
-from penstock.security.entitlement import Entitlement
+from penstock.security.core.brokering import Brokered
+from penstock.security.core.entitlement import Entitlement
+from penstock.security.live.client import AdminClient
 from penstock.tree.client.publication import StreamPublisher, publisher_config
 
 CONFIRM_S = 5.0

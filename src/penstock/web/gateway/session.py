@@ -13,8 +13,8 @@ from penstock.base.log import logger
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
 from penstock.web.doors import GARBAGE, NO_AGENT, SLOW, TOO_MANY, Closing, Door, first_of
-from penstock.web.gateway import fields, replies, requests
-from penstock.web.gateway.outbox import Outbox
+from penstock.web.gateway.core import fields, replies, requests
+from penstock.web.gateway.core.outbox import Outbox
 from penstock.web.gateway.source import Arrival, Outlet, Source
 
 JSON, BINARY = "penstock.json.1", "penstock.binary.1"

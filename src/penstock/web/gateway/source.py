@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from penstock.base.errors import PenstockError
 from penstock.capture.reading import Readable
 from penstock.model import Message, MessageModel
-from penstock.web.gateway.replies import Info, Receipt, State
-from penstock.web.gateway.requests import Subscribe
+from penstock.web.gateway.core.replies import Info, Receipt, State
+from penstock.web.gateway.core.requests import Subscribe
 
 
 class Arrival(NamedTuple):

@@ -22,18 +22,19 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.reading import Models
 from penstock.model import Message, MessageModel
-from penstock.security.client import AdminClient
+from penstock.net.core.client_session import Over
+from penstock.security.live.client import AdminClient
 from penstock.topics import Predicate
 from penstock.topics.refusal import Refusal, most_helpful
-from penstock.tree.client.core.events import Deliver, Heard, Over, Paused, Receipt, Resumed
+from penstock.tree.client.core.events import Deliver, InfoHeard, Paused, Receipt, Resumed
 from penstock.tree.client.core.subscriber import Subscriber
 from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config
 from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
-from penstock.web.gateway import replies
+from penstock.web.gateway.core import replies
+from penstock.web.gateway.core.requests import Subscribe
 from penstock.web.gateway.publishing import Held, Publisher, TreePlaces, party
-from penstock.web.gateway.requests import Subscribe
 from penstock.web.gateway.source import Arrival, Outlet
 from penstock.wire import Extension, PacketMessage, decode_hops
 
@@ -168,12 +169,12 @@ class TreeSource:
     def pause(self) -> None:
         for feed in self._feeds.values():
             feed.running.pause()
-            feed.running.carry_out(feed.core.handle(Paused(), time.monotonic_ns()))
+            feed.running.carry_out_all(feed.core.handle(Paused(), time.monotonic_ns()))
 
     def resume(self) -> None:
         for feed in self._feeds.values():
             feed.running.resume()
-            feed.running.carry_out(feed.core.handle(Resumed(), time.monotonic_ns()))
+            feed.running.carry_out_all(feed.core.handle(Resumed(), time.monotonic_ns()))
 
     async def close(self) -> None:
         self._tending.cancel()
@@ -199,7 +200,7 @@ class TreeSource:
                     id=feed.number, receipt=cause, stream=stream, first=first or None, last=last, count=count or None
                 )
                 self._outlet.received(told)
-            case Heard(agent, info):
+            case InfoHeard(agent, info):
                 if not isinstance(info, Through):
                     self._outlet.heard(info_document(agent, info, time.time_ns()))
             case Over(error):
@@ -277,7 +278,7 @@ class TreeSource:
             self._end(feed, error)
             return
         feed.held.take(brokered)
-        feed.running.carry_out(feed.core.renew(brokered.token))
+        feed.running.carry_out_all(feed.core.renew(brokered.token))
 
 
 class _Feed:

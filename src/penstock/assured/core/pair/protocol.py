@@ -1,4 +1,4 @@
-"""What the two routers of a pair say to each other, and the grammar of a pair's core (docs/protocol/assured.md).
+"""What the two routers of a pair say to each other, and the grammar of a pair's core (protocol/assured.md).
 
 active router                     the other one, which stands by
   │ Standing ◄──────────────────► Standing    who I am, in which epoch: at the beginning, and whenever it changes

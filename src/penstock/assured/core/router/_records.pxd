@@ -1,4 +1,4 @@
-"""The records of a router's log: the payloads of its journal's records; docs/protocol/assured.md draws them.
+"""The records of a router's log: the payloads of its journal's records; docs/reference/protocol/assured.md draws them.
 
 This is the only place where their layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.assured.core.router._records. The structs are the bytes: little-endian, every field at a multiple of its size,

@@ -34,7 +34,7 @@ from typing_extensions import Buffer
 from penstock.assured.config import Role
 from penstock.assured.wire.control import RouterMessage, RouterRequest
 from penstock.base.core import Tick
-from penstock.security.token import Grant
+from penstock.security.core.token import Grant
 
 RefusalCode: TypeAlias = Literal[
     "unknown_endpoint", "endpoint_exists", "endpoint_in_use", "unknown_publisher", "unknown_flow",

@@ -16,8 +16,8 @@ from penstock.assured.core.router.events import Instruction, LinkOpened, Refusal
 from penstock.assured.wire.control import EndpointNamed, FlowActive, tell_last
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
-from penstock.security.entitlement import Entitlement
-from penstock.security.token import Grant
+from penstock.security.core.entitlement import Entitlement
+from penstock.security.core.token import Grant
 from penstock.topics.table import InterestTable
 
 ALL = 2**64 - 1

@@ -3,54 +3,34 @@
 Begin, Connected, ConnectFailed, LinkClosed, Received, DataReceived, OpenPart, ClosePart, End, Ask, BeginTransaction,
 EndTransaction, Flush, Renew, Tick
     -> Connect, Say, SendData, Close, Answered, Opened, PartFailed, Changed, Over
+
+Those that say what becomes of a link are every client's (net/core/client_session.py).
 """
 
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from penstock.assured.wire.control import Answer, Message, Request
+from penstock.assured.wire.control import Answer, Request
 from penstock.base.core import Tick
 from penstock.base.errors import PenstockError
-from penstock.net.core.control import Ping, Pong
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Over,
+    Received,
+    Say,
+    SendData,
+)
 
 if TYPE_CHECKING:
     from penstock.assured.core.session.parts import FlowPart, PublisherPart
 
 # Events
-
-
-class Begin(msgspec.Struct, frozen=True):
-    """Look for the active router."""
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """Of a Connect; the handshake is done."""
-
-    attempt: int
-    link: int
-
-
-class ConnectFailed(msgspec.Struct, frozen=True):
-    attempt: int
-    why: str = ""
-    is_stranger: bool = False
-    """The two sides do not have the same secret."""
-
-    is_hopeless: bool = False
-    """There is no host of this name, or it may not be asked as this client is configured."""
-
-
-class LinkClosed(msgspec.Struct, frozen=True):
-    link: int
-    why: str = ""
-
-
-class Received(msgspec.Struct, frozen=True):
-    """A control message came on a link."""
-
-    link: int
-    message: Message | Ping | Pong
 
 
 class DataReceived(msgspec.Struct, frozen=True):
@@ -130,25 +110,6 @@ Event: TypeAlias = (
 # Instructions
 
 
-class Connect(msgspec.Struct, frozen=True):
-    attempt: int
-    place: str
-
-
-class Say(msgspec.Struct, frozen=True):
-    link: int
-    message: Message | Ping | Pong
-
-
-class SendData(msgspec.Struct, frozen=True):
-    link: int
-    data: bytes
-
-
-class Close(msgspec.Struct, frozen=True):
-    link: int
-
-
 class Answered(msgspec.Struct, frozen=True):
     """To an Ask."""
 
@@ -175,12 +136,6 @@ class Changed(msgspec.Struct, frozen=True):
     """Messages were acknowledged, or came: whoever waits for that looks again."""
 
     refused: tuple[Refusal, ...] = ()
-
-
-class Over(msgspec.Struct, frozen=True):
-    """No router will take this client."""
-
-    error: PenstockError
 
 
 Instruction: TypeAlias = Connect | Say | SendData | Close | Answered | Opened | PartFailed | Changed | Over

@@ -1,7 +1,7 @@
 """A publisher and a flow as a session keeps them, over any number of links. They do no I/O."""
 
 from penstock.assured.core.session._inbox import Inbox, Settlements
-from penstock.assured.core.session._outbox import Outbox
+from penstock.assured.core.session._publish_window import PublishWindow
 from penstock.assured.wire._frames import encode_credit
 from penstock.assured.wire._layout import OUTCOME_TRANSACTION
 from penstock.assured.wire.control import CloseFlow, ClosePublisher, OpenFlow, OpenPublisher
@@ -12,7 +12,7 @@ class PublisherPart:
 
     def __init__(self, publisher_id: int, *, window: int, bytes_max: int) -> None:
         self.id = publisher_id
-        self.outbox = Outbox(window, bytes_max)
+        self.window = PublishWindow(window, bytes_max)
         self.handle = 0
         """On the present link; 0: it is not open there."""
 
@@ -33,8 +33,8 @@ class PublisherPart:
         if not self.has_begun:
             self.has_begun = True
             self.transaction_last = committed
-            self.outbox.begin_at(highest + 1)
-        self.outbox.rewind()
+            self.window.begin_at(highest + 1)
+        self.window.rewind()
 
     def opening(self, number: int) -> OpenPublisher:
         return OpenPublisher(number, self.id)
@@ -44,7 +44,7 @@ class PublisherPart:
 
     def end_transaction(self, treatment: int) -> None:
         """Committed with this treatment of its messages; 0: rolled back."""
-        self.outbox.end_transaction(self.transaction, treatment or OUTCOME_TRANSACTION)
+        self.window.end_transaction(self.transaction, treatment or OUTCOME_TRANSACTION)
         self.transaction = 0
 
     def lose(self) -> None:
@@ -52,7 +52,7 @@ class PublisherPart:
 
     @property
     def unacknowledged(self) -> int:
-        return self.outbox.next_number - self.outbox.unresolved
+        return self.window.next_number - self.window.unresolved
 
     @property
     def is_idle(self) -> bool:
@@ -60,7 +60,7 @@ class PublisherPart:
         return self.handle != 0 and not self.transaction and not self.unacknowledged
 
     def frames(self) -> bytes:
-        return self.outbox.take(self.handle) if self.handle and self.outbox.is_unsent else b""
+        return self.window.take(self.handle) if self.handle and self.window.is_unsent else b""
 
 
 class FlowPart:

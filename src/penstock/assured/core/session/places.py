@@ -16,6 +16,9 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
 SILENT_SHIFT = 4
 PLACES_MAX = 32
+SHORT_LINKS_MAX = 3
+"""Links in a row that were lost soon, after which there are pauses although routers bid welcome."""
+
 HINTS_MAX = 2
 """Times in a row that a router's word is followed at once: while the active one changes, each may name the other."""
 
@@ -51,7 +54,7 @@ class SessionConfig(Config, frozen=True):
 
 
 class Places:
-    """Operators give orders to the routers that they name, and go nowhere else."""
+    """The Addresses of a session. Operators give orders to the routers that they name, and go nowhere else."""
 
     def __init__(self, config: SessionConfig, randomness: Randomness) -> None:
         self._config = config
@@ -70,16 +73,26 @@ class Places:
         self._hopeless: set[str] = set()
         self._silent: dict[str, int] = {}  # how often
         self._was_welcome = False
+        self._welcome_ns = 0
+        self._short_links = 0  # in a row
 
     def learn(self, places: tuple[str, ...]) -> None:
         new = [each for each in places if self._is_led and each and each not in self._known]
         self._known += new[: PLACES_MAX - len(self._known)]
 
-    def succeed(self) -> None:
+    def succeed(self, now_ns: int) -> None:
         """It is welcome: pauses begin anew with the next loss."""
+        self._welcome_ns = now_ns
+        if self._short_links >= SHORT_LINKS_MAX:
+            return
         self._rounds, self._hints, self._todo = 0, 0, []
         self._silent.clear()
         self._was_welcome, self.is_hopeless, self.why_not = True, False, ""
+
+    def lose(self, now_ns: int) -> None:
+        """The link to a router that bade welcome is lost."""
+        is_short = now_ns - self._welcome_ns < self._config.backoff_ms_max * NS_PER_MS
+        self._short_links = self._short_links + 1 if is_short else 0
 
     def fail(self, place: str, why: str, *, is_hopeless: bool) -> bool:
         """Nobody answers there; whether nobody will, anywhere."""
@@ -94,13 +107,16 @@ class Places:
         self._silent[self._last] = self._silent.get(self._last, 0) + 1
 
     @property
-    def patience_ns(self) -> int:
+    def answer_ns(self) -> int:
         """How long the one that is tried may take to answer."""
         whole_ns = self._config.welcome_ms * NS_PER_MS
         silent = self._silent.get(self._last, 0)
         return min(whole_ns, whole_ns << min(silent, 8) >> SILENT_SHIFT) if silent else whole_ns
 
-    def next(self, hint: str = "") -> tuple[str, int]:
+    def first(self) -> tuple[str, int]:
+        return self.next("", "")
+
+    def next(self, lost: str, hint: str) -> tuple[str, int]:
         """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
         wait_ns = 0
         if hint and self._is_led and self._hints < HINTS_MAX:

@@ -8,11 +8,12 @@ knows what it was told: what it does not know may have been committed by the one
 
 from collections.abc import Callable
 
-from penstock.assured.core.session.events import Answered, BeginTransaction, EndTransaction, Instruction, Say
+from penstock.assured.core.session.events import Answered, BeginTransaction, EndTransaction, Instruction
 from penstock.assured.core.session.parts import PublisherPart
 from penstock.assured.wire._layout import OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.wire.control import Begin, Commit, Ended, Message, Refused, Rollback
 from penstock.base.errors import LocalProtocolError
+from penstock.net.core.client_session import Say
 
 LOST = "the link to the router was lost before it was committed"
 UNKNOWN = "another router took over before it answered"
@@ -65,14 +66,14 @@ class Transactions:
         """The router says which transaction of the publisher was the last that it took the commit of."""
         event = self._ending.get(part)
         if event is not None and event.is_commit and committed == part.transaction:
-            part.outbox.pass_over(part.transaction)
+            part.window.pass_over(part.transaction)
             self.end(event, link, epoch)
         elif event is not None and event.is_commit and self._epochs.get(part, epoch) != epoch:
             self._end(part, 0, Refused("unknown", UNKNOWN))
         elif event is not None:
             self._ended(part, 0, LOST)
         elif part.transaction:  # its messages are not sent again
-            part.outbox.end_transaction(part.transaction, OUTCOME_TRANSACTION)
+            part.window.end_transaction(part.transaction, OUTCOME_TRANSACTION)
 
     def answered(self, number: int, message: Message) -> bool:
         """Whether that was the answer to something here."""

@@ -1,4 +1,4 @@
-"""The layout of an event of the distribution engine; docs/protocol/distribution.md draws it.
+"""The layout of an event of the distribution engine; docs/reference/protocol/distribution.md draws it.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.engine.core.kernel._event.

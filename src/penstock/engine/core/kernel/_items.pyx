@@ -13,7 +13,7 @@ from penstock.engine.core.kernel._conflate cimport SpanStore
 from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.limits import TOPIC_SIZE_MAX
 
-cdef extern from "penstock/convert/mix.h" nogil:
+cdef extern from "penstock/convert/books/mix.h" nogil:
     uint64_t mix_fold(uint64_t a, uint64_t b)
 
 cdef enum:

@@ -8,7 +8,7 @@ from penstock.engine.core.kernel._items cimport Item, NONE
 
 from penstock.base.errors import LimitError
 
-cdef extern from "penstock/convert/mix.h" nogil:
+cdef extern from "penstock/convert/books/mix.h" nogil:
     uint64_t mix_fold(uint64_t a, uint64_t b)
 
 cdef extern from "stdlib.h" nogil:

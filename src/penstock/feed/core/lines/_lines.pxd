@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from penstock.convert._source cimport SourceBatch
+from penstock.convert.kernel._source cimport SourceBatch
 from penstock.wire._datagrams cimport DatagramBatch
 
 cpdef enum:

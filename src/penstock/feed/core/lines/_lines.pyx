@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from penstock.convert._source cimport SourceBatch
+from penstock.convert.kernel._source cimport SourceBatch
 from penstock.feed.formats._framing cimport SIZE_SIZE, SOUND, Segment, block_size, open_datagram
 from penstock.wire._datagrams cimport DatagramBatch
 

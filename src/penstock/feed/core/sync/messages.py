@@ -1,4 +1,4 @@
-"""What the adapters of a feed say to each other, in control messages (docs/protocol/feed-sync.md).
+"""What the adapters of a feed say to each other, in control messages (docs/reference/protocol/feed-sync.md).
 
 every adapter to every other:     AdapterState                    when something changed, and every state_interval_ms
 active ──────► backup             Announced, StreamState          at every checkpoint, and every state_interval_ms

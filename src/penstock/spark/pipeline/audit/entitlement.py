@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from penstock.security.operating import AuditEntry
+from penstock.security.core.operating import AuditEntry
 from penstock.spark.pipeline.audit.section import AuditTables, Measure, SectionResult, TextTable
 from penstock.spark.pipeline.hosts import read_audit_log, receive_patterns
 

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from penstock.base.errors import NotFoundError
 from penstock.base.files import make_directory
-from penstock.spark.pipeline.archive import Archive
+from penstock.spark.pipeline.archive.archive import Archive
+from penstock.spark.pipeline.archive.commits import FileEntry, sync_file
+from penstock.spark.pipeline.archive.parquet import open_parquet
 from penstock.spark.pipeline.audit.agreement import AgreementSection
 from penstock.spark.pipeline.audit.delivery import DeliverySection, OrderSection
 from penstock.spark.pipeline.audit.engine import EngineSection
@@ -23,8 +25,6 @@ from penstock.spark.pipeline.audit.records import BalanceSection
 from penstock.spark.pipeline.audit.routers import RouterSection
 from penstock.spark.pipeline.audit.section import AuditSection, AuditTables, SectionResult, Verdict
 from penstock.spark.pipeline.audit.trees import TreeSection
-from penstock.spark.pipeline.commits import FileEntry, sync_file
-from penstock.spark.pipeline.parquet import open_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.spark.pipeline.archive import Archive
+    from penstock.spark.pipeline.archive.archive import Archive
 
 Verdict: TypeAlias = Literal["good", "bad", "unknown"]
 

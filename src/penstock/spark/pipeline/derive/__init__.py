@@ -5,7 +5,7 @@ many small ones. A step says which sessions of the streams end with it: only wha
 derivation must remember from step to step it gives as rows of the table CARRIED: they are archived with the step's
 commit, and the next step is given them.
 
-docs/derived-tables.md has every table and column, and the exact rules.
+docs/reference/derived-tables.md has every table and column, and the exact rules.
 """
 
 from penstock.spark.pipeline.derive.asof import TradeQuote, as_of

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy
 
-from penstock.convert._units cimport PRICE_NONE
+from penstock.convert.books._units cimport PRICE_NONE
 from penstock.spark.pipeline.derive._event cimport Event
 
 from penstock.base.errors import LocalProtocolError

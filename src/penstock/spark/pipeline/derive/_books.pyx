@@ -8,20 +8,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 import numpy
 import pyarrow
 
-from penstock.convert._book cimport DEPTH_NONE, book_level, level_set
-from penstock.convert._instruments cimport instrument_for_locate
-from penstock.convert._orders cimport (
+from penstock.convert.books._book cimport DEPTH_NONE, book_level, level_set
+from penstock.convert.books._instruments cimport instrument_for_locate
+from penstock.convert.books._orders cimport (
     OrderChange, order_add, order_delete, order_find, order_replace, order_take, slot_of,
 )
-from penstock.convert._state cimport StateKernel, state_clear_book, state_clear_books
-from penstock.convert._units cimport (
+from penstock.convert.books._state cimport StateKernel, state_clear_book, state_clear_books
+from penstock.convert.books._units cimport (
     LIMIT_INSTRUMENTS, LIMIT_ORDERS, Ladder, LevelRow, OrderRow, PRICE_NONE, SHARDS, SIDE_ASK, SIDE_BID, STATE_INVALID,
     STATE_OK, STATE_REFUSED, STATE_SHORT, Shard, State, prefetch, shard_of,
 )
 from penstock.spark.pipeline.derive._event cimport Event
 
 from penstock.base.errors import LimitError, LocalProtocolError
-from penstock.convert.state import ConversionState, StateLimits
+from penstock.convert.books.state import ConversionState, StateLimits
 
 cpdef enum: # `action` of an event: those of the model book_event, and what is carried from step to step
     ACTION_ADD = 1
@@ -261,7 +261,7 @@ cdef class BookKernel:
 
     @property
     def counts(self):
-        """How many events had which answer (penstock.convert.state.Answer)."""
+        """How many events had which answer (penstock.convert.books.state.Answer)."""
         return [self.answers[answer] for answer in range(ANSWERS)]
 
     def instrument(self) -> int:

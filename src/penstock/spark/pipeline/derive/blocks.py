@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.convert.rows import PRICE_NONE
+from penstock.convert.books.rows import PRICE_NONE
 from penstock.spark.pipeline.derive._blocks import encode
 from penstock.spark.pipeline.derive._books import EVENT_DTYPE
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT

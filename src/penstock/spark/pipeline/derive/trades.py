@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.convert._units import TRADE_EXTENDED_HOURS, TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
-from penstock.spark.pipeline.sessiontags import SEQ_BITS
+from penstock.convert.books._units import TRADE_EXTENDED_HOURS, TRADE_NOT_HIGH_LOW, TRADE_NOT_LAST, TRADE_NOT_VOLUME
+from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT
 
 if TYPE_CHECKING:

@@ -8,29 +8,54 @@ from penstock.tree.config import BackoffConfig, Step
 
 
 class AgentSelector:
-    """Knows the configured agents in their order, and the siblings of the present agent."""
+    """The Addresses of a client: the configured agents in their order, and the siblings of the present agent. `steps`
+    is where it looks when a link is lost."""
 
-    def __init__(self, places: Sequence[str], backoff: BackoffConfig, randomness: Randomness) -> None:
+    def __init__(
+        self,
+        places: Sequence[str],
+        steps: Sequence[Step],
+        backoff: BackoffConfig,
+        randomness: Randomness,
+        *,
+        answer_ns: int,
+    ) -> None:
+        self.home = places[0]
+        """The agent that the client was configured to use."""
         self._places = tuple(dict.fromkeys(places))
+        self._steps = tuple(steps)
+        self._answer_ns = answer_ns
         self._backoff = backoff
         self._randomness = randomness
         self._siblings: tuple[str, ...] = ()
         self._remaining: Iterator[str] = iter(())
         self._failures = 0
 
-    @property
-    def first(self) -> str:
-        return self._places[0]
-
     def learn(self, siblings: Sequence[str]) -> None:
         self._siblings = tuple(siblings)
 
-    def succeed(self) -> None:
+    @property
+    def answer_ns(self) -> int:
+        return self._answer_ns
+
+    def pass_over(self) -> None:
+        """A silent agent is treated as one that is lost."""
+
+    def succeed(self, now_ns: int) -> None:
         """Connected: the back-off begins anew with the next loss."""
         self._failures = 0
         self._remaining = iter(())
 
-    def next(self, steps: Sequence[Step], lost: str) -> tuple[str, int]:
+    def lose(self, now_ns: int) -> None:
+        """The length of a link does not matter."""
+
+    def first(self) -> tuple[str, int]:
+        return self.home, 0
+
+    def next(self, lost: str, hint: str) -> tuple[str, int]:
+        return (hint, 0) if hint else self.look(self._steps, lost)
+
+    def look(self, steps: Sequence[Step], lost: str) -> tuple[str, int]:
         """The place to try next, and the nanoseconds to wait before; the first round has no back-off."""
         found = next(self._remaining, "")
         if found:
@@ -45,11 +70,11 @@ class AgentSelector:
         for step in steps:
             match step:
                 case "parent":
-                    found.append(lost or self.first)
+                    found.append(lost or self.home)
                 case "alternate":
                     found += [each for each in self._places if each != lost]
                 case "sibling":
                     found += self._siblings
                 case "wait":
-                    found.append(lost or self.first)
-        return list(dict.fromkeys(found)) or [lost or self.first]
+                    found.append(lost or self.home)
+        return list(dict.fromkeys(found)) or [lost or self.home]

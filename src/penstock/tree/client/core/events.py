@@ -1,9 +1,11 @@
 """Events and instructions of the cores of a subscriber and of a publisher; tree/core/events.py has those of agents.
 
 Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Paused, Resumed, Tick
-             -> Connect, Say, Close, Deliver, Receipt, Heard, Over
+             -> Connect, Say, Close, Deliver, Receipt, InfoHeard, Over
 Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Tick; publish() besides
-             -> Connect, Say, SayBlock, Close, Accepted, Heard, Over
+             -> Connect, Say, SendData, Close, Accepted, InfoHeard, Over
+
+Those that say what becomes of a link are every client's (net/core/client_session.py).
 """
 
 from typing import TypeAlias
@@ -11,25 +13,22 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.core import Tick
-from penstock.base.errors import PenstockError
-from penstock.net.core.control import Ping, Pong
-from penstock.tree.core.control import Message
-from penstock.tree.core.events import Close, Connect, Connected, ConnectFailed, LinkClosed
+from penstock.net.core.client_session import (
+    Begin,
+    Close,
+    Connect,
+    Connected,
+    ConnectFailed,
+    LinkClosed,
+    Over,
+    Received,
+    Say,
+    SendData,
+)
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
 
 # Events
-
-
-class Begin(msgspec.Struct, frozen=True):
-    """Look for an agent."""
-
-
-class Received(msgspec.Struct, frozen=True):
-    """A control message came on a link."""
-
-    link: int
-    message: Message | Ping | Pong
 
 
 class BlockReceived(msgspec.Struct, frozen=True):
@@ -49,25 +48,9 @@ class Resumed(msgspec.Struct, frozen=True):
     """It is no longer."""
 
 
-Event: TypeAlias = (
-    Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | BlockReceived | Paused | Resumed | Tick
-)
+Event: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Paused | Resumed | Tick
 
 # Instructions
-
-
-class Say(msgspec.Struct, frozen=True):
-    """Send a control message on a link."""
-
-    link: int
-    message: Message | Ping | Pong
-
-
-class SayBlock(msgspec.Struct, frozen=True):
-    """Send a publisher's packets on a link."""
-
-    link: int
-    packets: bytes
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -90,7 +73,7 @@ class Receipt(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Heard(msgspec.Struct, frozen=True):
+class InfoHeard(msgspec.Struct, frozen=True):
     """The agent said something on its infostream."""
 
     agent: str
@@ -103,13 +86,7 @@ class Accepted(msgspec.Struct, frozen=True):
     through: int
 
 
-class Over(msgspec.Struct, frozen=True):
-    """It cannot go on, and why."""
-
-    error: PenstockError
-
-
-Instruction: TypeAlias = Connect | Say | SayBlock | Close | Deliver | Receipt | Heard | Accepted | Over
+Instruction: TypeAlias = Connect | Say | SendData | Close | Deliver | Receipt | InfoHeard | Accepted | Over
 
 SharedEvent: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Tick
 """What both cores are told."""

@@ -13,20 +13,18 @@ import msgspec
 from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
+from penstock.net.core.client_session import Begin, Connected, ConnectFailed, LinkClosed, Received, SendData
 from penstock.tree.client.core.events import (
     Accepted,
-    Begin,
     BlockReceived,
     Instruction,
     Receipt,
-    Received,
-    SayBlock,
     SharedEvent,
 )
 from penstock.tree.client.core.tree_client import TreeClient, TreeClientConfig
 from penstock.tree.core.control import Login, Message, Published, StreamInfo, Welcome
-from penstock.tree.core.events import Connected, ConnectFailed, LinkClosed
 from penstock.tree.core.infostream import Info, StreamDefined
+from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block
 
 BLOCK_SIZE = 64 * 1024
 
@@ -80,8 +78,8 @@ class Publisher(TreeClient):
                 self._handle(event, now_ns)
             case _:
                 refuse(self, event)
-        if self.link and self._next_welcome is not None:
-            self._use_next(now_ns)
+        if self.link and self._links.next_welcome is not None:
+            self._do(self._links.use_next(now_ns))
             self._continue()
         return self._take_instructions()
 
@@ -148,10 +146,13 @@ class Publisher(TreeClient):
         for at in range(self._sent + 1 - self._first, len(self._kept)):
             packet = self._kept[at]
             if part and size + len(packet) > BLOCK_SIZE:
-                self._out.append(SayBlock(self.link, b"".join(part)))
+                self._send_block(part)
                 part, size = [], 0
             part.append(packet)
             size += len(packet)
         if part:
-            self._out.append(SayBlock(self.link, b"".join(part)))
+            self._send_block(part)
         self._sent = self.next_number - 1
+
+    def _send_block(self, packets: list[bytes]) -> None:
+        self._out.append(SendData(self.link, encode_block(b"".join(packets), kind=KIND_PUBLISHED)))

@@ -67,7 +67,7 @@ class SessionEvents:
         if source.is_copy(stream, event):
             return None
         known = source.known
-        if known is not None and event.is_of_session(known) and (event.kind != "end" or known.kind == "end"):
+        if event.repeats(known):
             return None
         if event.kind == "running" and self._is_other(known, event):  # the root missed its begin
             event = msgspec.structs.replace(event, kind="begin")

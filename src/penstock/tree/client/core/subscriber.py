@@ -12,19 +12,17 @@ from penstock.base.clock import Randomness
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
+from penstock.net.core.client_session import Begin, Connected, ConnectFailed, LinkClosed, Received, Say
 from penstock.topics import Interest
 from penstock.topics.overlap import covers, may_meet
 from penstock.tree.client.core.events import (
-    Begin,
     BlockReceived,
     Deliver,
     Event,
     Instruction,
     Paused,
     Receipt,
-    Received,
     Resumed,
-    Say,
 )
 from penstock.tree.client.core.tree_client import TreeClient, TreeClientConfig, error_of
 from penstock.tree.core.control import (
@@ -42,7 +40,6 @@ from penstock.tree.core.control import (
     Want,
     Welcome,
 )
-from penstock.tree.core.events import Connected, ConnectFailed, LinkClosed
 from penstock.tree.core.infostream import Conflated, Diverged, Gone, Info, Lagging, Revoked, StreamDefined, Through
 from penstock.wire import Packet
 
@@ -92,16 +89,18 @@ class Subscriber(TreeClient):
         self._streams: dict[int, _Stream] = {}
         self._legs: dict[int, dict[int, _Leg]] = {}  # by link, then by number
         self._number = 0
+        self._is_paused = False
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         match event:
             case Begin() | Connected() | ConnectFailed() | LinkClosed() | Received() | BlockReceived() | Tick():
                 self._handle(event, now_ns)
             case Paused():
+                self._links.pause()
                 self._is_paused = True
             case Resumed():
+                self._links.resume(now_ns)
                 self._is_paused = False
-                self._heard_ns = self._asked_ns = now_ns
                 self._fetch_all()
             case _:
                 refuse(self, event)
@@ -163,11 +162,11 @@ class Subscriber(TreeClient):
 
     def _change_over(self, now_ns: int) -> None:
         """Use the next link as soon as everything is live on it."""
-        if self._next_welcome is None or not self.link:
+        if self._links.next_welcome is None or not self.link:
             return
-        legs = self._legs.get(self._next_link, {}).values()
+        legs = self._legs.get(self._links.next_link, {}).values()
         if all(each.is_live for each in legs):
-            self._use_next(now_ns)
+            self._do(self._links.use_next(now_ns))
 
     # Legs
 

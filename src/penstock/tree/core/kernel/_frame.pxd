@@ -1,4 +1,4 @@
-"""Blocks of packets on a link of a distribution tree; docs/protocol/tree.md draws them.
+"""Blocks of packets on a link of a distribution tree; docs/reference/protocol/tree.md draws them.
 
 This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
 names from penstock.tree.core.kernel._frame.

@@ -1,4 +1,4 @@
-"""Blocks as frames of a link; docs/protocol/tree.md draws them."""
+"""Blocks as frames of a link; docs/reference/protocol/tree.md draws them."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,64 @@
+"""Publishers' ids: each name of a client has one that nobody else has, and an epoch that it never had before."""
+
+from collections.abc import Callable
+
+from penstock.admin.config import AdminLimits
+from penstock.admin.core.records import PublisherName
+from penstock.admin.core.state import State
+from penstock.base.errors import LimitError
+from penstock.base.limits import EPOCH_MAX
+from penstock.security.core.brokering import PublisherClaimed
+
+ID_SIZE = 8
+EPOCH_STEP = 1_024
+"""More starts of a publisher than a server has that its standby has not heard of."""
+
+
+class Publishers:
+    def __init__(self, state: State, limits: AdminLimits, random: Callable[[int], bytes]) -> None:
+        self._state = state
+        self._limits = limits
+        self._random = random
+
+    def claim(self, client: str, name: str) -> PublisherClaimed:
+        """The id of a client's publisher, and the epoch of the start that it is about to make."""
+        key = f"{client}/{name}"
+        held = self._state.publishers.get(key)
+        if held is None:
+            self._check_room(client)
+            held = PublisherName(client, name, self._new_id(), 0)
+        return self._advance(key, held, 1, is_claim=True)
+
+    def begin(self) -> None:
+        """Another server decided before this one, and may have given out epochs that are not known here."""
+        for key, held in list(self._state.publishers.items()):
+            self._advance(key, held, EPOCH_STEP)
+
+    def owner(self, publisher_id: int) -> str | None:
+        """Whose publisher has this id, as CLIENT/NAME."""
+        found = (key for key, each in self._state.publishers.items() if each.publisher_id == publisher_id)
+        return next(found, None)
+
+    def _advance(self, key: str, held: PublisherName, step: int, *, is_claim: bool = False) -> PublisherClaimed:
+        epoch = held.epoch + step
+        if epoch > EPOCH_MAX:
+            raise LimitError(f"{key} has used all of its epochs", hint="choose another name")
+        claimed = epoch if is_claim else held.claimed
+        self._state.put("publisher", key, PublisherName(held.client, held.name, held.publisher_id, epoch, claimed))
+        return PublisherClaimed(name=held.name, publisher_id=held.publisher_id, epoch=epoch)
+
+    def _new_id(self) -> int:
+        taken = {each.publisher_id for each in self._state.publishers.values()}
+        taken |= {each.registration.publisher_id for each in self._state.adapters.values()}
+        while True:
+            made = int.from_bytes(self._random(ID_SIZE), "little") >> 1  # so that it is positive, whoever reads it
+            if made and made not in taken:
+                return made
+
+    def _check_room(self, client: str) -> None:
+        held = self._state.publishers.values()
+        if len(held) >= self._limits.publishers_max:
+            raise LimitError(f"there are {len(held)} publishers already", hint="raise publishers_max")
+        own = sum(each.client == client for each in held)
+        if own >= self._limits.client_publishers_max:
+            raise LimitError(f"{client} has {own} publishers already", hint="use a name again")

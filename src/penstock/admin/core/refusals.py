@@ -1,0 +1,43 @@
+"""Refusals that repeat: the first is written down, the others of the same second are counted and written as one."""
+
+from typing import NamedTuple
+
+from penstock.admin.core.administration import Caller
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import PenstockError
+
+ENTRIES_MAX = 4_096
+OTHERS = "(others)"
+"""Stands for clients for which there is no room."""
+
+
+class Repeated(NamedTuple):
+    caller: Caller
+    action: str
+    error: PenstockError
+    repeats: int
+    since_ns: int
+
+
+class Refusals:
+    """By client, action and code."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str, str], Repeated] = {}
+
+    def is_first(self, caller: Caller, action: str, error: PenstockError, now_ns: int) -> bool:
+        """Whether to write it down now; otherwise it is counted."""
+        key = (caller.client, action, error.code)
+        if key not in self._entries and len(self._entries) >= ENTRIES_MAX:
+            caller = caller._replace(client=OTHERS)
+            key = (OTHERS, action, error.code)
+        held = self._entries.get(key)
+        repeats, since_ns = (held.repeats + 1, held.since_ns) if held is not None else (0, now_ns)
+        self._entries[key] = Repeated(caller, action, error, repeats, since_ns)
+        return held is None
+
+    def take_due(self, now_ns: int) -> list[Repeated]:
+        """Those that were repeated, when their second is over; the error is the last one."""
+        due = [key for key, each in self._entries.items() if not 0 <= now_ns - each.since_ns < NS_PER_SECOND]
+        taken = [self._entries.pop(key) for key in due]
+        return [each for each in taken if each.repeats]

@@ -1,0 +1,213 @@
+"""Subscriptions: brokered, renewed, ended by their clients, or taken away."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.admin.config import AdminLimits
+from penstock.admin.core.feeds import Feeds
+from penstock.admin.core.issued import still_issued, wanted
+from penstock.admin.core.records import Issued, Subscription
+from penstock.admin.core.rights import Rights, has_lost
+from penstock.admin.core.state import State
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RevokedError
+from penstock.security import Token, TokenSigner
+from penstock.security.core.brokering import (
+    Brokered,
+    ModifyRequest,
+    Revoked,
+    StreamMoved,
+    SubscribeRequest,
+    SubscriptionBrokered,
+    SubscriptionCancelled,
+    SubscriptionChanged,
+)
+from penstock.security.core.token import SKEW_S, Grant
+
+TOPICS_SIZE_MAX = 65_536
+"""Of the topics of a subscription together, in bytes."""
+
+
+class Subscriptions:
+    def __init__(self, state: State, feeds: Feeds, rights: Rights, limits: AdminLimits, signer: TokenSigner) -> None:
+        self._state = state
+        self._feeds = feeds
+        self._rights = rights
+        self._limits = limits
+        self._signer = signer
+
+    def subscribe(self, client: str, request: SubscribeRequest, now_ns: int) -> Brokered:
+        """A new one, or in place of one of the same client and id."""
+        held = self._state.subscriptions.get(request.subscription_id)
+        if held is not None and held.client != client:
+            raise ForbiddenError("another client has a subscription of that id", hint="choose ids at random")
+        if request.subscription_id in self._state.revoked:
+            reason = self._state.revoked[request.subscription_id].reason
+            raise RevokedError(f"the subscription of that id was revoked: {reason}", hint="choose a new id")
+        if held is None:
+            self._check_room(client)
+        size = sum(len(text.encode()) for text in (*request.topics, *request.send))
+        if size > TOPICS_SIZE_MAX:
+            raise LimitError(f"the topics have {size} bytes, at most {TOPICS_SIZE_MAX} are taken")
+        topics, send = tuple(request.topics), tuple(request.send)
+        grants = tuple(self._rights.decide(client, request.topics, request.send, now_ns))
+        issued = self._issued(held, grants, now_ns) if held is not None else ()
+        expires_ns = held.expires_ns if held is not None else 0
+        made = Subscription(request.subscription_id, client, topics, send, grants, expires_ns, issued)
+        answer = self._answer(made, now_ns)
+        self._tell_adapters(made.subscription_id, held, now_ns)
+        return msgspec.structs.replace(answer, events_after=self._state.meta.event_number)
+
+    def modify(self, client: str, subscription_id: str, request: ModifyRequest, now_ns: int) -> Brokered:
+        self._own(client, subscription_id)
+        whole = SubscribeRequest(subscription_id=subscription_id, topics=request.topics, send=request.send)
+        return self.subscribe(client, whole, now_ns)
+
+    def renew(self, client: str, subscription_id: str, now_ns: int) -> Brokered:
+        """As it is now, with a fresh token."""
+        held = self._own(client, subscription_id)
+        self._rights.decide(client, list(held.topics), list(held.send), now_ns)
+        return self._answer(held, now_ns)
+
+    def cancel(self, client: str, subscription_id: str, now_ns: int) -> None:
+        """Its tokens are refused from now on: who gives them up does not keep them for when the right is gone."""
+        held = self._own(client, subscription_id)
+        self._end(held, now_ns)
+        self._refuse_tokens(held, "its client cancelled it", now_ns)
+
+    def recheck(self, reason: str, now_ns: int) -> list[str]:
+        """After rights have changed: end subscriptions that have more than their clients may, tell those that could
+        have more now, and see to keys. Returns the ids of those that ended."""
+        ended = []
+        for held in list(self._state.subscriptions.values()):
+            grants = self._rights.narrowed(held.client, list(held.topics), list(held.send), now_ns)
+            if has_lost(held.grants, grants) or self._has_lost_issued(held, now_ns):
+                self._revoke(held, reason, now_ns)
+                ended.append(held.subscription_id)
+            elif tuple(grants) != held.grants:
+                wider = msgspec.structs.replace(held, grants=tuple(grants))
+                self._state.put("subscription", held.subscription_id, wider)
+                self._state.notify(held.client, SubscriptionChanged(subscription_id=held.subscription_id), now_ns)
+        self._feeds.rotate_lost(now_ns)
+        return ended
+
+    def concerned(self, feeds: Iterable[str]) -> list[str]:
+        """The ids of the subscriptions that get something from these feeds."""
+        wanted = set(feeds)
+        if not wanted:
+            return []
+        held = self._state.subscriptions.items()
+        return [name for name, each in held if not wanted.isdisjoint(self._feeds.concerned(each.grants))]
+
+    def tell_moved(self, subscription_ids: Iterable[str], now_ns: int) -> None:
+        """Adapters of feeds of these subscriptions came, went or changed roles."""
+        for name in subscription_ids:
+            held = self._state.subscriptions.get(name)
+            if held is not None:
+                event = StreamMoved(subscription_id=name, streams=self._feeds.streams(held, now_ns))
+                self._state.notify(held.client, event, now_ns)
+
+    def expire(self, now_ns: int) -> list[str]:
+        """End those that nobody renewed, and forget revocations whose tokens have expired; returns the former's ids."""
+        due_ns = now_ns - self._limits.linger_s * NS_PER_SECOND
+        due = [each for each in self._state.subscriptions.values() if each.expires_ns < due_ns]
+        for held in due:
+            self._end(held, now_ns)
+        over_ns = now_ns - 2 * SKEW_S * NS_PER_SECOND
+        for name in [name for name, each in self._state.revoked.items() if each.until_ns < over_ns]:
+            self._state.remove("revoked", name)
+        return [each.subscription_id for each in due]
+
+    def of_feed(self, feed: str) -> list[SubscriptionBrokered]:
+        held = self._state.subscriptions.values()
+        return [_told(each) for each in held if feed in self._feeds.concerned(each.grants)]
+
+    def _answer(self, subscription: Subscription, now_ns: int) -> Brokered:
+        client, name = subscription.client, subscription.subscription_id
+        expires_ns = self._rights.expiry_ns(client, self._limits.token_s, now_ns)
+        kept = msgspec.structs.replace(subscription, expires_ns=max(expires_ns, subscription.expires_ns))
+        generation, grants = self._state.meta.generation, subscription.grants
+        token = self._signer.sign(Token("stream", client, name, grants, now_ns, expires_ns, generation))
+        self._state.put("subscription", name, kept)
+        return Brokered(
+            subscription_id=name,
+            token=token,
+            expires_ns=expires_ns,
+            grants=list(grants),
+            streams=self._feeds.streams(subscription, now_ns),
+            generation=generation,
+            events_after=self._state.meta.event_number,
+            key_lease_s=self._limits.key_lease_s,
+        )
+
+    def _tell_adapters(self, subscription_id: str, before: Subscription | None, now_ns: int) -> None:
+        made = self._state.subscriptions[subscription_id]
+        feeds = {*self._feeds.concerned(made.grants), *self._feeds.concerned(before.grants if before else ())}
+        for client in sorted({client for feed in feeds for client in self._feeds.clients(feed)}):
+            self._state.notify(client, _told(made), now_ns)
+
+    def _check_room(self, client: str) -> None:
+        held = self._state.subscriptions.values()
+        if len(held) >= self._limits.subscriptions_max:
+            raise LimitError(f"there are {len(held)} subscriptions already", hint="raise subscriptions_max")
+        own = sum(each.client == client for each in held)
+        if own >= self._limits.client_subscriptions_max:
+            raise LimitError(f"{client} has {own} subscriptions already", hint="cancel some, or use more topics in one")
+        over = sum(each.client == client for each in self._state.revoked.values())
+        if over >= self._limits.client_ended_max:
+            raise LimitError(f"{client} ended {over} subscriptions", hint="modify one, or wait until tokens expire")
+
+    def _own(self, client: str, subscription_id: str) -> Subscription:
+        revoked = self._state.revoked.get(subscription_id)
+        if revoked is not None and revoked.client == client:
+            raise RevokedError(f"the subscription was revoked: {revoked.reason}")
+        held = self._state.subscriptions.get(subscription_id)
+        if held is None or held.client != client:
+            raise NotFoundError("there is no such subscription", hint="subscribe again")
+        return held
+
+    def _revoke(self, held: Subscription, reason: str, now_ns: int) -> None:
+        self._state.remove("subscription", held.subscription_id)
+        self._refuse_tokens(held, reason, now_ns, held.client)
+
+    def _refuse_tokens(self, held: Subscription, reason: str, now_ns: int, *told: str) -> None:
+        """Until they expire; all adapters and filters hear of it, and whoever else is to be told."""
+        name = held.subscription_id
+        event = Revoked(subscription_id=name, client=held.client, reason=reason, until_ns=held.expires_ns)
+        self._state.put("revoked", name, event)
+        adapters = (each.client for each in self._state.adapters.values())
+        for client in sorted({*told, *adapters, *self._rights.policy.filters()}):
+            self._state.notify(client, event, now_ns)
+
+    def _issued(self, held: Subscription, grants: tuple[Grant, ...], now_ns: int) -> tuple[Issued, ...]:
+        """What tokens from before a change still give, besides the grants of after it."""
+        before = (*held.issued, Issued(held.grants, held.expires_ns))
+        return still_issued(before, grants, now_ns - SKEW_S * NS_PER_SECOND)
+
+    def _has_lost_issued(self, held: Subscription, now_ns: int) -> bool:
+        over_ns = now_ns - SKEW_S * NS_PER_SECOND
+        return any(
+            has_lost(each.grants, self._rights.narrowed(held.client, *wanted(each.grants), now_ns))
+            for each in held.issued
+            if each.until_ns > over_ns
+        )
+
+    def _end(self, held: Subscription, now_ns: int) -> None:
+        self._state.remove("subscription", held.subscription_id)
+        event = SubscriptionCancelled(subscription_id=held.subscription_id, client=held.client)
+        feeds = self._feeds.concerned(held.grants)
+        for client in sorted({client for feed in feeds for client in self._feeds.clients(feed)}):
+            self._state.notify(client, event, now_ns)
+
+
+def _told(subscription: Subscription) -> SubscriptionBrokered:
+    """A subscription as adapters hear of it."""
+    return SubscriptionBrokered(
+        subscription_id=subscription.subscription_id,
+        client=subscription.client,
+        topics=list(subscription.topics),
+        send=list(subscription.send),
+        delays_s=sorted({each.delay_s for each in subscription.grants if each.action == "receive"}),
+        expires_ns=subscription.expires_ns,
+    )

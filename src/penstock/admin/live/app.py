@@ -1,0 +1,366 @@
+"""The HTTP side: routes, who may use them, bounded bodies, and every refusal as {code, what, where, hint}."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.admin.core import openapi
+from penstock.admin.core.administration import Caller
+from penstock.admin.core.listing import entitlements
+from penstock.admin.core.operations import AUDITOR, OPERATIONS, ChangesQuery, EventsQuery, ModelQuery, Operation
+from penstock.admin.live.http import protected, read_document
+from penstock.admin.live.server import AdminService
+from penstock.base.counters import Cause, Counters
+from penstock.base.endpoint import BearerToken
+from penstock.base.errors import (
+    ForbiddenError,
+    NotFoundError,
+    PenstockError,
+    RateLimitedError,
+    RequestError,
+    StandbyError,
+    TokenError,
+)
+from penstock.base.log import logger
+from penstock.base.metrics import EXPOSITION, Metrics
+from penstock.security.core import brokering as b
+from penstock.security.core.authentication import PUBLISHERS
+
+STATUSES = {
+    "authentication": HTTPStatus.UNAUTHORIZED,
+    "credentials-expired": HTTPStatus.UNAUTHORIZED,
+    "token": HTTPStatus.UNAUTHORIZED,
+    "token-expired": HTTPStatus.UNAUTHORIZED,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "not-entitled": HTTPStatus.FORBIDDEN,
+    "revoked": HTTPStatus.FORBIDDEN,
+    "not-found": HTTPStatus.NOT_FOUND,
+    "limit": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "rate-limited": HTTPStatus.TOO_MANY_REQUESTS,
+    "standby": HTTPStatus.SERVICE_UNAVAILABLE,
+    "local-protocol": HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""By the error's code; every other one is a bad request."""
+
+ANONYMOUS = ""
+TEXT_SIZE_MAX = 1_024
+log = logger("admin.http")
+
+
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request that was understood: from whom, and what."""
+
+    caller: Caller
+    document: Any
+    query: Any
+    path: dict[str, str]
+    headers: dict[str, str]
+    receive: Receive
+    """The next message of the connection (ASGI)."""
+
+
+class AdminApp:
+    """The routes of one service; `app` is for a web server. `page_token` is that of its pages, if they have one."""
+
+    def __init__(self, service: AdminService, page_token: BearerToken | None) -> None:
+        self._service = service
+        self._is_stopping = False
+        self._applied = asyncio.Event()  # set, and replaced, when a reader of events polls or disconnects
+        self._openapi = msgspec.json.encode(openapi.document())
+        routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
+        self._counters = Counters("admin")
+        self._metrics = Metrics()
+        self._metrics.register(self._counters)
+        self._metrics.show_gauges(self._gauges)
+        routes += [
+            Route("/openapi.json", self._serve_openapi),
+            Route("/health", protected(self._serve_health, page_token, self._refuse_page)),
+            Route("/metrics", protected(self._serve_metrics, page_token, self._refuse_page)),
+        ]
+        handlers: Any = {HTTPException: self._on_http_error}
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
+
+    def stop(self) -> None:
+        """Let those who wait for events go."""
+        self._is_stopping = True
+        self._service.wake()
+        self._note_applied()
+
+    # From a request to a decision
+
+    def _route(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        handler: Callable[[Call], Awaitable[Any]] = getattr(self, f"_{operation.name}")
+
+        async def endpoint(request: Request) -> Response:
+            address = request.client.host if request.client is not None else ""
+            caller = Caller(ANONYMOUS, frozenset(), address)
+            try:
+                self._check_role(operation)
+                if operation.roles is not None:
+                    caller = self._caller(request, address)
+                    self._check_right(caller, operation)
+                call = Call(
+                    caller,
+                    await self._document(request, operation),
+                    _query(request, operation),
+                    request.path_params,
+                    dict(request.headers),
+                    request.receive,
+                )
+                if isinstance(call.document, b.LoginRequest):
+                    caller = Caller(call.document.client, frozenset(), address)
+                answer = await handler(call)
+            except ClientDisconnect:
+                return Response(status_code=HTTPStatus.BAD_REQUEST)
+            except PenstockError as error:
+                self._service.refuse(caller, operation.name, error)
+                return self._refusal(error)
+            except Exception as error:
+                log.error("failed", action=operation.name, error=repr(error))
+                return self._refusal(PenstockError("the server made a mistake", hint="its log says more"))
+            return answer if isinstance(answer, Response) else self._respond(msgspec.json.encode(answer))
+
+        return endpoint
+
+    def _check_role(self, operation: Operation) -> None:
+        if self._service.role == "standby" and not operation.on_standby:
+            raise StandbyError("this server stands by", where=self._service.config.node, hint="ask the other one")
+
+    def _caller(self, request: Request, address: str) -> Caller:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise TokenError("there is no session token", hint="log in, then send it as Authorization: Bearer")
+        return self._service.core.caller(token, address, self._service.now_ns)
+
+    def _check_right(self, caller: Caller, operation: Operation) -> None:
+        if operation.roles and not operation.roles & caller.roles:
+            raise ForbiddenError(f"{operation.name} needs the role {' or '.join(sorted(operation.roles))}")
+
+    async def _document(self, request: Request, operation: Operation) -> Any:
+        if operation.request is None:
+            return None
+        limits = self._service.config.limits
+        return await read_document(
+            request,
+            operation.request,
+            size_max=limits.body_size_max,
+            within_s=limits.body_s,
+            where=operation.path,
+            hint=f"{operation.request.__name__} in /openapi.json says what is expected",
+        )
+
+    def _respond(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+        told = {"penstock-generation": str(self._service.generation), "cache-control": "no-store", **(headers or {})}
+        return Response(body, status, told, "application/json")
+
+    def _refusal(self, error: PenstockError) -> Response:
+        retry_after_s = error.retry_after_s if isinstance(error, RateLimitedError) else 0
+        document = b.ErrorDocument(
+            code=error.code, what=error.what, where=error.where, hint=error.hint, retry_after_s=retry_after_s
+        )
+        headers = {"retry-after": str(retry_after_s)} if retry_after_s else {}
+        status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
+        if type(error) is PenstockError:
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+        return self._respond(msgspec.json.encode(document), status, headers)
+
+    async def _on_http_error(self, request: Request, error: HTTPException) -> Response:
+        """No such path or method."""
+        code, what = NotFoundError.code, "there is no such path or method"
+        document = b.ErrorDocument(code=code, what=what, hint="/openapi.json lists them")
+        return self._respond(msgspec.json.encode(document), error.status_code)
+
+    async def _serve_openapi(self, request: Request) -> Response:
+        return self._respond(self._openapi)
+
+    async def _serve_health(self, request: Request) -> Response:
+        is_healthy = self._service.failed is None
+        body = {"is_healthy": is_healthy, "role": self._service.role}
+        return self._respond(msgspec.json.encode(body), 200 if is_healthy else 503)
+
+    async def _serve_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.render(), headers={"cache-control": "no-store"}, media_type=EXPOSITION)
+
+    def _refuse_page(self, error: TokenError) -> Response:
+        self._counters.add("requests_refused", cause=Cause.AUTHENTICATION)
+        return self._refusal(error)
+
+    def _gauges(self) -> dict[str, float]:
+        """Numbers only: on this machine everybody may read them."""
+        status = self._service.status()
+        return {
+            "admin_is_primary": status.role == "primary",
+            "admin_generation": status.generation,
+            "admin_adapters": len(status.adapters),
+            "admin_subscriptions": status.subscriptions,
+            "admin_denials": status.denials,
+        }
+
+    # The operations, by their names in the table
+
+    async def _challenge(self, call: Call) -> Any:
+        service, client = self._service, call.document.client
+        return service.desk.challenge(service.core.policy, client, call.caller.address, service.now_ns)
+
+    async def _login(self, call: Call) -> Any:
+        return self._service.login(call.document, call.caller.address)
+
+    async def _subscribe(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.subscribe(call.caller, call.document, now))
+
+    async def _renew(self, call: Call) -> Any:
+        name = call.path["subscription_id"]
+        return self._service.decide(lambda now: self._core.renew(call.caller, name, now))
+
+    async def _modify(self, call: Call) -> Any:
+        name = call.path["subscription_id"]
+        return self._service.decide(lambda now: self._core.modify(call.caller, name, call.document, now))
+
+    async def _cancel(self, call: Call) -> Any:
+        name = call.path["subscription_id"]
+        return self._service.decide(lambda now: self._core.cancel(call.caller, name, now))
+
+    async def _events(self, call: Call) -> Any:
+        query: EventsQuery = call.query
+        readers, session = self._core.readers, call.headers["authorization"]
+        readers.begin(call.caller.client, session, query.after, self._service.now_ns)
+        self._note_applied()
+        self._service.advance_keys_soon()
+        polling = asyncio.ensure_future(
+            self._poll(
+                lambda: self._core.events(call.caller, query.after),
+                lambda answer: bool(answer.events) or not answer.is_complete,
+                query.wait_s,
+            )
+        )
+        leaving = asyncio.ensure_future(_until_disconnected(call.receive))
+        try:
+            await asyncio.wait((polling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not polling.done():
+                raise ClientDisconnect
+            return polling.result()
+        finally:
+            readers.end(session, self._service.now_ns, is_gone=leaving.done())
+            self._note_applied()
+            for each in (polling, leaving):
+                each.cancel()
+
+    async def _entitlements(self, call: Call) -> Any:
+        core, service = self._core, self._service
+        return entitlements(core.rights, core.state, call.caller, AUDITOR & call.caller.roles, service.now_ns)
+
+    async def _models(self, call: Call) -> Any:
+        return b.ModelList(models=self._service.models.references())
+
+    async def _model(self, call: Call) -> Any:
+        text = call.path["model_id"]
+        if not (text.isascii() and text.isdigit() and len(text) < 6):
+            raise NotFoundError(f"{text[:80]!r} is no model's id", hint="ids are numbers")
+        query: ModelQuery = call.query
+        document, tag = self._service.models.get(int(text), query.version)
+        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        if call.headers.get("if-none-match") == tag:
+            return self._respond(b"", HTTPStatus.NOT_MODIFIED, headers)
+        return self._respond(msgspec.json.encode(document), headers=headers)
+
+    async def _publisher(self, call: Call) -> Any:
+        """The answer waits until receivers vouch for the publisher: they would drop its first packets before."""
+        answer = self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
+        core, number = self._core, self._core.state.meta.event_number
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._service.config.limits.publisher_wait_s
+        while unaware := core.authentication.unaware(PUBLISHERS, number, self._service.now_ns):
+            left_s = end_s - loop.time()
+            if left_s <= 0 or self._is_stopping:
+                log.warning("publisher_not_confirmed", publisher=answer.name, clients=",".join(unaware)[:TEXT_SIZE_MAX])
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._applied.wait(), left_s)
+        return answer
+
+    async def _register(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.register(call.caller, call.document, now))
+
+    async def _heartbeat(self, call: Call) -> Any:
+        answer = self._service.decide(lambda now: self._core.heartbeat(call.caller, call.document, now))
+        self._service.advance_keys_soon()
+        return answer
+
+    async def _verification(self, call: Call) -> Any:
+        return self._core.verification()
+
+    async def _authentication(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.authenticate(call.caller, now))
+
+    async def _revoke(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.revoke(call.caller, call.document, now))
+
+    async def _restore(self, call: Call) -> Any:
+        return self._service.decide(lambda now: self._core.restore(call.caller, call.document, now))
+
+    async def _policy(self, call: Call) -> Any:
+        return self._service.set_policy(call.caller, call.document.text)
+
+    async def _status(self, call: Call) -> Any:
+        return self._service.status()
+
+    async def _audit(self, call: Call) -> Any:
+        return self._service.audit_after(call.query.after)
+
+    async def _promote(self, call: Call) -> Any:
+        return self._service.promote(f"{call.caller.client}: {call.document.reason}")
+
+    async def _changes(self, call: Call) -> Any:
+        query: ChangesQuery = call.query
+        service = self._service
+        return await self._poll(
+            lambda: service.changes(query.after, query.history_id),
+            lambda answer: bool(answer.changes) or answer.role == "standby",
+            query.wait_s,
+        )
+
+    # What they share
+
+    def _note_applied(self) -> None:
+        """Have claims that wait for readers of events look again."""
+        self._applied.set()
+        self._applied = asyncio.Event()
+
+    @property
+    def _core(self) -> Any:
+        return self._service.core
+
+    async def _poll(self, look: Callable[[], Any], is_enough: Callable[[Any], bool], wait_s: float) -> Any:
+        """Look, and look again after every change until there is enough or the time is over."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + wait_s
+        while True:
+            answer = look()
+            left_s = end_s - loop.time()
+            if is_enough(answer) or left_s <= 0 or self._is_stopping:
+                return answer
+            await self._service.wait_for_change(left_s)
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _query(request: Request, operation: Operation) -> Any:
+    try:
+        return msgspec.convert(dict(request.query_params), operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"its query is not understood: {error}", where=operation.path) from None

@@ -1,3 +1,0 @@
-from penstock.convert._units cimport State
-
-cdef int image_install(State *state, object chunks) except -1

@@ -1,0 +1,1 @@
+"""The connection to a node, which applications and downstream nodes share."""

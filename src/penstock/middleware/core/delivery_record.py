@@ -1,0 +1,35 @@
+"""DeliveryRecord: what a subscription tells its application besides messages."""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from penstock.middleware.core.events import SessionEvent
+
+L = TypeVar("L")
+
+
+class DeliveryRecord(Generic[L]):
+    """The newest loss receipts (L) and session events, at most `size_max` of each. One thread adds, any may read."""
+
+    def __init__(self, size_max: int) -> None:
+        self.loss_count = 0
+        """How many receipts there were; `losses` has the newest of them."""
+        self._losses: deque[L] = deque(maxlen=size_max)
+        self._sessions: deque[SessionEvent] = deque(maxlen=size_max)
+
+    @property
+    def losses(self) -> list[L]:
+        """Oldest first."""
+        return list(self._losses)
+
+    @property
+    def sessions(self) -> list[SessionEvent]:
+        """Oldest first."""
+        return list(self._sessions)
+
+    def add_loss(self, receipt: L) -> None:
+        self._losses.append(receipt)
+        self.loss_count += 1
+
+    def add_session(self, event: SessionEvent) -> None:
+        self._sessions.append(event)

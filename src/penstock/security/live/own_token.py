@@ -1,0 +1,61 @@
+"""A node's own token, with which the node above lets it in."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.base.clock import NS_PER_SECOND
+from penstock.base.errors import NotFoundError, PenstockError
+from penstock.base.log import logger
+from penstock.security.core.access import AdminAccess
+from penstock.security.core.brokering import Brokered
+from penstock.security.live.client import AdminClient
+
+RENEW_AFTER = 0.5
+"""Share of a token's time after which it is renewed."""
+
+RETRY_SECONDS = 0.5
+
+log = logger("security.own_token")
+
+
+class OwnToken:
+    """A subscription at the administration server, kept as long as the node runs."""
+
+    def __init__(self, access: AdminAccess, topics: Sequence[str]) -> None:
+        self._access = access
+        self._topics = tuple(topics)
+        self._is_there = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Until keep() has had the first one used, but not for longer than this."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_there.wait(), seconds)
+
+    async def keep(self, use: Callable[[str], Awaitable[None]]) -> None:
+        """Have a good token used, for ever; when no server answers, the one before is good until it expires."""
+        client = AdminClient.connect(self._access.url, self._access.credentials)
+        subscription_id = ""
+        try:
+            while True:
+                try:
+                    brokered = await asyncio.to_thread(self._brokered, client, subscription_id)
+                    subscription_id = brokered.subscription_id
+                except PenstockError as error:
+                    log.warning("no_token", code=error.code, error=str(error))
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                with contextlib.suppress(PenstockError):  # the link is made again, with the new one
+                    await use(brokered.token)
+                self._is_there.set()
+                left_s = (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND
+                await asyncio.sleep(max(left_s * RENEW_AFTER, RETRY_SECONDS))
+        finally:
+            client.close()
+
+    def _brokered(self, client: AdminClient, subscription_id: str) -> Brokered:
+        if subscription_id:
+            with contextlib.suppress(NotFoundError):
+                return client.renew(subscription_id)
+        return client.subscribe(self._topics)

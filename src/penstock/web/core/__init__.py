@@ -1,0 +1,1 @@
+"""What the console shows and who may see it, without I/O."""
