@@ -11,10 +11,10 @@ import pytest
 from penstock.convert import Converter, ConverterTable, SourceBatch
 from penstock.middleware import Discontinuity, MergeGap
 from penstock.sim import FeedPlant
+from penstock.sim.datagram_node import Viewer
 from penstock.sim.feed.checkers import FeedChecker
 from penstock.sim.feed.days import pair_plant, run_days
 from penstock.sim.feed.packables import ApplicationMessage, messages_of
-from penstock.sim.listening import Viewer
 from penstock.wire.term import Term
 
 DAYS = 5

@@ -280,8 +280,8 @@ def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("sabotage", "checker"),
     [
-        (stay_with_the_first_source, "FilteredSourceChecker"),
-        (answer_recorded_requests, "FilteredRequestChecker"),
+        (stay_with_the_first_source, "SourceChecker"),
+        (answer_recorded_requests, "RequestChecker"),
         (trust_the_stranger, "Filtered"),
         (start_at_any_packet, "Filtered"),
         (know_applications_by_their_addresses, "Filtered"),

@@ -15,8 +15,8 @@ from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
 from penstock.middleware.core.publisher import _OutgoingStream
 from penstock.middleware.core.receiver import Receiver
-from penstock.sim import Checker, MiddlewarePlant, PlantOptions, World, run_seed
-from penstock.sim.listening import Viewer
+from penstock.sim import MiddlewarePlant, PlantOptions, StreamChecker, World, run_seed
+from penstock.sim.datagram_node import Viewer
 from penstock.wire import DatagramBatch, Packer, Packet
 
 SEEDS = 50
@@ -282,7 +282,7 @@ def test_a_quiet_network_needs_no_repair() -> None:
 def test_two_publishers_with_one_id_are_reported_by_every_receiver() -> None:
     reports = set[str]()
 
-    class Listener(Checker):
+    class Listener(StreamChecker):
         def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
             if isinstance(instruction, Collision):
                 reports.add(viewer.name)

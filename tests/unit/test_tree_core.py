@@ -162,13 +162,13 @@ def test_agents_that_name_each_other_as_parents_make_no_cycle() -> None:
     one = stage.agent("one", "root", alternates=(stage.place_of("two"),))
     two = stage.agent("two", "one", alternates=(stage.place_of("one"),))
     stage.up()
-    stage.wires.cut("one", "root")
+    stage.network.cut("one", "root")
     stage.wait(1_500)
     assert one.became is not None
     assert not one.became.is_rooted
     assert two.became is not None
     assert not two.became.is_rooted
-    stage.wires.heal()
+    stage.network.heal()
     stage.wait(800)
     assert two.became.path == ("root", "one", "two") or two.became.is_rooted
     stage.judge()
@@ -223,7 +223,7 @@ def test_what_is_kept_nowhere_is_told() -> None:
     reader.stop()
     for _ in range(12):
         stage.publish(20, padding=6_000)
-    stage.root.disk.forget(1, stage.note_forgotten(1, 50))
+    stage.root.disk.remove_through(1, stage.note_removed(1, 50))
     reader.start()
     stage.wait(3_000)
     story = stage.stories.stories["reader", STREAM]
@@ -318,10 +318,10 @@ def test_peers_bring_what_the_parent_does_not_and_nothing_goes_round() -> None:
     stage.up()
     stage.wait(500)
     stage.publish(5)
-    stage.wires.cut("root", "one")
+    stage.network.cut("root", "one")
     stage.publish(5)
     assert [stage.got(each) for each in readers] == [list(range(1, 11))] * 2
-    stage.wires.heal()
+    stage.network.heal()
     stage.wait(500)
     stage.publish(2)
     stage.judge()

@@ -89,10 +89,10 @@ def test_peers_that_name_each_other_keep_one_link() -> None:
     stage.wait(10_000)
     assert [each.counters["consumers_attached"] for each in (one, two)] == came
     assert [len(each.agent.upstream.peers) for each in (one, two)] == [1, 1]
-    stage.wires.cut("root", "one")
+    stage.network.cut("root", "one")
     stage.publish(5)
     assert [stage.got(each) for each in readers] == [list(range(1, 6))] * 2
-    stage.wires.heal()
+    stage.network.heal()
     two.crash()
     stage.wait(500)
     two.start()

@@ -62,4 +62,4 @@ class Stage(TreePlant):
         """What the simulator's checkers say of it, when nothing moves any more."""
         self.wait(500)
         for checker in self.checkers:
-            checker.finish()
+            checker.finish(self)

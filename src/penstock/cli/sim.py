@@ -12,54 +12,11 @@ from rich.progress import Progress
 
 from penstock.base.errors import ConfigurationError, SimulationError
 from penstock.base.files import create_or_open
-from penstock.sim import (
-    AssuredSummary,
-    EngineSummary,
-    FeedSummary,
-    FilterSummary,
-    JournalSummary,
-    LeaseSummary,
-    ReplicatedSummary,
-    Summary,
-    TreeEstimate,
-    TreeSummary,
-    estimate_tree,
-    run_assured_seed,
-    run_engine_seed,
-    run_feed_seed,
-    run_filter_seed,
-    run_journal_seed,
-    run_lease_seed,
-    run_replicated_seed,
-    run_seed,
-    run_tree_seed,
-)
+from penstock.sim import SCENARIOS, PlantSummary, SeedRun, Summary, TreeEstimate, estimate_tree
 
 Scenario: TypeAlias = Literal[
     "middleware", "journal", "feed", "filter", "engine", "tree", "lease", "assured", "replicated"
 ]
-CountedSummary: TypeAlias = (
-    JournalSummary
-    | FeedSummary
-    | FilterSummary
-    | EngineSummary
-    | TreeSummary
-    | LeaseSummary
-    | AssuredSummary
-    | ReplicatedSummary
-)
-AnySummary: TypeAlias = Summary | CountedSummary
-
-JOURNAL_KEPT = "every acknowledged record is there, unchanged and in order"
-FEED_KEPT = "every subscriber got each message once and in order, or was told; the adapters are together again"
-FILTER_KEPT = "every application got what it wanted once and in order, or was told; and nothing else"
-ENGINE_KEPT = "every consumer got what its class promises, or was told what it missed; and has the newest of everything"
-TREE_KEPT = "every subscriber got what it wanted once and in order, or was told; the tree is whole again"
-LEASE_KEPT = "never did two routers hold the lease, and none without a majority"
-ASSURED_KEPT = "everything acknowledged was delivered, in order, and once or flagged; transactions counted as a whole"
-REPLICATED_KEPT = "what was acknowledged as synchronous was delivered over every switch, in order; repeats were flagged"
-KEPT = "every message was delivered once and in order, or reported lost"
-
 COLUMNS = ("seed", "secs", "published", "delivered", "lost", "repairs", "reported", "crashes", "digest")
 LEGEND = (
     "secs: virtual; published, delivered: messages; lost: datagrams, by the network;\n"
@@ -69,18 +26,6 @@ LEGEND = (
 
 ESTIMATE_SECONDS_MAX = 2.0
 """Virtual time in which an estimate has settled."""
-
-RUNS: dict[Scenario, Callable[..., AnySummary]] = {
-    "middleware": run_seed,
-    "journal": run_journal_seed,
-    "feed": run_feed_seed,
-    "filter": run_filter_seed,
-    "engine": run_engine_seed,
-    "assured": run_assured_seed,
-    "tree": run_tree_seed,
-    "lease": run_lease_seed,
-    "replicated": run_replicated_seed,
-}
 
 
 def sim(
@@ -119,7 +64,7 @@ def sim(
         _estimate(scenario, subscribers, seed, minutes, json)
         return
     console = Console(stderr=True)
-    summaries: list[AnySummary] = []
+    summaries: list[PlantSummary] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("simulating", total=seeds * minutes * 60)
         for number in range(seeds):
@@ -132,7 +77,7 @@ def sim(
             if json:
                 typer.echo(msgspec.json.encode(summaries[-1]))
     if not json:
-        typer.echo(_text(summaries))
+        typer.echo(_text(scenario, summaries))
 
 
 def _estimate(scenario: Scenario, subscribers: int, seed: int, minutes: float, json: bool) -> None:
@@ -152,8 +97,8 @@ def _figures(estimate: TreeEstimate) -> str:
 
 def _run(
     scenario: Scenario, seed: int, minutes: float, trace: Path | None, show: Callable[[float], None]
-) -> AnySummary:
-    run = RUNS[scenario]
+) -> PlantSummary:
+    run: SeedRun[PlantSummary] = SCENARIOS[scenario]
     if trace is None:
         return run(seed, seconds=minutes * 60, progress=show)
     try:
@@ -166,32 +111,23 @@ def _run(
         raise ConfigurationError(f"cannot be written: {cause.strerror}", where=f"--trace {trace}") from None
 
 
-def _text(summaries: list[AnySummary]) -> str:
+def _text(scenario: Scenario, summaries: list[PlantSummary]) -> str:
+    promise = SCENARIOS[scenario].promise
     plants = [each for each in summaries if isinstance(each, Summary)]
     if plants:
-        return _one(plants[0]) if len(plants) == 1 else _several(plants)
-    return "\n".join(_counted(each) for each in summaries if not isinstance(each, Summary))
+        return _one(plants[0], promise) if len(plants) == 1 else _several(plants, promise)
+    return "\n".join(_counted(each, promise) for each in summaries)
 
 
-def _counted(summary: CountedSummary) -> str:
+def _counted(summary: PlantSummary, promise: str) -> str:
     """A line for everything that was counted."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
     lines = [f"  {name.replace('_', ' '):30} {value:>16}" for name, value in counts.items()]
-    kept = {
-        JournalSummary: JOURNAL_KEPT,
-        FeedSummary: FEED_KEPT,
-        FilterSummary: FILTER_KEPT,
-        EngineSummary: ENGINE_KEPT,
-        AssuredSummary: ASSURED_KEPT,
-        TreeSummary: TREE_KEPT,
-        LeaseSummary: LEASE_KEPT,
-        ReplicatedSummary: REPLICATED_KEPT,
-    }[type(summary)]
-    return "\n".join([f"seed {summary.seed}: {kept}", *lines])
+    return "\n".join([f"seed {summary.seed}: {promise}", *lines])
 
 
-def _one(summary: Summary) -> str:
+def _one(summary: Summary, promise: str) -> str:
     """A line for everything that was counted."""
     lines = [
         ("virtual time", f"{summary.virtual_seconds:,.1f} s"),
@@ -206,15 +142,15 @@ def _one(summary: Summary) -> str:
         ("crashes", f"{summary.crashes:,}"),
         ("digest (equal for equal runs)", summary.digest[:16]),
     ]
-    return "\n".join([f"seed {summary.seed}: {KEPT}", *(f"  {what:30} {value:>16}" for what, value in lines)])
+    return "\n".join([f"seed {summary.seed}: {promise}", *(f"  {what:30} {value:>16}" for what, value in lines)])
 
 
-def _several(summaries: list[Summary]) -> str:
+def _several(summaries: list[Summary], promise: str) -> str:
     """A line for every seed, each column as wide as its widest number."""
     rows = [COLUMNS, *(_row(each) for each in summaries)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join([f"{len(summaries)} seeds: {KEPT}", *lines, LEGEND])
+    return "\n".join([f"{len(summaries)} seeds: {promise}", *lines, LEGEND])
 
 
 def _row(summary: Summary) -> tuple[str, ...]:

@@ -1,9 +1,24 @@
 """Clocks that differ: each machine counts time at its own rate from its own zero, and its wall clock is set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
+
+
+class ClockRates:
+    """The rates of all clocks, as far apart as they may be: one clock slow and all others fast, or each at random."""
+
+    def __init__(self, randomness: SeededRandomness, names: Sequence[str], drift_ppm: int) -> None:
+        self._randomness = randomness
+        self._drift_ppm = drift_ppm
+        self._slow = randomness.choose(["", *names])
+
+    def draw_ppm(self, name: str) -> int:
+        """Millionths by which the clock of `name` is too fast."""
+        if not self._slow:
+            return self._randomness.between(-self._drift_ppm, self._drift_ppm)
+        return -self._drift_ppm if name == self._slow else self._drift_ppm
 
 
 class LocalWorld(World):
@@ -29,7 +44,7 @@ class LocalWorld(World):
         return self._world.now_ns() + self._wall_jump_ns
 
     def set_wall(self, jump_ns: int) -> None:
-        """Somebody sets the clock on the wall."""
+        """Set the wall clock."""
         self._wall_jump_ns = jump_ns
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:

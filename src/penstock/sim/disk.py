@@ -1,4 +1,4 @@
-"""A disk that keeps only what was synced, and sometimes less than one hoped of the rest.
+"""A disk that keeps synced data, and may lose or tear everything else in a crash.
 
 What POSIX lets a real disk do: a crash may keep, lose or tear each unsynced write, and of a torn one it may keep any
 sectors; names are made, changed and removed for good only when their directory was synced; fsync may be slow, or fail,

@@ -1,4 +1,4 @@
-"""What happened in a run: the newest entries for people, and a digest of all of them for comparing runs."""
+"""The event log of a run: its newest entries, and a digest of all entries for comparing runs."""
 
 import hashlib
 from collections import deque

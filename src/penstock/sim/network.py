@@ -1,4 +1,4 @@
-"""A datagram network that does everything a network may do to a datagram."""
+"""A datagram network that loses, repeats, delays, reorders, corrupts and cuts."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Tap = Callable[[bytes, Address, Address], None]
 
 
 class LinkFaults(msgspec.Struct, kw_only=True):
-    """What happens between any two hosts; each chance is per datagram and destination."""
+    """Faults between any two hosts; each probability is per datagram and destination."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -77,7 +77,7 @@ class Network:
         self._cut.discard((source, destination))
 
     def heal(self) -> None:
-        """Undo every cut and every fault."""
+        """Remove all cuts and faults."""
         self._cut.clear()
         self.faults = LinkFaults()
 

@@ -1,36 +1,36 @@
-"""What a message router promises, judged from outside: by what its clients sent, were told and got."""
+"""Checker of a message router: it sees requests, answers and deliveries of its clients."""
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.router._records import WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, WHY_REJECTED
 from penstock.assured.wire._layout import DELIVERY_WHY_SHIFT
 from penstock.assured.wire.frames import Delivered, Published
-from penstock.base.errors import SimulationError
+from penstock.sim.assured.deliveries import DeliveryChecker, Key
+
+if TYPE_CHECKING:
+    from penstock.sim.assured.plant import AssuredPlant
 
 DEAD = "dead"
 
-Key = tuple[int, int]
-"""A message: its publisher and its number."""
 
-
-class AssuredChecker:
+class AssuredChecker(DeliveryChecker):
     """`wants` says which endpoints a topic goes to; `endpoints` are in the order in which the router makes them."""
 
     def __init__(self, wants: dict[bytes, frozenset[str]], endpoints: Sequence[EndpointConfig]) -> None:
-        self._wants = wants
+        super().__init__(wants)
         self._endpoints = dict(enumerate(endpoints, 1))
         self._published: dict[Key, Published] = {}
         self._acknowledged: set[Key] = set()
         self._refused: set[Key] = set()
-        self._delivered: dict[str, set[Key]] = defaultdict(set)
         self._gone: dict[str, set[Key]] = defaultdict(set)
-        """What an endpoint must not deliver again: a transaction that was committed has consumed it."""
+        """Messages that an endpoint must not deliver again, because a committed transaction consumed them."""
         self._groups: dict[Key, list[Key]] = {}
         """By a transaction's publisher and number: what it published."""
         self._endings: dict[Key, str] = {}
-        self.acknowledged = self.delivered = self.redelivered = self.committed = self.rolled_back = 0
+        self.acknowledged = self.committed = self.rolled_back = 0
 
     # Publishers
 
@@ -39,13 +39,13 @@ class AssuredChecker:
 
     def acknowledge(self, publisher: int, number: int) -> None:
         key = (publisher, number)
-        self._require(key in self._published, f"{key} was acknowledged, but never published")
+        self.require(key in self._published, f"{key} was acknowledged, but never published")
         self._acknowledged.add(key)
         self.acknowledged += 1
 
     def refuse(self, publisher: int, number: int) -> None:
         self._refused.add((publisher, number))
-        self._require_absent({(publisher, number)}, "was refused")
+        self.require_absent([(publisher, number)], "was refused")
 
     # Transactions
 
@@ -57,10 +57,10 @@ class AssuredChecker:
         self._groups[publisher, transaction].append((publisher, number))
 
     def end(self, publisher: int, transaction: int, outcome: str, consumed: list[tuple[str, Key]]) -> None:
-        """As the client was told; or the client never asked for the commit, and it cannot have happened."""
+        """A transaction has ended, as the client was told, or because it never asked for a commit."""
         group = self._groups[publisher, transaction]
         before = self._endings.setdefault((publisher, transaction), outcome)
-        self._require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
+        self.require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
         if outcome == "committed":
             self._acknowledged |= set(group)
             self.committed += 1
@@ -69,38 +69,34 @@ class AssuredChecker:
         else:
             self._refused |= set(group)
             self.rolled_back += 1
-            self._require_absent(set(group), "is of a transaction that was rolled back")
+            self.require_absent(group, "is of a transaction that was rolled back")
 
     # Consumers
 
     def deliver(self, endpoint: str, message: Delivered) -> None:
         key = (message.publisher, message.number)
         published = self._published.get(key)
-        self._require(published is not None, f"{endpoint} delivered {key}, which nobody published")
+        self.require(published is not None, f"{endpoint} delivered {key}, which nobody published")
         assert published is not None
         same = (published.topic, published.payload, published.priority) == (
             message.topic,
             message.payload,
             message.priority,
         )
-        self._require(same, f"{endpoint} delivered {key}, but not as it was published")
-        self._require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
-        self.delivered += 1
+        self.require(same, f"{endpoint} delivered {key}, but not as it was published")
+        self.require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
         if endpoint == DEAD:
-            self._require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
+            self.deliveries += 1
+            self.require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
             self._delivered[DEAD].add(key)
             return
-        self._require(endpoint in self._wants[message.topic], f"{endpoint} delivered {key}, which it does not want")
-        self._require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
-        if key in self._delivered[endpoint]:
-            self.redelivered += 1
-            self._require(bool(message.flags & 1), f"{endpoint} delivered {key} again and did not say so")
-        self._delivered[endpoint].add(key)
+        self.require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")
+        self.deliver_once_or_flagged(endpoint, key, message.topic, message.flags)
 
     def _is_explained(self, message: Delivered) -> bool:
-        """Whether it says by which endpoint it was given up, and a reason that this one can have."""
+        """True if the message names the endpoint that gave it up, and a reason that this endpoint can have."""
         giver = self._endpoints.get(message.given_up_by)
-        if giver is None or giver.name not in self._wants[message.topic]:
+        if giver is None or giver.name not in self._routes[message.topic]:
             return False
         return {
             WHY_REJECTED: True,
@@ -111,16 +107,10 @@ class AssuredChecker:
 
     # At the end
 
-    def finish(self) -> None:
-        for key in sorted(self._acknowledged):
-            for endpoint in sorted(self._wants[self._published[key].topic]):
-                is_there = key in self._delivered[endpoint] or key in self._delivered[DEAD]
-                self._require(is_there, f"{key} was acknowledged, and {endpoint} never delivered it")
+    def finish(self, plant: "AssuredPlant") -> None:
+        acknowledged = ((key, self._published[key].topic) for key in self._acknowledged)
+        self.require_delivered(acknowledged, "were acknowledged")
 
-    def _require_absent(self, keys: set[Key], why: str) -> None:
-        for endpoint, delivered in self._delivered.items():
-            self._require(not keys & delivered, f"{endpoint} delivered {sorted(keys & delivered)[:1]}, which {why}")
-
-    def _require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"AssuredChecker: {promise}")
+    def has_delivered(self, endpoint: str, key: Key) -> bool:
+        """The dead-message queue delivers for all others."""
+        return super().has_delivered(endpoint, key) or super().has_delivered(DEAD, key)

@@ -38,7 +38,7 @@ from penstock.assured.wire.frames import (
 )
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
-from penstock.sim.assured.checker import Key
+from penstock.sim.assured.deliveries import Key
 
 if TYPE_CHECKING:
     from penstock.sim.assured.plant import AssuredPlant

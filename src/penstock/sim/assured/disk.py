@@ -32,9 +32,9 @@ class AssuredDisk(JournalNode):
         self._is_troubled = False
         self._following: JournalReader | None = None
         self._records: dict[int, tuple[int, bytes]] = {}
-        """What was read since the process began, by number: reading everything again takes long."""
+        """Records read since the process started, by number; reading them again would take long."""
         self._oldest = 0
-        """Of those: none is older."""
+        """Number of the oldest of these records."""
 
     def work(self, incarnation: int) -> None:
         """Others append."""
@@ -83,7 +83,7 @@ class AssuredDisk(JournalNode):
     # Reading
 
     def everything(self) -> RecordBatch:
-        """All that is on the disk."""
+        """All records on the disk."""
         reader = self._reader()
         data, rows = b"", []
         while len(batch := reader.read_batch()):
@@ -119,7 +119,7 @@ class AssuredDisk(JournalNode):
         self._user.journal_said(RecordsRead(request.request, bytes(data), rows, first))
 
     def _follow(self) -> int:
-        """Read what has come to the disk; the number of the oldest record that is there."""
+        """Read the records that are new on the disk, and return the number of the oldest."""
         if self._following is None:
             self._following = self._reader()
             self._oldest = self._following.first_sequence

@@ -1,4 +1,4 @@
-"""The process of a simulated message router, with its journal, and what distinguishes one from another."""
+"""The process of a simulated message router, with its journal and its options."""
 
 from typing import TYPE_CHECKING
 
@@ -128,16 +128,23 @@ class AssuredNode(Node):
     def on_start(self) -> None:
         self.disk.start()
 
+    def crash(self) -> None:
+        if (router := self.router()) is not None:
+            self.given_up += router.tables.given_up_total
+            self.moved += router.tables.moved_total
+        super().crash()
+
     def on_crash(self) -> None:
         self.is_ready = False
         self._late = []
         self.disk.crash()
+        self.plant.lose_links()
 
     def kill(self, *, is_machine: bool) -> None:
         self.plant.kill(is_machine=is_machine)
 
     def handle(self, event: Event) -> None:
-        """What waits while the process stands still keeps its order, as links and disks do."""
+        """Events that arrive during a stall keep their order, as links and disks do."""
         now_ns = self.world.now_ns()
         if self.core is None or (now_ns >= self.stalled_until_ns and not self._late):
             super().handle(event)

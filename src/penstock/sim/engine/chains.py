@@ -42,7 +42,7 @@ CLASSES: tuple[ClassName, ...] = ("critical", "adaptive", "metered")
 
 
 class PublishedStream(Node):
-    """What stands for a MulticastPublisher: the same core, on the simulated network."""
+    """Replaces a MulticastPublisher: the same core on the simulated network."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Observers of a simulated distribution plant. They see what is published, what consumers want and what they are told.
+"""Checkers of a distribution plant: they see published updates, subscriptions and deliveries.
 
 StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
                   where it is critical or never conflated, else in spans that follow one another; or it is told
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.base.errors import SimulationError
 from penstock.engine import Event
 from penstock.engine.core.kernel._event import EventFlag, EventKind, TransmissionClass
 from penstock.model import Message
+from penstock.sim.checker import Checker
 from penstock.sim.engine.consumers import Connection, ConsumerNode, Defined
 from penstock.sim.engine.market import KEPT, NEVER, Market
 
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 
-class EngineChecker:
-    """Sees everything and does nothing."""
+class EngineChecker(Checker):
+    """Sees what consumers want and get."""
 
     def __init__(self, market: Market) -> None:
         self.market = market
-
-    def require(self, condition: bool, what: str) -> None:
-        if not condition:
-            raise SimulationError(f"{type(self).__name__}: {what}")
 
     def subscribed(self, connection: Connection, topic: str) -> None:
         """A consumer wants the topic from now on."""
@@ -48,23 +44,17 @@ class EngineChecker:
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         """A consumer reads an event; `message` is its record, if it has one."""
 
-    def step(self, plant: "EnginePlant") -> None:
-        """Called from time to time."""
-
     def calmed(self, plant: "EnginePlant") -> None:
         """Faults, congestion and storms have been over for a while, and the market rests."""
 
-    def finish(self, plant: "EnginePlant") -> None:
-        """The run is over."""
-
 
 class _Story(msgspec.Struct):
-    """Of one item to one consumer."""
+    """Deliveries of one item to one consumer."""
 
     position: int = 0
     """The number of the newest publication that the consumer knows of; 0: of none yet."""
     is_lost: bool = False
-    """Whether it was told that it missed something."""
+    """True if a receipt told the consumer of a loss."""
     lost_last: int = 0
     """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
     begun: int = 0
@@ -74,7 +64,7 @@ class _Story(msgspec.Struct):
     endings: int = 0
     """Times that it was unsubscribed and may begin anew."""
     is_defined: bool = False
-    """Whether it was defined since the last record; then it may be a new beginning."""
+    """True if the item was defined since the last record; a new beginning is then allowed."""
 
     def begin_anew(self) -> None:
         """If it may be."""

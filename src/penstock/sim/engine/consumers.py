@@ -28,20 +28,20 @@ SLOW_BYTES_PER_S = 200_000
 FAST_BYTES_PER_S = 50_000_000
 FAST_BATCH = 1_000
 NEWS_NS_MAX = 5 * NS_PER_MS
-"""How long it takes until a consumer has mapped a region that it was told of."""
+"""Time until a consumer has mapped a new region."""
 
 SLOW_READS = 0.1
-"""How often a slow one reads a record, when it could."""
+"""Probability that a slow consumer reads a record that it could read."""
 
 HALF_WRITTEN = 0.05
-"""How often somebody reads a record while it is being written."""
+"""Probability that a record is read while it is being written."""
 
 NUMBERED = (EventKind.UPDATE, EventKind.WITHDRAW)
 MODELS_BY_ID = {model.id: model for model in MODELS}
 
 
 class Taste(NamedTuple):
-    """What kind of consumer it is."""
+    """The kind of a consumer."""
 
     sink: Literal["ring", "session", "region"]
     cls: ClassWish
@@ -56,7 +56,7 @@ class Connection(NamedTuple):
     number: int
     cls: ClassWish
     is_below: bool
-    """Whether it is at a mux."""
+    """True for a consumer of a multiplexer."""
 
     def __str__(self) -> str:
         return f"{self.consumer} (connection {self.number})"
@@ -77,7 +77,7 @@ class ConsumerNode(Node):
         self.taste = taste
         self.randomness = plant.world.randomness.fork(name)
         self.topics: dict[str, int] = {}
-        """What it has subscribed to, with the subscription's number."""
+        """Subscribed topics, each with the number of its subscription."""
         self.link: SessionLink | None = None
         self.consumer: int | None = None
         self._ring: RingWriter | None = None
@@ -273,7 +273,7 @@ class ConsumerNode(Node):
             self.link.wake()
 
     def observe(self) -> None:
-        """What was written into its ring or its session's buffer just now."""
+        """Report the events that were just written into its ring or its session's buffer."""
         if self.link is not None:
             self.link.observe()
         if self._tap is None:

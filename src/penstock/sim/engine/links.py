@@ -1,17 +1,19 @@
-"""Connections of a simulated distribution plant: what a session carries, in order, until it breaks."""
+"""Session connections of a simulated distribution plant."""
 
 from collections import deque
 from collections.abc import Callable
 
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_MS
 from penstock.engine import SessionBuffer
+from penstock.sim.link import LinkEnd, OrderedLink
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.world import World
 
 TAKE_SIZE_MAX = 16_384
+DELAY_NS_MAX = 2 * NS_PER_MS
 
 
-class SessionLink:
+class SessionLink(OrderedLink[LinkEnd[bytes]]):
     """Takes events out of a session's buffer as fast as the line is, and hands them over after a delay, in order.
 
     `arrive` is called when there is something in `arrived`, `drained` when the buffer has room again,
@@ -28,27 +30,23 @@ class SessionLink:
         drained: Callable[[], None],
         observe: Callable[[bytes], None] | None = None,
     ) -> None:
-        self.world = world
+        super().__init__(world, randomness, DELAY_NS_MAX, bytes_per_s=bytes_per_s)
+        self.ends = (LinkEnd(self, "node"), LinkEnd(self, "consumer", self._receive))
         self.buffer = buffer
-        self.bytes_per_s = bytes_per_s
-        self.is_up = True
         self.is_paused = False
-        """Whether the other side does not read."""
+        """True while the other side does not read."""
         self.arrived: deque[bytes] = deque()
-        self._flying: deque[bytes] = deque()
-        self._randomness = randomness
         self._arrive = arrive
         self._drained = drained
         self._observe = observe
         self._observed_size = 0  # of what is in the buffer
         self._is_busy = False
-        self._last_ns = 0
 
     def is_congested(self) -> bool:
         return 2 * len(self.buffer) > self.buffer.capacity
 
     def observe(self) -> None:
-        """What was written into the buffer since it was last observed, before it is taken out."""
+        """Report the bytes that were written into the buffer since the last call."""
         if self._observe is not None and len(self.buffer) > self._observed_size:
             written = self.buffer.peek(self._observed_size)
             self._observed_size += len(written)
@@ -63,22 +61,17 @@ class SessionLink:
         self.is_paused = is_paused
         self.wake()
 
-    def break_off(self) -> None:
-        """What is on its way is lost."""
-        self.is_up = False
+    def break_off(self, by: object = None) -> None:
+        """Lose what is in flight; the caller tells both sides."""
+        self.drop()
         self.arrived.clear()
-        self._flying.clear()
 
     def _send(self) -> None:
         self.observe()
         data = self.buffer.take(TAKE_SIZE_MAX)
         self._observed_size = max(0, self._observed_size - len(data))
-        self._flying.append(data)
         self._is_busy = True
-        sent_ns = self.world.now_ns() + len(data) * NS_PER_SECOND // self.bytes_per_s
-        self._last_ns = max(self._last_ns, sent_ns + self._randomness.below(2_000_000))
-        self.world.at(sent_ns, self._sent)
-        self.world.at(self._last_ns, self._hand_over)
+        self.ends[0].send(data, len(data), self._sent)
 
     def _sent(self) -> None:
         self._is_busy = False
@@ -86,7 +79,6 @@ class SessionLink:
             self._drained()
             self.wake()
 
-    def _hand_over(self) -> None:
-        if self.is_up:
-            self.arrived.append(self._flying.popleft())
-            self._arrive()
+    def _receive(self, data: bytes) -> None:
+        self.arrived.append(data)
+        self._arrive()

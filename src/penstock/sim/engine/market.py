@@ -1,4 +1,4 @@
-"""What a simulated ticker plant publishes, and what is known of it from outside.
+"""The updates that a simulated ticker plant publishes, and what checkers know of them.
 
 Every publication has a number of its own in all of a run. Records of all models have the same fields; those with a
 contract keep, over the updates that one stands for, the first number, the highest and the lowest value, and the total;

@@ -1,4 +1,4 @@
-"""Ticker plants and multiplexers of a simulated distribution plant: an engine each, and who is attached to it."""
+"""Ticker plants and multiplexers of a simulated distribution plant: each has an engine and attached parties."""
 
 from collections import deque
 from collections.abc import Callable
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 NOTICE_NS_MAX = 20 * NS_PER_MS
-"""How long a node takes to see that a connection is gone, and whoever lost one to try again."""
+"""Time until a node notices that a connection is gone, and until the other side reconnects."""
 
 SIGNAL_NS = 5 * NS_PER_MS
-"""How often a node looks at how it is doing."""
+"""Interval at which a node measures its load."""
 
 REVOKED = 0.3
 """The share of consumers that may not see what comes after they left: who shared a region with one gets another."""
@@ -53,7 +53,7 @@ class Work:
 
 
 class Party(Protocol):
-    """Who is attached to a node."""
+    """A consumer or multiplexer that is attached to a node."""
 
     def wake(self) -> None:
         """There is something to send to it."""
@@ -64,7 +64,7 @@ class Party(Protocol):
     def node_is_gone(self) -> None: ...
 
     def is_congested(self) -> bool:
-        """Whether the buffer of its session is more than half full."""
+        """True if the buffer of its session is more than half full."""
         ...
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
@@ -134,7 +134,7 @@ class DistributionNode(Node):
         self._watch_later()
 
     def _read_signals(self) -> None:
-        """As the gauge of a live node does."""
+        """Measure the load, as the gauge of a live node does."""
         full = [each.is_congested() for each in self.parties.values()]
         was_relieved, relief = self._relieved_since_ns is not None, self.engine.relief
         self.say(Signals(Readings(load=self.load, consumers=len(full), congestion=sum(full) / max(len(full), 1))))

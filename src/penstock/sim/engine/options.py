@@ -1,4 +1,4 @@
-"""What distinguishes one simulated distribution plant from another, and what its run did."""
+"""Options and summary of a simulated distribution plant."""
 
 from typing import Literal
 
@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.engine.control import ClassWish
 from penstock.sim.engine.consumers import Taste
+from penstock.sim.plant import PlantSummary
 from penstock.sim.randomness import SeededRandomness
 
 
@@ -15,7 +16,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     topics: int = 6
     muxes: int = 1
     depth: int = 1
-    """Whether muxes are below one another."""
+    """More than 1: multiplexers are below one another."""
     tastes: tuple[Taste, ...] = (Taste("ring", "critical"), Taste("session", "critical"))
     """One consumer for each, at every node."""
     updates_per_s: int = 400
@@ -28,14 +29,14 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     chain: Literal["session", "datagram"] = "session"
     missed: Literal["resend", "resend_all", "wait"] = "resend"
     has_group: bool = False
-    """Whether the plant sends adaptive updates to all muxes at once."""
+    """True: the plant multicasts adaptive updates to all multiplexers."""
     kept_packets: int = 8_192
     """Of each stream of datagrams, for repair."""
     nack_attempts: int = 12
     loss: float = 0.0
     """Of datagrams; half as many are repeated, and as many delayed."""
     budget_bytes: int = -1
-    """What an update may write at once; -1: all."""
+    """Bytes that one update may write at once; -1: no limit."""
     has_signals: bool = False
     node_per_second: float = 0.0
     """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
@@ -45,7 +46,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
 
     @property
     def is_conflated_above(self) -> bool:
-        """Whether what muxes get may stand for several updates."""
+        """True if records on the way to multiplexers may stand for several updates."""
         return self.chain_class != "critical"
 
     @property
@@ -102,13 +103,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class EngineSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class EngineSummary(PlantSummary, kw_only=True):
     updates_published: int
     updates_delivered: int
     updates_merged: int

@@ -1,7 +1,6 @@
-"""A ticker plant, multiplexers below it and consumers of all classes, drawn from a seed; faults, and the verdict."""
+"""The scenario `engine`: a ticker plant, multiplexers below it and consumers of all classes."""
 
-from collections.abc import Callable
-from typing import TextIO
+from typing import Any
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import SimulationError
@@ -33,15 +32,15 @@ from penstock.sim.engine.receipts import ReceiptChecker, SignalChecker
 from penstock.sim.engine.records import AgeChecker, RecordChecker
 from penstock.sim.engine.regions import ReadAmid
 from penstock.sim.engine.sessions import SessionChecker, SessionSource
-from penstock.sim.judge import run_and_judge, work
 from penstock.sim.network import LinkFaults, Network
+from penstock.sim.plant import Plant
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
-STEP_NS = 50 * NS_PER_MS
 SETTLE_NS = 3 * NS_PER_SECOND
 CALM_NS = 400 * NS_PER_MS
-"""How old an adaptive record may be once congestion has ended, with a chain of nodes above it that begin anew."""
+"""Maximum age of an adaptive record after congestion has ended, below a chain of nodes that restart."""
 PER_SECOND_MAX = 100.0
 RULES = ClassMap.parse(
     """
@@ -73,15 +72,20 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""What an operator may change them to."""
+"""The rules that an operator may switch to."""
 
 
-class EnginePlant:
+class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
     """A chain of engines and their consumers, with checkers around them."""
 
+    options_type = EnginePlantOptions
+    summary_type = EngineSummary
+    step_ns = 50 * NS_PER_MS
+    nodes: list[DistributionNode]
+    checkers: list[EngineChecker]
+
     def __init__(self, world: World, options: EnginePlantOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.market = Market(options.topics)
         self.source = SessionSource(self.market)
         faults = LinkFaults(loss=options.loss, duplicate=options.loss / 2, reorder=options.loss)
@@ -95,7 +99,7 @@ class EnginePlant:
         for number in range(options.muxes):
             above: DistributionNode = self.muxes[-1] if self.muxes and options.depth > 1 else self.plant
             self.muxes.append(MuxNode(self, f"mux-{number}", above))
-        self.nodes: list[DistributionNode] = [self.plant, *self.muxes]
+        self.nodes = [self.plant, *self.muxes]
         self.consumers = [
             ConsumerNode(self, f"{node.name}/{index}", node, taste)
             for node in self.nodes
@@ -108,7 +112,7 @@ class EnginePlant:
         self.losses = ReceiptChecker(self.market, options)
         self.signals = SignalChecker(self.market)
         self.sessions = SessionChecker(self.market, self.source)
-        self.checkers: list[EngineChecker] = [
+        self.checkers = [
             ContentChecker(self.market, self.stories, options),
             self.rates,
             self.stories,
@@ -150,7 +154,7 @@ class EnginePlant:
         )
 
     def datagrams(self, node: DistributionNode) -> DatagramsConfig | None:
-        """How the node sends to those below; None if by sessions."""
+        """Configuration of the datagrams to the nodes below; None if the node uses sessions."""
         if self.options.chain == "session":
             return None
         has_group = self.options.has_group and node is self.plant
@@ -180,7 +184,7 @@ class EnginePlant:
             node.ask(lambda: node.say(ChangeClasses(rules)))
 
     def parties_of(self, node: DistributionNode) -> list[Party]:
-        """Who is attached to the node, or wants to be."""
+        """Consumers and multiplexers of the node, attached or reconnecting."""
         muxes = [each for each in self.muxes if each.above is node]
         return [*muxes, *(each for each in self.consumers if each.node is node)]
 
@@ -272,39 +276,30 @@ class EnginePlant:
 
     # The run
 
-    def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for node in (*self.nodes, *self.consumers):
-            node.start()
-        self.faults.start()
-
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self._look)
-
-    def _look(self) -> None:
-        for checker in self.checkers:
-            checker.step(self)
+    def begin(self) -> None:
+        for consumer in self.consumers:
+            consumer.start()
 
     def finish(self) -> None:
-        """End the faults, let the plant settle, and judge."""
         try:
-            self.faults.stop()
-            self.network.heal()
-            self.is_settling = True
-            if self.options.is_lossy_above and self.options.missed == "wait":
-                self.plant.ask(self.plant.publish_all)  # nothing else makes up for what was lost last
-            for link in self.links():
-                link.bytes_per_s = FAST_BYTES_PER_S
-            self.run(100 * NS_PER_MS)
-            self.is_resting = True
-            self.run(CALM_NS)
-            for checker in self.checkers:
-                checker.calmed(self)
-            self.run(SETTLE_NS - CALM_NS)
-            for checker in self.checkers:
-                checker.finish(self)
+            super().finish()
         finally:
             self.close()
+
+    def settle(self) -> None:
+        """Congestion ends with the faults; the market rests, and soon everybody has the newest."""
+        self.network.heal()
+        self.is_settling = True
+        if self.options.is_lossy_above and self.options.missed == "wait":
+            self.plant.ask(self.plant.publish_all)  # nothing else makes up for what was lost last
+        for link in self.links():
+            link.bytes_per_s = FAST_BYTES_PER_S
+        self.run(100 * NS_PER_MS)
+        self.is_resting = True
+        self.run(CALM_NS)
+        for checker in self.checkers:
+            checker.calmed(self)
+        self.run(SETTLE_NS - CALM_NS)
 
     def close(self) -> None:
         self.is_over = True
@@ -313,46 +308,32 @@ class EnginePlant:
         for node in self.nodes:
             node.close()
 
-    def summary(self) -> EngineSummary:
-        return EngineSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            updates_published=self.market.count,
-            updates_delivered=self.stories.updates,
-            updates_merged=self.stories.merged,
-            updates_metered=self.updates_metered,
-            updates_replayed=self.stories.replays,
-            refreshes=self.stories.refreshes,
-            receipts=self.stories.receipts,
-            overruns=self.overruns,
-            connections=self.connections,
-            crashes=self.faults.crashes,
-            rule_changes=self.rule_changes,
-            datagrams_lost=self.network.statistics.lost,
-            datagram_losses=self.datagram_losses,
-            reliefs=sum(node.reliefs for node in self.nodes),
-            updates_relieved=self.signals.relieved,
-            records_read=self.records.reads,
-            records_read_amid=self.records.reads_amid,
-            session_changes=self.source.changes,
-            records_withdrawn=self.sessions.withdrawn,
-        )
+    def counts(self) -> dict[str, Any]:
+        return {
+            "updates_published": self.market.count,
+            "updates_delivered": self.stories.updates,
+            "updates_merged": self.stories.merged,
+            "updates_metered": self.updates_metered,
+            "updates_replayed": self.stories.replays,
+            "refreshes": self.stories.refreshes,
+            "receipts": self.stories.receipts,
+            "overruns": self.overruns,
+            "connections": self.connections,
+            "crashes": self.faults.crashes,
+            "rule_changes": self.rule_changes,
+            "datagrams_lost": self.network.statistics.lost,
+            "datagram_losses": self.datagram_losses,
+            "reliefs": sum(node.reliefs for node in self.nodes),
+            "updates_relieved": self.signals.relieved,
+            "records_read": self.records.reads,
+            "records_read_amid": self.records.reads_amid,
+            "session_changes": self.source.changes,
+            "records_withdrawn": self.sessions.withdrawn,
+        }
 
 
-def run_engine_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> EngineSummary:
-    """Run the plant of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = EnginePlant(world, EnginePlantOptions.draw(world.randomness.fork("options")))
-    try:
-        run_and_judge(world, plant, seconds, progress, scenario="engine")
-    finally:
-        plant.close()
-    return plant.summary()
+run_engine_seed = SeedRun(
+    "engine",
+    EnginePlant.draw,
+    "every consumer got what its class promises, or was told what it missed; and has the newest of everything",
+)

@@ -32,14 +32,14 @@ AGE_NS_MAX = 300 * NS_PER_MS
 
 
 class _Reading(msgspec.Struct):
-    """Of one topic by one consumer."""
+    """One consumer's reads of one topic."""
 
     number: int = 0
-    """Of the record that it read last; 0 for none."""
+    """Number of the record that was read last; 0: none."""
     is_whole: bool = True
-    """Whether that one stands for all that it says, as far as is known."""
+    """True if that record covers every update that it claims, as far as is known."""
     is_beginning: bool = True
-    """Whether it has read nothing since it subscribed."""
+    """True if nothing was read since the subscription."""
     lost_after: set[int] = msgspec.field(default_factory=set)
     """For each time that it was told that it missed something: the number of the record that was there, which may be
     read yet."""

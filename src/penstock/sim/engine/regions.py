@@ -208,7 +208,7 @@ class RecordsIntake:
             del self.places[place.topic]
 
     def release(self, topic: str) -> None:
-        """It has unsubscribed."""
+        """The consumer has unsubscribed."""
         for item in [item for item, place in self._items.items() if place.topic == topic]:
             self.forget(item)
         self.places.pop(topic, None)

@@ -1,4 +1,4 @@
-"""Observers of a feed's plant. They see what adapters publish and which roles they take, and what subscribers are told.
+"""Checkers of a feed: they see messages and roles of adapters, and deliveries to subscribers.
 
 NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
                      missed nothing made, where nothing was announced to be missing
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.base.clock import NS_PER_MS
-from penstock.base.errors import SimulationError
 from penstock.feed.core.events import RoleChanged
 from penstock.feed.core.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap, SessionEvent
 from penstock.middleware.core.source_stream import END_INDEX, DiscontinuityNote
+from penstock.sim.checker import Checker
+from penstock.sim.datagram_node import Viewer
 from penstock.sim.feed.exchange import Made
 from penstock.sim.feed.packables import ApplicationMessage
-from penstock.sim.listening import Viewer
+from penstock.sim.fencing import FencingChecker
 from penstock.wire import Origin, OriginFlag
 from penstock.wire.term import SESSION_TAG_SHIFT, Term, lineage
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 STEP_DOWN_NS_MAX = 50 * NS_PER_MS
 
 
-class FeedChecker:
-    """Sees a run go by; raises SimulationError when a promise is broken."""
+class FeedChecker(Checker):
+    """Sees what adapters and subscribers do."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         self.plant = plant
@@ -59,26 +60,16 @@ class FeedChecker:
     def session(self, viewer: Viewer, event: SessionEvent) -> None:
         """A subscriber tells its application that a session of a source stream began or ended."""
 
-    def step(self) -> None:
-        """Called from time to time."""
-
-    def finish(self) -> None:
-        """The run is over; the faults ended long ago."""
-
-    def require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"{type(self).__name__}: {promise}")
-
 
 class _Beginning(msgspec.Struct, frozen=True):
-    """How a lineage of a source stream begins, by its announcement."""
+    """Beginning of a source stream's lineage, as announced."""
 
     session: str
     is_whole: bool
     """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
     does not mend it: closing prices, limits and states are taken over from the day before."""
     is_first: bool
-    """Whether it is the session's first lineage too."""
+    """True if the lineage is also the session's first."""
 
 
 class NumberChecker(FeedChecker):
@@ -89,13 +80,13 @@ class NumberChecker(FeedChecker):
         self._contents: dict[tuple[int, int, int], Made] = {}
         self._beginnings: dict[tuple[int, int], _Beginning] = {}
         self._latest: dict[tuple[str, int], _Beginning] = {}
-        """Of what each adapter sent last."""
+        """The lineage that each adapter sent last."""
 
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
 
     def newest(self, stream_id: int) -> Made | None:
-        """What has the highest number of the newest lineage."""
+        """The message with the highest number of the newest lineage."""
         keys = [key for key in self._contents if key[1] == stream_id]
         return self._contents[max(keys)] if keys else None
 
@@ -146,20 +137,17 @@ class NumberChecker(FeedChecker):
         self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a word")
 
 
-class TermChecker(FeedChecker):
+class TermChecker(FencingChecker, FeedChecker):
     """Remembers who was active when, and what each adapter has heard."""
 
     def __init__(self, plant: "FeedPlant") -> None:
-        super().__init__(plant)
-        self._actives: dict[int, tuple[str, int]] = {}
+        FencingChecker.__init__(self)
+        FeedChecker.__init__(self, plant)
         self._heard: dict[tuple[str, int], tuple[int, int]] = {}
 
     def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
-        if change.role != "active":
-            return
-        who = (adapter.name, adapter.incarnation)
-        before = self._actives.setdefault(change.term, who)
-        self.require(before == who, f"{who} is active in term {Term.of(change.term)}, and so was {before}")
+        if change.role == "active":
+            self.require_own_term(change.term, (adapter.name, adapter.incarnation))
 
     def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
         for _, origin, _ in messages:
@@ -175,9 +163,9 @@ class TermChecker(FeedChecker):
         if term > self._heard.get(who, (0, 0))[0]:
             self._heard[who] = (term, self.plant.world.now_ns())
 
-    def step(self) -> None:
-        now_ns = self.plant.world.now_ns()
-        for adapter in self.plant.adapters:
+    def step(self, plant: "FeedPlant") -> None:
+        now_ns = plant.world.now_ns()
+        for adapter in plant.adapters:
             process = adapter.process()
             term, heard_ns = self._heard.get((adapter.name, adapter.incarnation), (0, 0))
             if process is None:
@@ -302,9 +290,9 @@ class LosslessChecker(FeedChecker):
         is_planned = isinstance(what, Discontinuity) and what.reason in ("start", "session")
         self.require(is_planned, f"{viewer} misses something without need: {what}")
 
-    def finish(self) -> None:
-        for subscriber in self.plant.subscribers:
-            for stream_id, log in self.plant.exchange.logs.items():
+    def finish(self, plant: "FeedPlant") -> None:
+        for subscriber in plant.subscribers:
+            for stream_id, log in plant.exchange.logs.items():
                 count = sum(len(made) for made in log.made.values())
                 got = self._got.get((subscriber.viewer(), stream_id), 0)
                 self.require(got == count, f"{subscriber.name} got {got} of {count} messages of {stream_id}")
@@ -318,21 +306,21 @@ class LivenessChecker(FeedChecker):
         self._numbers = numbers
         self._stories = stories
 
-    def finish(self) -> None:
+    def finish(self, plant: "FeedPlant") -> None:
         states = []
-        for adapter in self.plant.adapters:
+        for adapter in plant.adapters:
             process = adapter.process()
             assert process is not None
-            state = process.feed.synchroniser.state(self.plant.world.now_ns())
+            state = process.feed.synchroniser.state(plant.world.now_ns())
             states.append(state)
             self.require(state.is_synchronised, f"{adapter.name} is not synchronised: {state}")
             for stream_id, converter in process.feed.converters.items():
-                end = self.plant.exchange.logs[stream_id].next_sequence
+                end = plant.exchange.logs[stream_id].next_sequence
                 at = converter.next_source_sequence
                 self.require(at == end, f"{adapter.name} is at {at} of {end} in {stream_id}")
         self.require(sum(state.is_active for state in states) == 1, f"there is not one active adapter: {states}")
-        for subscriber in self.plant.subscribers:
-            for stream_id, log in self.plant.exchange.logs.items():
+        for subscriber in plant.subscribers:
+            for stream_id, log in plant.exchange.logs.items():
                 got = self._stories.position(subscriber.viewer(), stream_id)
                 newest = self._numbers.newest(stream_id)
                 assert newest is not None

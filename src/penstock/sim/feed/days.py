@@ -15,16 +15,16 @@ from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.feed.config import SynchroniserConfig
 from penstock.middleware import Deliver, DeliverBatch, LossReceipt, Multicast, Receiver, Unicast
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.feed.nodes import AdapterNode
 from penstock.sim.feed.plant import FeedPlant, FeedPlantOptions
-from penstock.sim.listening import ListeningNode
 from penstock.sim.world import World
 
 DAY_NS = 250 * NS_PER_MS
 """Half a trading day in virtual time."""
 
 
-class CaptureNode(ListeningNode):
+class CaptureNode(DatagramNode):
     """Listens to all adapters, and keeps their packets in the order in which a capture appends them to its journal."""
 
     def __init__(self, plant: FeedPlant) -> None:

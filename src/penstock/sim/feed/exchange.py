@@ -26,7 +26,7 @@ FIRST_DATE = date(2024, 1, 11)
 
 
 class Market(Protocol):
-    """What an exchange says, and how it is converted."""
+    """Source messages of an exchange, and their conversion."""
 
     def day(self, stream_id: int, session: str) -> list[bytes]:
         """The messages of one session, more than a run needs."""
@@ -46,12 +46,12 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class LineFaults(msgspec.Struct, kw_only=True):
-    """What happens to a datagram of one line on its way to one adapter."""
+    """Faults of one line on its way to one adapter."""
 
     loss: float = 0.0
     delay_max_ns: int = 1_000_000
     answers: bool = True
-    """Whether the request server answers."""
+    """True if the request server answers."""
 
 
 class SourceStreamLog:
@@ -69,7 +69,7 @@ class SourceStreamLog:
         self._day: list[bytes] = []
         self._said: dict[str, list[bytes]] = {}
         self.made: dict[tuple[str, int], list[Made]] = {}
-        """What each source message gives."""
+        """Converted messages of each source message."""
         self.digests: dict[tuple[str, int], int] = {}
         """The state before each source position."""
         self.begin_session()

@@ -1,4 +1,4 @@
-"""When and how a feed is hurt, all from the seed."""
+"""Faults of a feed, and the commands of its operators."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from penstock.base.clock import NS_PER_MS
 from penstock.feed.core.events import HealthMeasured, Promote, ReturnToService
 from penstock.feed.core.sync.health import Health
 from penstock.sim.disk import DiskFaults
+from penstock.sim.fault_schedule import FaultSchedule
 from penstock.sim.network import LinkFaults
-from penstock.sim.schedule import Schedule
 
 if TYPE_CHECKING:
     from penstock.sim.feed.plant import FeedPlant
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 OUTAGE_NS_MAX = 600 * NS_PER_MS
 
 
-class FeedFaultSchedule(Schedule):
-    """Of a feed's plant."""
+class FeedFaultSchedule(FaultSchedule):
+    """Faults of adapters, subscribers, lines, channels and disks."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
@@ -46,8 +46,8 @@ class FeedFaultSchedule(Schedule):
                 self._isolate, self._cut_output, self._storm, self._deafen, self._slow_disk, self._change_health,
                 self._command, self._crash_subscriber,
             ]  # fmt: skip
-            self._randomness.choose(kinds)()
-        if self._plant.options.sessions and self._randomness.chance(0.1):
+            self.randomness.choose(kinds)()
+        if self._plant.options.sessions and self.randomness.chance(0.1):
             self._log("a new session")
             self._plant.exchange.begin_session()
 
@@ -64,26 +64,26 @@ class FeedFaultSchedule(Schedule):
                 return
 
     def _crash(self) -> None:
-        self.crash(self._randomness.choose(self._plant.adapters), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.adapters), OUTAGE_NS_MAX)
 
     def _crash_subscriber(self) -> None:
-        self.crash(self._randomness.choose(self._plant.subscribers), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.subscribers), OUTAGE_NS_MAX)
 
     def _stall(self) -> None:
-        self._randomness.choose(self._plant.adapters).stall(self._randomness.below(OUTAGE_NS_MAX // 2))
+        self.randomness.choose(self._plant.adapters).stall(self.randomness.below(OUTAGE_NS_MAX // 2))
 
     def _change_health(self) -> None:
-        adapter = self._randomness.choose(self._plant.adapters)
-        adapter.health = Health(cpu_free=self._randomness.below(100) / 100)
+        adapter = self.randomness.choose(self._plant.adapters)
+        adapter.health = Health(cpu_free=self.randomness.below(100) / 100)
         adapter.handle(HealthMeasured(adapter.health))
 
     def _command(self) -> None:
-        """An operator does what he likes."""
-        command = Promote() if self._randomness.chance(0.3) else ReturnToService()
-        self._randomness.choose(self._plant.adapters).handle(command)
+        """An operator promotes an adapter or returns it to service."""
+        command = Promote() if self.randomness.chance(0.3) else ReturnToService()
+        self.randomness.choose(self._plant.adapters).handle(command)
 
     def _slow_disk(self) -> None:
-        disk = self._randomness.choose(self._plant.adapters).disk
+        disk = self.randomness.choose(self._plant.adapters).disk
         disk.faults.fsync_delay_max_ns = 100 * NS_PER_MS
         self._after_a_while(lambda: setattr(disk.faults, "fsync_delay_max_ns", DiskFaults().fsync_delay_max_ns))
 
@@ -96,8 +96,8 @@ class FeedFaultSchedule(Schedule):
         self._after_a_while(lambda: self._plant.peers.mend(one, other))
 
     def _isolate(self) -> None:
-        """One adapter is alone, but for the exchange and the subscribers."""
-        one = self._randomness.below(len(self._plant.adapters))
+        """Cut one adapter off from the others, not from the exchange and the subscribers."""
+        one = self.randomness.below(len(self._plant.adapters))
         others = [other for other in range(len(self._plant.adapters)) if other != one]
         self._log(f"adapter {one} is alone")
         for other in others:
@@ -110,8 +110,8 @@ class FeedFaultSchedule(Schedule):
         self._after_a_while(mend)
 
     def _cut_output(self) -> None:
-        adapter = self._randomness.choose(self._plant.adapters)
-        subscriber = self._randomness.choose(self._plant.subscribers)
+        adapter = self.randomness.choose(self._plant.adapters)
+        subscriber = self.randomness.choose(self._plant.subscribers)
         self._log(f"{subscriber.name} no longer hears {adapter.name}")
         self._plant.network.cut(adapter.name, subscriber.name)
         self._after_a_while(lambda: self._plant.network.mend(adapter.name, subscriber.name))
@@ -122,15 +122,15 @@ class FeedFaultSchedule(Schedule):
         self._log("a storm on the way to subscribers")
 
         def calm() -> None:
-            if self._is_running:
+            if self.is_running:
                 network.faults = before
 
-        self._world.after(self._randomness.below(OUTAGE_NS_MAX // 4), calm)
+        self._world.after(self.randomness.below(OUTAGE_NS_MAX // 4), calm)
 
     def _deafen(self) -> None:
         """One adapter, or all of them, hear little of the exchange, and get no answers."""
         count = len(self._plant.adapters)
-        indexes = list(range(count)) if self._randomness.chance(0.2) else [self._randomness.below(count)]
+        indexes = list(range(count)) if self.randomness.chance(0.2) else [self.randomness.below(count)]
         self._log(f"the adapters {indexes} hear little of the exchange")
         for index in indexes:
             faults = self._plant.exchange.faults[index]
@@ -140,12 +140,12 @@ class FeedFaultSchedule(Schedule):
             for index in indexes:
                 self._calm_lines(index)
 
-        self._world.after(self._randomness.below(OUTAGE_NS_MAX // 2), calm)
+        self._world.after(self.randomness.below(OUTAGE_NS_MAX // 2), calm)
 
     def _calm_lines(self, index: int) -> None:
         before = (
             self._plant.options.lines
-            if self._is_running
+            if self.is_running
             else msgspec.structs.replace(self._plant.options.lines, loss=0.0)
         )
         faults = self._plant.exchange.faults[index]
@@ -153,8 +153,8 @@ class FeedFaultSchedule(Schedule):
 
     def _two_adapters(self) -> tuple[int, int]:
         count = len(self._plant.adapters)
-        one = self._randomness.below(count)
-        return one, (one + 1 + self._randomness.below(count - 1)) % count
+        one = self.randomness.below(count)
+        return one, (one + 1 + self.randomness.below(count - 1)) % count
 
     def _after_a_while(self, action: Callable[[], None]) -> None:
-        self._world.after(self._randomness.below(OUTAGE_NS_MAX), action)
+        self._world.after(self.randomness.below(OUTAGE_NS_MAX), action)

@@ -1,4 +1,4 @@
-"""What the simulated exchange says: the generator's order flow, converted by the shipped ITCH table."""
+"""Messages of the simulated exchange: the generator's order flow, converted by the shipped ITCH table."""
 
 import functools
 

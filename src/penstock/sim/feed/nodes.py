@@ -49,10 +49,10 @@ from penstock.middleware import (
 from penstock.middleware.core.batch import Packable
 from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.core.events import MergerInstruction, PublisherInstruction
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.disk import Disk
 from penstock.sim.feed.exchange import CALENDAR, LINES
 from penstock.sim.feed.packables import messages_of, origin_in
-from penstock.sim.listening import ListeningNode
 from penstock.sim.node import Node
 from penstock.wire import Extension, decode_origin
 
@@ -151,7 +151,7 @@ class AdapterNode(Node):
         self._randomness = plant.world.randomness.fork(self.name)
 
     def handle(self, event: Any) -> None:
-        """What comes during a stall waits in its order: channels between adapters keep it."""
+        """Events that arrive during a stall keep their order, as channels between adapters do."""
         if self.world.now_ns() >= self.stalled_until_ns and not self._late:
             super().handle(event)
             return
@@ -276,7 +276,7 @@ class SubscriberProcess:
         return min((each for each in deadlines if each is not None), default=None)
 
 
-class SubscriberNode(ListeningNode):
+class SubscriberNode(DatagramNode):
     """Listens to all adapters and tells the checkers what an application is told."""
 
     def __init__(self, plant: "FeedPlant", number: int) -> None:

@@ -1,4 +1,4 @@
-"""What a batch of application messages says, one by one, for checkers."""
+"""The messages of a batch, for checkers."""
 
 from typing import TypeAlias
 

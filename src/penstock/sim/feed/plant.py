@@ -1,16 +1,17 @@
-"""A feed with its exchange, adapters and subscribers drawn from a seed, the faults that hit it, and the verdict."""
+"""The scenario `feed`: an exchange, adapters and subscribers."""
 
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Any, Self
 
 import msgspec
 
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.clock import NS_PER_MS
 from penstock.base.ids import parse_group
 from penstock.feed.config import LineConfig, SynchroniserConfig
 from penstock.feed.core.events import Promote, ReturnToService, RoleChanged
 from penstock.feed.core.sync.messages import SyncMessage
 from penstock.middleware import Discontinuity, MergeGap, MergerConfig, PublisherConfig, ReceiverConfig, SessionEvent
+from penstock.sim.datagram_node import Viewer
 from penstock.sim.disk import DiskFaults
 from penstock.sim.feed.checkers import (
     FeedChecker,
@@ -28,13 +29,12 @@ from penstock.sim.feed.market import ItchMarket
 from penstock.sim.feed.nodes import AdapterNode, SubscriberNode
 from penstock.sim.feed.packables import ApplicationMessage
 from penstock.sim.feed.peers import PeerLinks
-from penstock.sim.judge import run_and_judge, work
-from penstock.sim.listening import Viewer
 from penstock.sim.network import LinkFaults, Network
+from penstock.sim.plant import Plant, PlantSummary
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
-STEP_NS = 20 * NS_PER_MS
 SETTLE_NS = 300 * NS_PER_MS
 
 
@@ -54,11 +54,11 @@ class FeedPlantOptions(msgspec.Struct, kw_only=True):
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     sessions: bool = False
-    """Whether new sessions begin in the middle of the run."""
+    """True: new sessions begin during the run."""
     fault_interval_ms: int = 0
     """Mean time between faults; 0 for none."""
     is_mild: bool = True
-    """Whether the only fault is the death of an active adapter while all others are synchronised."""
+    """True: the only fault is a crash of the active adapter while all others are synchronised."""
 
     @staticmethod
     def draw(randomness: SeededRandomness) -> "FeedPlantOptions":
@@ -108,13 +108,7 @@ class FeedPlantOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class FeedSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class FeedSummary(PlantSummary, kw_only=True):
     source_messages: int
     messages_published: int
     messages_delivered: int
@@ -125,24 +119,29 @@ class FeedSummary(msgspec.Struct, kw_only=True):
     is_mild: bool
 
 
-class FeedPlant:
+class FeedPlant(Plant[FeedPlantOptions, FeedSummary]):
     """Exchange, adapters and subscribers on faulty networks, with checkers around them."""
 
+    options_type = FeedPlantOptions
+    summary_type = FeedSummary
+    step_ns = 20 * NS_PER_MS
+    checkers: list[FeedChecker]
+
     def __init__(self, world: World, options: FeedPlantOptions, market: Market | None = None) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.market = market or ItchMarket(world.seed)
         self.stream_ids = list(range(1, options.streams + 1))
         self.groups = [parse_group(f"239.8.0.{n + 1}") for n in range(options.adapters)]
         self.network = Network(world, options.link)
         self.adapters = [AdapterNode(self, n) for n in range(options.adapters)]
         self.subscribers = [SubscriberNode(self, n + 1) for n in range(options.subscribers)]
+        self.nodes = [*self.subscribers, *self.adapters]
         self.peers = PeerLinks(world, [*self.adapters], self._heard)
         self.exchange = Exchange(self)
         self.faults = FeedFaultSchedule(self)
         numbers = NumberChecker(self)
         self.stories = StoryChecker(self, numbers)
-        self.checkers: list[FeedChecker] = [
+        self.checkers = [
             numbers,
             TermChecker(self),
             PromotionChecker(self, numbers),
@@ -152,7 +151,11 @@ class FeedPlant:
         ]
         if options.is_mild:
             self.checkers.append(LosslessChecker(self))
-        self._counts = {"takeover": 0, "discontinuity": 0, "gap": 0}
+        self._told = {"takeover": 0, "discontinuity": 0, "gap": 0}
+
+    @classmethod
+    def draw(cls, world: World, market: Market | None = None) -> Self:
+        return cls(world, FeedPlantOptions.draw(world.randomness.fork("options")), market)
 
     # What nodes report
 
@@ -161,7 +164,7 @@ class FeedPlant:
             checker.published(adapter, session, messages)
 
     def role_changed(self, adapter: AdapterNode, change: RoleChanged) -> None:
-        self._counts["takeover"] += change.role == "active"
+        self._told["takeover"] += change.role == "active"
         for checker in self.checkers:
             checker.role_changed(adapter, change)
 
@@ -170,7 +173,7 @@ class FeedPlant:
             checker.delivered(viewer, message)
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
-        self._counts["gap" if isinstance(what, MergeGap) else "discontinuity"] += 1
+        self._told["gap" if isinstance(what, MergeGap) else "discontinuity"] += 1
         for checker in self.checkers:
             checker.told(viewer, what)
 
@@ -184,27 +187,13 @@ class FeedPlant:
 
     # The run
 
-    def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for subscriber in self.subscribers:
-            subscriber.start()
-        for adapter in self.adapters:
-            adapter.start()
+    def begin(self) -> None:
         self.exchange.open()
         self.run(2 * self.options.sync.startup_ms * NS_PER_MS)
         self.exchange.start()
-        self.faults.start()
 
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self._look)
-
-    def _look(self) -> None:
-        for checker in self.checkers:
-            checker.step()
-
-    def finish(self) -> None:
-        """End the faults, let an operator help where that is the policy, work on, let it settle, and judge."""
-        self.faults.stop()
+    def settle(self) -> None:
+        """Let an operator help where that is the policy, work on, and let the market rest."""
         self.run(SETTLE_NS)
         for adapter in self.adapters:
             adapter.handle(ReturnToService())
@@ -213,47 +202,33 @@ class FeedPlant:
         self.run(SETTLE_NS)
         self.exchange.rest()
         self.run(2 * SETTLE_NS)
-        for checker in self.checkers:
-            checker.finish()
 
     def _is_active(self, adapter: AdapterNode) -> bool:
         process = adapter.process()
         return process is not None and process.feed.synchroniser.role == "active"
 
     def is_well(self) -> bool:
-        """Whether one adapter is active and all others are synchronised with it."""
+        """True if one adapter is active and all others are synchronised with it."""
         processes = [adapter.process() for adapter in self.adapters]
         states = [each.feed.synchroniser.state(self.world.now_ns()) for each in processes if each is not None]
         is_one = sum(state.is_active for state in states) == 1
         return len(states) == len(self.adapters) and is_one and all(state.is_synchronised for state in states)
 
-    def summary(self) -> FeedSummary:
-        return FeedSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            source_messages=sum(len(log.made) for log in self.exchange.logs.values()),
-            messages_published=sum(adapter.counters["messages_published"] for adapter in self.adapters),
-            messages_delivered=self.stories.count,
-            takeovers=self._counts["takeover"],
-            discontinuities=self._counts["discontinuity"],
-            gaps_reported=self._counts["gap"],
-            crashes=self.faults.crashes,
-            is_mild=self.options.is_mild,
-        )
+    def counts(self) -> dict[str, Any]:
+        return {
+            "source_messages": sum(len(log.made) for log in self.exchange.logs.values()),
+            "messages_published": sum(adapter.counters["messages_published"] for adapter in self.adapters),
+            "messages_delivered": self.stories.count,
+            "takeovers": self._told["takeover"],
+            "discontinuities": self._told["discontinuity"],
+            "gaps_reported": self._told["gap"],
+            "crashes": self.faults.crashes,
+            "is_mild": self.options.is_mild,
+        }
 
 
-def run_feed_seed(
-    seed: int,
-    *,
-    seconds: float = 10.0,
-    trace: TextIO | None = None,
-    progress: Callable[[float], None] | None = None,
-    market: Market | None = None,
-) -> FeedSummary:
-    """Run the plant of one seed for `seconds` of virtual time and judge it."""
-    world = World(seed, trace)
-    plant = FeedPlant(world, FeedPlantOptions.draw(world.randomness.fork("options")), market)
-    run_and_judge(world, plant, seconds, progress, scenario="feed")
-    return plant.summary()
+run_feed_seed = SeedRun(
+    "feed",
+    FeedPlant.draw,
+    "every subscriber got each message once and in order, or was told; the adapters are together again",
+)

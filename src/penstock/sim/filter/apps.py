@@ -23,9 +23,9 @@ from penstock.middleware import (
 )
 from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.filter.control import RETRY_NS_MAX, Change, Connection, Gone, Holds, Register, Registered, Said
 from penstock.sim.filter.wants import SentMessage, Wants
-from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.middleware.stranger import scope
 from penstock.wire import Authenticator, Extension, PacketMessage, decode_interest_mask
@@ -39,7 +39,7 @@ RING_PACKETS_MAX = 64
 NUMBERS_PER_APPLICATION = 1_000
 
 
-class ApplicationNode(ListeningNode):
+class ApplicationNode(DatagramNode):
     """Wants something, and tells the checkers all it is told. Every start is another application to the filter."""
 
     def __init__(self, plant: "FilterPlant", index: int, module: "FilterNode", delivery: Wish) -> None:
@@ -66,8 +66,11 @@ class ApplicationNode(ListeningNode):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """What it listens to, as far as it knows."""
+        """Groups that the application has joined."""
         return self.wants.groups
+
+    def listens_to(self, group: int) -> bool:
+        return group in self.groups
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
@@ -93,7 +96,7 @@ class ApplicationNode(ListeningNode):
             self._connection.break_off()
 
     def rest(self) -> None:
-        """Change its mind no more."""
+        """Stop changing interests."""
         self._is_resting = True
 
     def streams(self) -> list[IncomingStream]:

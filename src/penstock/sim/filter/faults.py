@@ -1,11 +1,11 @@
-"""When and how a plant with filters is hurt, all from the seed."""
+"""Faults of a plant with filters."""
 
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.disk import DiskFaults
+from penstock.sim.fault_schedule import FaultSchedule
 from penstock.sim.network import LinkFaults, Network
-from penstock.sim.schedule import Schedule
 
 if TYPE_CHECKING:
     from penstock.sim.filter.plant import FilterPlant
@@ -15,8 +15,8 @@ STALL_NS_MAX = 300 * NS_PER_MS
 STORM_NS_MAX = 150 * NS_PER_MS
 
 
-class FilterFaultSchedule(Schedule):
-    """Of a plant with filters."""
+class FilterFaultSchedule(FaultSchedule):
+    """Faults of publishers, filters, applications and both kinds of network."""
 
     def __init__(self, plant: "FilterPlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
@@ -37,26 +37,26 @@ class FilterFaultSchedule(Schedule):
             self._crash_publisher, self._crash_filter, self._crash_application, self._crash_application, self._stall,
             self._stall, self._cut, self._storm, self._local_storm,
         ]  # fmt: skip
-        self._randomness.choose(kinds)()
+        self.randomness.choose(kinds)()
 
     def _crash_publisher(self) -> None:
-        self.crash(self._randomness.choose(self._plant.publishers), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.publishers), OUTAGE_NS_MAX)
 
     def _crash_filter(self) -> None:
-        self.crash(self._randomness.choose(self._plant.filters), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.filters), OUTAGE_NS_MAX)
 
     def _crash_application(self) -> None:
-        self.crash(self._randomness.choose(self._plant.applications), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.applications), OUTAGE_NS_MAX)
 
     def _stall(self) -> None:
-        self._randomness.choose(self._plant.nodes).stall(self._randomness.below(STALL_NS_MAX))
+        self.randomness.choose(self._plant.nodes).stall(self.randomness.below(STALL_NS_MAX))
 
     def _cut(self) -> None:
         """Between a publisher and a filter, one way or both."""
-        publisher = self._randomness.choose(self._plant.publishers).name
-        module = self._randomness.choose(self._plant.filters).name
-        network, delay_ns = self._plant.network, self._randomness.below(OUTAGE_NS_MAX)
-        ways = self._randomness.choose(
+        publisher = self.randomness.choose(self._plant.publishers).name
+        module = self.randomness.choose(self._plant.filters).name
+        network, delay_ns = self._plant.network, self.randomness.below(OUTAGE_NS_MAX)
+        ways = self.randomness.choose(
             [[(publisher, module)], [(module, publisher)], [(publisher, module), (module, publisher)]]
         )
         for way in ways:
@@ -69,15 +69,15 @@ class FilterFaultSchedule(Schedule):
 
     def _local_storm(self) -> None:
         """On one host."""
-        self._lose_most(self._randomness.choose(self._plant.locals), self._plant.options.local)
+        self._lose_most(self.randomness.choose(self._plant.locals), self._plant.options.local)
 
     def _lose_most(self, network: Network, before: LinkFaults) -> None:
         network.faults = LinkFaults(loss=0.8, delay_max_ns=before.delay_max_ns)
         self._log("a storm begins: four of five datagrams are lost")
 
         def calm() -> None:
-            if self._is_running:
+            if self.is_running:
                 network.faults = before
                 self._log("the storm is over")
 
-        self._world.after(self._randomness.below(STORM_NS_MAX), calm)
+        self._world.after(self.randomness.below(STORM_NS_MAX), calm)

@@ -21,9 +21,9 @@ from penstock.filter.core.events import (
     Unicast,
 )
 from penstock.middleware import Collision, OutgoingBatch, OutgoingMessage, TopicList
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.filter.control import Change, Connection, Gone, Holds, Register, Registered, Said
 from penstock.sim.filter.wants import DIRECT, MARKED, MODEL, PATTERN, TAGGED, TOPICS
-from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.middleware.nodes import PublisherNode
 from penstock.sim.middleware.stranger import scope
@@ -91,7 +91,7 @@ class FilteredPublisherNode(PublisherNode):
         return OutgoingBatch(TOPIC_LIST, which, records)
 
 
-class FilterNode(ListeningNode):
+class FilterNode(DatagramNode):
     """A filter module and its control connections."""
 
     def __init__(self, plant: "FilterPlant", number: int) -> None:

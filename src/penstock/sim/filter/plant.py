@@ -1,44 +1,48 @@
-"""Publishers, filter modules and applications drawn from a seed, the faults that hit them, and the verdict."""
+"""The scenario `filter`: publishers, filter modules and applications."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.base.errors import SimulationError
+from penstock.base.counters import Cause
 from penstock.base.ids import parse_group
 from penstock.filter import FilterConfig
 from penstock.filter.core.events import Opened, Wish
-from penstock.middleware import Address, Collision, OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
-from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware import Address, Collision, PublisherConfig, ReceiverConfig, StreamKey
+from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.datagram_node import Viewer
 from penstock.sim.disk import DiskFaults
 from penstock.sim.filter.apps import ApplicationNode
 from penstock.sim.filter.checkers import (
     FilterChecker,
     FilteredAccountsChecker,
     FilteredBoundsChecker,
-    FilteredCompletenessChecker,
     FilteredContentChecker,
-    FilteredLosslessChecker,
     FilteredRequestChecker,
-    FilteredSourceChecker,
     FilteredStoryChecker,
 )
 from penstock.sim.filter.faults import FilterFaultSchedule
 from penstock.sim.filter.nodes import FilteredPublisherNode, FilterNode
 from penstock.sim.filter.wants import Wants
-from penstock.sim.judge import SeedRun, work
-from penstock.sim.listening import Viewer
-from penstock.sim.middleware.conduct import PaceChecker
-from penstock.sim.middleware.stranger import ADDRESS as STRANGER
+from penstock.sim.middleware.behaviour_checkers import (
+    CollisionChecker,
+    LosslessChecker,
+    PaceChecker,
+    RequestChecker,
+    SourceChecker,
+)
+from penstock.sim.middleware.checkers import MESSAGE_CAUSES, CompletenessChecker
 from penstock.sim.middleware.stranger import Stranger
+from penstock.sim.middleware.stream_plant import StreamPlant
 from penstock.sim.network import LinkFaults, Network
-from penstock.sim.node import Node
+from penstock.sim.plant import PlantSummary
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 from penstock.wire import PacketFlag, decode
 
-STEP_NS = 50 * NS_PER_MS
 KEEP_ALIVE_MS = 50
 EXPIRY_MS = 400
 LINGER_MS = 300
@@ -60,14 +64,14 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     publisher: PublisherConfig = PublisherConfig(keep_alive_ms=KEEP_ALIVE_MS, linger_ms=LINGER_MS)
     filter: FilterConfig = FilterConfig(receiver=ReceiverConfig(publisher_expiry_ms=EXPIRY_MS), linger_ms=LINGER_MS)
     receiver: ReceiverConfig = ReceiverConfig(publisher_expiry_ms=EXPIRY_MS)
-    """Of applications."""
+    """Receivers of applications."""
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     local: LinkFaults = msgspec.field(default_factory=LinkFaults)
     """Between filters and applications."""
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     fault_interval_ms: int = 0
     is_mild: bool = True
-    """Whether everything can be repaired."""
+    """True if everything can be repaired."""
     is_authentic: bool = False
     """True if publishers, filters and applications have keys; a stranger without a key then forges packets and sends
     recorded ones again."""
@@ -135,13 +139,7 @@ def _draw_link(pick: SeededRandomness, *, is_mild: bool) -> LinkFaults:
     )
 
 
-class FilterSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class FilterSummary(PlantSummary, kw_only=True):
     messages_published: int
     messages_unwanted: int
     messages_delivered: int
@@ -157,12 +155,15 @@ class FilterSummary(msgspec.Struct, kw_only=True):
     is_mild: bool
 
 
-class FilterPlant:
+class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
     """Publishers, filters and applications on faulty networks, with checkers around them."""
 
+    options_type = FilterPlantOptions
+    summary_type = FilterSummary
+    step_ns = 50 * NS_PER_MS
+
     def __init__(self, world: World, options: FilterPlantOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.network = Network(world, options.link)
         self.locals = [Network(world, options.local, f"local/{n}") for n in range(options.filters)]
         self.groups = [parse_group(f"239.9.0.{n + 1}") for n in range(options.groups)]
@@ -173,57 +174,49 @@ class FilterPlant:
             for delivery in options.deliveries:
                 self.applications.append(ApplicationNode(self, len(self.applications) + 1, module, delivery))
         self.application_names = {each.name: each for each in self.applications}
-        self.nodes: list[Node] = [*self.filters, *self.applications, *self.publishers]
+        self.nodes = [*self.filters, *self.applications, *self.publishers]
         self.stranger = Stranger(self) if options.is_authentic else None
         self.faults = FilterFaultSchedule(self)
-        self.is_healed = False  # faults have ended
         self.interest_changes = 0
         stories = FilteredStoryChecker()
         self.contents = FilteredContentChecker()
-        self.checkers: list[FilterChecker] = [
+        self._collisions = CollisionChecker()
+        self._interest_checkers: list[FilterChecker] = [
             stories,
             self.contents,
-            FilteredCompletenessChecker(stories, self.contents),
             FilteredBoundsChecker(),
             FilteredAccountsChecker(),
-            FilteredSourceChecker(),
+        ]
+        self.checkers = [
+            PaceChecker(options.receiver),
+            *self._interest_checkers,
+            CompletenessChecker(stories, self.contents, self.applications, excuses_last_words=True),
+            SourceChecker(slack_ns=NS_PER_SECOND // 4),
+            RequestChecker(),
             FilteredRequestChecker(),
         ]
-        self._pace = PaceChecker(options.receiver)
         if options.is_mild:
-            self.checkers.append(FilteredLosslessChecker(self._is_repairable))
+            causes = (*MESSAGE_CAUSES, Cause.BEFORE_JOIN)
+            self.checkers = [*self.checkers, LosslessChecker(causes, self._is_repairable)]
 
     def _is_repairable(self, stream: StreamKey) -> bool:
-        """Whether there is somebody who answers requests for the stream's packets."""
+        """True if a node answers repair requests for the stream."""
         publishers = (each for each in self.publishers if each.publisher_id == stream.publisher_id)
         return self.options.filter.repair == "filter" or any(each.epoch() is not None for each in publishers)
 
     # What nodes report
 
-    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None:
-        for checker in self.checkers:
-            checker.published(key, epoch, message, self.world.now_ns())
-
-    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
-        for checker in self.checkers:
-            checker.sent(key, epoch, data, self.world.now_ns())
-
-    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
-        self._pace.said(viewer, instruction, self.world.now_ns())
-        for checker in self.checkers:
-            checker.said(viewer, instruction, self.world.now_ns())
-
     def wanted(self, viewer: Viewer, number: int, wants: Wants) -> None:
         self.interest_changes += 1
-        for checker in self.checkers:
+        for checker in self._interest_checkers:
             checker.wanted(viewer, number, wants, self.world.now_ns())
 
     def held(self, viewer: Viewer, number: int) -> None:
-        for checker in self.checkers:
+        for checker in self._interest_checkers:
             checker.held(viewer, number, self.world.now_ns())
 
     def forgot(self, viewer: Viewer, group: int) -> None:
-        for checker in self.checkers:
+        for checker in self._interest_checkers:
             checker.forgot(viewer, group)
 
     def forwarded(self, consumer: Opened, data: bytes) -> None:
@@ -237,20 +230,21 @@ class FilterPlant:
             self.contents.removed(application.viewer(), key, packet.epoch, first, last, self.world.now_ns())
 
     def collided(self, name: str, collision: Collision) -> None:
-        if STRANGER not in (collision.owner, collision.intruder):
-            raise SimulationError(f"{name} sees ghosts: {collision}")
+        self._collisions.collided(name, collision)
 
     def application_at(self, address: Address) -> ApplicationNode | None:
         return self.application_names.get(address[0])
 
-    # What the stranger finds
+    # What checkers and the stranger find
 
-    @property
-    def publisher_count(self) -> int:
-        return self.options.publishers
+    def receivers_of_streams(self) -> list[FilterNode | ApplicationNode]:
+        return [*self.filters, *self.applications]
 
-    def listeners(self) -> list[Address]:
-        return [each.address() for each in (*self.filters, *self.applications)]
+    def incoming_streams(self) -> Iterator[tuple[Viewer, IncomingStream]]:
+        for node in self.filters:
+            module = node.module()
+            for stream in () if module is None else module.receiver.streams():
+                yield node.viewer(), stream
 
     def associations(self) -> list[tuple[Address, Address]]:
         """Filters and their applications, in both directions."""
@@ -260,26 +254,14 @@ class FilterPlant:
     # The run
 
     def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for node in self.nodes:
-            node.start()
-        self.faults.start()
+        super().start()
         if self.stranger is not None:
-            self.stranger.start()
             for local in self.locals:
                 self.stranger.tap(local)
 
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self._look)
-
-    def _look(self) -> None:
-        for checker in self.checkers:
-            checker.step_filters(self)
-
-    def finish(self) -> None:
-        """End the faults, work on, let the plant settle, end the publishers, and judge. Of several publishers one is
-        killed; the others say goodbye, which some applications have to be told again."""
-        self.faults.stop()
+    def settle(self) -> None:
+        """Work on, let the plant settle, and end the publishers. Of several publishers one is killed; the others say
+        goodbye, which some applications have to be told again."""
         self.is_healed = True
         self.run(2 * EXPIRY_MS * NS_PER_MS)
         for local in self.locals:
@@ -293,35 +275,21 @@ class FilterPlant:
             is_last = publisher is self.publishers[-1] and len(self.publishers) > 1
             publisher.end(is_killed=is_last)
         self.run(5 * EXPIRY_MS * NS_PER_MS)
-        for checker in self.checkers:
-            checker.finish_filters(self)
 
-    def summary(self) -> FilterSummary:
-        def total(name: str) -> int:
-            return sum(node.counters[name] for node in self.nodes)
-
+    def counts(self) -> dict[str, Any]:
         statistics = [network.statistics for network in (self.network, *self.locals)]
-        return FilterSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            messages_published=total("messages_published"),
-            messages_unwanted=total("messages_unwanted"),
-            messages_delivered=self.contents.delivered,
-            interest_changes=self.interest_changes,
-            datagrams_lost=sum(each.lost + each.cut for each in statistics),
-            nacks_sent=total("nacks_sent"),
-            repairs_sent=total("repairs_sent"),
-            packets_reported_lost=total("packets_lost"),
-            crashes=self.faults.crashes,
-            packets_forged=self.stranger.forged if self.stranger is not None else 0,
-            packets_resent=self.stranger.resent if self.stranger is not None else 0,
-            repair=self.options.filter.repair,
-            is_mild=self.options.is_mild,
-        )
+        return self.stream_counts() | {
+            "messages_unwanted": self.total("messages_unwanted"),
+            "messages_delivered": self.contents.delivered,
+            "interest_changes": self.interest_changes,
+            "datagrams_lost": sum(each.lost + each.cut for each in statistics),
+            "repair": self.options.filter.repair,
+            "is_mild": self.options.is_mild,
+        }
 
 
 run_filter_seed = SeedRun(
-    "filter", lambda world: FilterPlant(world, FilterPlantOptions.draw(world.randomness.fork("options")))
+    "filter",
+    FilterPlant.draw,
+    "every application got what it wanted once and in order, or was told; and nothing else",
 )

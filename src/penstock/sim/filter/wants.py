@@ -1,4 +1,4 @@
-"""What simulated applications can want, and whether they want a message: found out here without the product's help."""
+"""Interests of simulated applications, and whether they match a message, without the product's interest table."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -52,10 +52,10 @@ from penstock.sim.world import World
 
 WRITE_DELAY_NS_MAX = 100_000
 WRITEBACK = 0.05
-"""How often the system writes the mark to the disk, as it does sometime with all that lies in its memory."""
+"""Probability that the operating system writes the mark back to the disk."""
 RESTART_DELAY_NS_MAX = NS_PER_SECOND
-LENT = 0.3
-"""How often the journal is lent to somebody who brings records to the disk one by one."""
+INLINE_SHARE = 0.3
+"""The share of bursts that are committed inline, one record at a time."""
 
 
 class DiskSegment:
@@ -106,7 +106,7 @@ class DiskSource:
 
 
 class DiskOptions(Protocol):
-    """What a journal and its disk are made with."""
+    """Options of a journal and its disk."""
 
     @property
     def payload_size_max(self) -> int: ...
@@ -117,7 +117,7 @@ class DiskOptions(Protocol):
 
 
 class JournalOwner(Protocol):
-    """Whose journal it is."""
+    """The owner of the journal."""
 
     @property
     def world(self) -> World: ...
@@ -134,15 +134,15 @@ class JournalOwner(Protocol):
     def kill(self, *, is_machine: bool) -> None: ...
 
 
-class _Lent(msgspec.Struct):
-    """The journal, to somebody who has so many records left to bring to the disk."""
+class _InlineCommit(msgspec.Struct):
+    """Records are written, synced and acknowledged one at a time; so many are left."""
 
     place: InlinePlace
     left: int
     count: int = 0
     size: int = 0
     waiting: list[JournalEvent] = msgspec.field(default_factory=list)
-    """Until it is given back."""
+    """Events that wait until the inline commit is done."""
 
 
 class JournalNode(Node):
@@ -157,8 +157,8 @@ class JournalNode(Node):
         self._randomness = plant.world.randomness.fork(self.name)
         self._is_resting = False
         self._appended = 0
-        self.brought_alone = 0
-        self._lent: _Lent | None = None
+        self.inline_commits = 0
+        self._inline: _InlineCommit | None = None
         self._mark = Mark(journal_id=bytes(16), boot_id=bytes(16), durable=0)
         self._removals: list[RemoveSegment] = []
         self._is_removing = False
@@ -225,7 +225,7 @@ class JournalNode(Node):
         if not self._write_mark():
             self.plant.kill(is_machine=False)
             return
-        self._lent = None
+        self._inline = None
         self._removals = []
         self._is_removing = False
         now_ns = self.world.now_ns()
@@ -247,7 +247,7 @@ class JournalNode(Node):
     def work(self, incarnation: int) -> None:
         if self.incarnation != incarnation or not self.is_up:
             return
-        if not self._is_resting and self._lent is None:
+        if not self._is_resting and self._inline is None:
             self._append_or_commit_inline()
         self.world.after(self._randomness.below(8 * NS_PER_MS), lambda: self.work(incarnation))
 
@@ -255,9 +255,9 @@ class JournalNode(Node):
         if (journal := self.journal()) is None:
             return
         count = self._randomness.below(6)
-        if self._randomness.chance(LENT) and (place := journal.inline_place()) is not None:
-            self._lent = _Lent(place, count)
-            self._bring_next(self._lent)
+        if self._randomness.chance(INLINE_SHARE) and (place := journal.inline_place()) is not None:
+            self._inline = _InlineCommit(place, count)
+            self._commit_next(self._inline)
         else:
             self._append(journal, count)
 
@@ -283,28 +283,28 @@ class JournalNode(Node):
     # Records that come one at a time
 
     def handle(self, event: JournalEvent) -> None:
-        if self._lent is not None and not isinstance(event, InlineDone):
-            self._lent.waiting.append(event)
+        if self._inline is not None and not isinstance(event, InlineDone):
+            self._inline.waiting.append(event)
         else:
             super().handle(event)
 
     def take(self, event: JournalEvent) -> None:
-        lent, self._lent = self._lent, None
+        inline, self._inline = self._inline, None
         super().take(event)
-        if lent is not None:
-            for each in lent.waiting:
+        if inline is not None:
+            for each in inline.waiting:
                 self.handle(each)
 
-    def _bring_next(self, lent: _Lent) -> None:
+    def _commit_next(self, inline: _InlineCommit) -> None:
         """Write a record, sync it, acknowledge it, and the next."""
-        place, payload, now_ns = lent.place, self._payload(), self.world.now_ns()
-        sequence, offset = place.next_sequence + lent.count, place.offset + lent.size
+        place, payload, now_ns = inline.place, self._payload(), self.world.now_ns()
+        sequence, offset = place.next_sequence + inline.count, place.offset + inline.size
         place.batch.clear(sequence)
         place.batch.append(payload, now_ns)
         place.batch.seal(place.nonce, sequence - 1)
         content, name = bytes(place.batch), segment_name(place.first_sequence)
-        if lent.left == 0 or offset + len(content) > place.end:
-            self.handle(InlineDone(lent.count, lent.size))
+        if inline.left == 0 or offset + len(content) > place.end:
+            self.handle(InlineDone(inline.count, inline.size))
             return
 
         def write() -> None:
@@ -313,18 +313,18 @@ class JournalNode(Node):
             try:
                 self.disk.write(name, offset, content)
             except OSError as error:
-                self.handle(InlineDone(lent.count, lent.size, error.errno or errno.EIO))
+                self.handle(InlineDone(inline.count, inline.size, error.errno or errno.EIO))
             else:
                 self.disk.fsync(name, self._for_this_run(synced))
 
         def synced(is_done: bool) -> None:
             if not is_done:
-                self.handle(InlineDone(lent.count, lent.size, errno.EIO, is_written=True))
+                self.handle(InlineDone(inline.count, inline.size, errno.EIO, is_written=True))
                 return
-            self.brought_alone += 1
-            lent.count, lent.size, lent.left = lent.count + 1, lent.size + len(content), lent.left - 1
+            self.inline_commits += 1
+            inline.count, inline.size, inline.left = inline.count + 1, inline.size + len(content), inline.left - 1
             self.plant.acknowledged(sequence)
-            self._bring_next(lent)
+            self._commit_next(inline)
 
         self.world.after(self._randomness.below(WRITE_DELAY_NS_MAX), self._for_this_run(write))
 
@@ -411,7 +411,7 @@ class JournalNode(Node):
             self.handle(WriteDone())
 
     def _write_mark(self) -> bool:
-        """It lies in memory that outlives the process, and is lost only with the machine."""
+        """Write the mark to memory that survives the process and is lost with the machine."""
         try:
             self.disk.write(MARK_NAME, 0, encode_mark(self._mark))
         except OSError:

@@ -7,16 +7,21 @@ What is promised, whatever happens to the machine, the process and the disk:
 - when the disk is well again, everything appended is acknowledged.
 """
 
+from typing import Any
+
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.base.errors import JournalGoneError, SimulationError
+from penstock.base.errors import JournalGoneError
 from penstock.journal.config import FollowConfig, JournalConfig
 from penstock.journal.live.reader import JournalReader
+from penstock.sim.checker import Checker
 from penstock.sim.disk import DiskFaults
+from penstock.sim.journal.faults import MachineFaultSchedule
 from penstock.sim.journal.node import RESTART_DELAY_NS_MAX, JournalNode
-from penstock.sim.judge import SeedRun
+from penstock.sim.plant import Plant, PlantSummary
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
 SETTLING_NS = 2 * NS_PER_SECOND
@@ -55,13 +60,7 @@ class JournalOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class JournalSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class JournalSummary(PlantSummary, kw_only=True):
     records_appended: int
     records_acknowledged: int
     records_brought_alone: int
@@ -75,7 +74,7 @@ class JournalSummary(msgspec.Struct, kw_only=True):
     segments_removed: int
 
 
-class JournalChecker:
+class JournalChecker(Checker):
     """Knows what was appended, acknowledged and shown, and compares it with what is there."""
 
     def __init__(self) -> None:
@@ -85,31 +84,31 @@ class JournalChecker:
         self._contents: dict[int, tuple[int, bytes]] = {}
         """The record of each number that may be in the journal."""
         self._owed: dict[int, tuple[int, bytes]] = {}
-        """Those that were acknowledged, or shown: they must be."""
+        """Acknowledged records and records shown to a reader; they must never be lost."""
 
     def append(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
-        self._require(sequence not in self._contents, f"{sequence} was given to two records")
+        self.require(sequence not in self._contents, f"{sequence} was given to two records")
         self._contents[sequence] = (timestamp_ns, payload)
         self.appended += 1
 
     def acknowledge(self, through: int) -> None:
-        self._require(through >= self.durable, f"acknowledged {through} after {self.durable}")
+        self.require(through >= self.durable, f"acknowledged {through} after {self.durable}")
         for sequence in range(self.durable + 1, through + 1):
-            self._require(sequence in self._contents, f"{sequence} was acknowledged, but never appended")
+            self.require(sequence in self._contents, f"{sequence} was acknowledged, but never appended")
             self._owed[sequence] = self._contents[sequence]
         self.durable = through
 
     def recover(self, last: int) -> None:
         """The writer goes on after record `last`; what came after it is given up."""
-        self._require(
+        self.require(
             last >= max(self._owed, default=0), f"recovery ends with {last}, {max(self._owed, default=0)} is owed"
         )
         self._contents = {sequence: each for sequence, each in self._contents.items() if sequence <= last}
 
     def show(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
         content = (timestamp_ns, payload)
-        self._require(self._contents.get(sequence) == content, f"record {sequence} is not what was appended")
-        self._require(self._owed.setdefault(sequence, content) == content, f"record {sequence} has changed")
+        self.require(self._contents.get(sequence) == content, f"record {sequence} is not what was appended")
+        self.require(self._owed.setdefault(sequence, content) == content, f"record {sequence} has changed")
         self.shown += 1
 
     def compare(self, reader: JournalReader, durable: int, *, is_kept: bool) -> None:
@@ -117,31 +116,55 @@ class JournalChecker:
         expected = 1 if is_kept else reader.first_sequence
         last = 0
         for sequence, timestamp_ns, payload in reader.read():
-            self._require(sequence == expected, f"record {sequence} follows {expected - 1}")
+            self.require(sequence == expected, f"record {sequence} follows {expected - 1}")
             self.show(sequence, timestamp_ns, payload)
             expected, last = sequence + 1, sequence
-        self._require(last >= durable, f"records up to {durable} are on the disk, the last is {last}")
+        self.require(last >= durable, f"records up to {durable} are on the disk, the last is {last}")
 
-    def finish(self) -> None:
+    def require_acknowledged(self) -> None:
+        """Everything appended is acknowledged."""
         waiting = max(self._contents, default=0) - self.durable
-        self._require(waiting <= 0, f"{waiting} records are still not acknowledged")
-
-    def _require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"JournalChecker: {promise}")
+        self.require(waiting <= 0, f"{waiting} records are still not acknowledged")
 
 
-class JournalPlant:
+class JournalFaultSchedule(MachineFaultSchedule):
+    def __init__(self, plant: "JournalPlant") -> None:
+        super().__init__(
+            plant.world,
+            plant.options.fault_interval_ms,
+            plant.node,
+            plant.node,
+            outage_ns_max=RESTART_DELAY_NS_MAX,
+        )
+        self._plant = plant
+
+    def strike(self) -> None:
+        match self.randomness.below(4):
+            case 0:
+                self._plant.kill(is_machine=True)
+            case 1:
+                self._plant.kill(is_machine=False)
+            case 2:
+                self._plant.node.stall(self.randomness.below(NS_PER_SECOND))
+            case _:
+                self.fill_disk()
+
+
+class JournalPlant(Plant[JournalOptions, JournalSummary]):
     """One writer, one reader that follows it, and what happens to them."""
 
+    options_type = JournalOptions
+    summary_type = JournalSummary
+    faults: JournalFaultSchedule
+
     def __init__(self, world: World, options: JournalOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.checker = JournalChecker()
+        self.checkers = [self.checker]
         self.node = JournalNode(self)
-        self.crashes = self.kills = self.full_disks = 0
-        self._randomness = world.randomness.fork("faults")
-        self._is_faulty = True
+        self.nodes = [self.node]
+        self.faults = JournalFaultSchedule(self)
+        self._randomness = self.faults.randomness
         self._reader = self._new_reader()
 
     # What the node reports
@@ -160,72 +183,47 @@ class JournalPlant:
     # The run
 
     def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        self.node.start()
-        self._wait()
+        super().start()
         self._follow()
 
-    def run(self, duration_ns: int) -> None:
-        self.world.run_until(self.world.now_ns() + duration_ns)
-
-    def finish(self) -> None:
-        """End the faults, let the journal settle, and judge."""
-        self._is_faulty = False
-        self.node.disk.faults = DiskFaults()
-        self._restart()
-        self.world.run_until(self.world.now_ns() + SETTLING_NS)
+    def settle(self) -> None:
+        """Let the journal acknowledge everything, crash the machine once more, and compare what is there."""
+        self.faults.restart(self.node)
+        self.run(SETTLING_NS)
         self.node.rest()
-        self.world.run_until(self.world.now_ns() + SETTLING_NS)
-        self.checker.finish()
+        self.run(SETTLING_NS)
+        self.checker.require_acknowledged()
         self.kill(is_machine=True)
-        self.world.run_until(self.world.now_ns() + SETTLING_NS)
+        self.run(SETTLING_NS)
         self.checker.compare(self._new_reader(), self.checker.durable, is_kept=self._is_all_kept())
 
-    def summary(self) -> JournalSummary:
+    def counts(self) -> dict[str, Any]:
         statistics, counters = self.node.disk.statistics, self.node.counters
-        return JournalSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            records_appended=self.checker.appended,
-            records_acknowledged=self.checker.durable,
-            records_brought_alone=self.node.brought_alone,
-            records_read=self.checker.shown,
-            crashes=self.crashes,
-            kills=self.kills,
-            full_disks=self.full_disks,
-            syncs_failed=statistics.fsyncs_failed,
-            writes_torn=statistics.writes_torn,
-            segments_created=counters["segments_created"],
-            segments_removed=counters["segments_removed"],
-        )
+        return {
+            "records_appended": self.checker.appended,
+            "records_acknowledged": self.checker.durable,
+            "records_brought_alone": self.node.inline_commits,
+            "records_read": self.checker.shown,
+            "crashes": self.faults.crashes,
+            "kills": self.faults.kills,
+            "full_disks": self.faults.full_disks,
+            "syncs_failed": statistics.fsyncs_failed,
+            "writes_torn": statistics.writes_torn,
+            "segments_created": counters["segments_created"],
+            "segments_removed": counters["segments_removed"],
+        }
 
     def kill(self, *, is_machine: bool) -> None:
-        """End the process, or the machine with it; then start again."""
-        if not self.node.is_up:
-            return
-        self.node.crash()
-        if is_machine:
-            self.node.disk.crash()
-            self.node.boots += 1
+        boots = self.node.boots
+        self.faults.kill(is_machine=is_machine)
+        if self.node.boots > boots:
             self._reader = self._new_reader()
-            self.crashes += 1
-        else:
-            self.kills += 1
-        self.world.after(self._randomness.below(RESTART_DELAY_NS_MAX), self._restart)
-
-    def _restart(self) -> None:
-        if not self.node.is_up:
-            self.node.start()
 
     def _is_all_kept(self) -> bool:
         return not self.options.journal.retention_bytes and not self.options.journal.retention_seconds
 
     def _new_reader(self) -> JournalReader:
         return JournalReader(self.node.source, self.node.boot_id(), FollowConfig(chunk_bytes=4_096), "simulated")
-
-    # What happens meanwhile
 
     def _follow(self) -> None:
         """The reader looks now and then, also while there is no writer."""
@@ -238,35 +236,5 @@ class JournalPlant:
                 raise
             self._reader.seek(error.first_sequence)
 
-    def _wait(self) -> None:
-        mean_ns = self.options.fault_interval_ms * NS_PER_MS
-        self.world.after(self._randomness.below(2 * mean_ns), self._strike)
 
-    def _strike(self) -> None:
-        if not self._is_faulty:
-            return
-        match self._randomness.below(4):
-            case 0:
-                self.kill(is_machine=True)
-            case 1:
-                self.kill(is_machine=False)
-            case 2:
-                self.node.stall(self._randomness.below(NS_PER_SECOND))
-            case _:
-                self._fill_disk()
-        self._wait()
-
-    def _fill_disk(self) -> None:
-        self.full_disks += 1
-        faults = self.node.disk.faults
-        faults.size_max = self.node.disk.size() + self._randomness.below(2_000)
-
-        def make_room() -> None:
-            faults.size_max = DiskFaults().size_max
-
-        self.world.after(self._randomness.below(2 * NS_PER_SECOND), make_room)
-
-
-run_journal_seed = SeedRun(
-    "journal", lambda world: JournalPlant(world, JournalOptions.draw(world.randomness.fork("options")))
-)
+run_journal_seed = SeedRun("journal", JournalPlant.draw, "every acknowledged record is there, unchanged and in order")

@@ -1,7 +1,7 @@
 """Voters for a lease in the simulator: two routers and a witness, on clocks of their own, with a small disk each."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.assured.core.lease.keeper import LeaseKeeper
 from penstock.assured.core.lease.protocol import (
@@ -22,14 +22,29 @@ from penstock.assured.core.lease.protocol import (
 from penstock.assured.core.lease.voter import LeaseVoter
 from penstock.base.clock import NS_PER_MS
 from penstock.middleware.core.events import Address
-from penstock.sim.clock import LocalWorld
+from penstock.sim.clock import ClockRates, LocalWorld
+from penstock.sim.network import Network
 from penstock.sim.node import Node
+from penstock.sim.world import World
 
 if TYPE_CHECKING:
     from penstock.sim.lease.plant import LeasePlant
 
 MESSAGE_SIZE_MAX = 1_024
 KEEP_NS_MAX = 20 * NS_PER_MS
+
+
+class VotingPlant(Protocol):
+    """A plant that has voters."""
+
+    world: World
+    network: Network
+    clocks: ClockRates
+
+    @property
+    def options(self) -> Any:
+        """With the `lease` that they vote for."""
+        ...
 
 
 class MemoryDisk:
@@ -61,9 +76,9 @@ class MemoryDisk:
 class VoterNode(Node):
     """The witness; a router is one that also wants the lease."""
 
-    def __init__(self, plant: "LeasePlant", name: str) -> None:
+    def __init__(self, plant: VotingPlant, name: str) -> None:
         randomness = plant.world.randomness.fork(f"clock/{name}")
-        self.clock = LocalWorld(plant.world, plant.rate_ppm(name), randomness.below(2**40))
+        self.clock = LocalWorld(plant.world, plant.clocks.draw_ppm(name), randomness.below(2**40))
         super().__init__(self.clock, name, "lease")
         self.plant = plant
         self.disk = MemoryDisk(self)
@@ -99,14 +114,16 @@ class VoterNode(Node):
 
 
 class RouterNode(VoterNode):
-    """Wants the lease whenever it is up, and changes its mind about being degraded now and then."""
+    """A router: wants the lease whenever it is up, and degrades now and then."""
+
+    plant: "LeasePlant"
 
     def keeper(self) -> LeaseKeeper | None:
         assert self.core is None or isinstance(self.core, LeaseKeeper)
         return self.core
 
     def holds(self) -> bool:
-        """As whoever asks it before acting would find, also while the process stands still."""
+        """The answer to a caller that asks before it acts, also while the process is stalled."""
         keeper = self.keeper()
         return keeper is not None and keeper.holds(self.world.now_ns())
 
@@ -119,7 +136,7 @@ class RouterNode(VoterNode):
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
     def wish_degraded(self, is_degraded: bool) -> None:
-        """As a router does that degrades: it acts on it when it is noted, and has caught up before it takes it back."""
+        """Ask for or withdraw the note that this router is degraded, as a router does that degrades or has caught up."""
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
             if not is_degraded:
                 self.plant.checker.not_degraded(self.name)

@@ -1,34 +1,35 @@
-"""Observers that judge a run from outside. They see what was published, what was sent and what receivers said.
+"""Checkers of streams: they see published messages, sent packets and the instructions of receivers.
 
 StoryChecker         a receiver's answers tell each stream's story without a hole, a repetition or a step back
 ContentChecker       each message is sent as it was published, and arrives once, in order, unchanged, or its loss was
                      reported
 CompletenessChecker  when the network has healed, everybody has everything, and streams that ended were said to have
 
-How nodes behave on the way (bounds, pace, punctuality) is judged in conduct.py.
+How nodes behave on the way (bounds, pace, punctuality) is judged in behaviour_checkers.py.
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from penstock.base.counters import Cause
-from penstock.base.errors import SimulationError
 from penstock.middleware import Deliver, LossReceipt, OutgoingMessage, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.core.events import ReceiverInstruction
-from penstock.sim.listening import Viewer
+from penstock.sim.checker import Checker
+from penstock.sim.datagram_node import DatagramNode, Viewer
 from penstock.wire import MessageFlag, PacketMessage, decode
 
 if TYPE_CHECKING:
-    from penstock.sim.middleware.plant import MiddlewarePlant
+    from penstock.sim.middleware.stream_plant import StreamPlant
 
 MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
 """Receipts with these causes speak of one message, not of packets."""
 
 
-class Checker:
-    """Sees a run go by; raises SimulationError when a promise is broken."""
+class StreamChecker(Checker):
+    """Sees what publishers and receivers of streams do."""
 
     def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
         """An application published a message."""
@@ -37,17 +38,7 @@ class Checker:
         """A publisher sent a packet for the first time."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
-        """A receiver answered."""
-
-    def step(self, plant: "MiddlewarePlant") -> None:
-        """Called from time to time."""
-
-    def finish(self, plant: "MiddlewarePlant") -> None:
-        """The run is over: faults ended long ago, publishers have said goodbye or were killed."""
-
-    def require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"{type(self).__name__}: {promise}")
+        """A receiver returned an instruction."""
 
 
 class _Story(msgspec.Struct):
@@ -57,7 +48,7 @@ class _Story(msgspec.Struct):
     ended_by: Cause | None = None
 
 
-class StoryChecker(Checker):
+class StoryChecker(StreamChecker):
     """Keeps for each receiver and stream how far the story has been told."""
 
     def __init__(self, *, joins_at_start: bool) -> None:
@@ -120,7 +111,7 @@ class _Sent(msgspec.Struct):
 
 
 class _Seen(msgspec.Struct):
-    """How much of a stream's epoch one receiver has seen."""
+    """The part of a stream's epoch that one receiver has seen."""
 
     joined: int
     next_index: int
@@ -128,7 +119,7 @@ class _Seen(msgspec.Struct):
     broken: list[tuple[int, int]]
 
 
-class ContentChecker(Checker):
+class ContentChecker(StreamChecker):
     """Knows every message that was sent, and who has seen which."""
 
     def __init__(self) -> None:
@@ -159,7 +150,7 @@ class ContentChecker(Checker):
                 self.require(messages[-1].content == published, f"{key} sent what was not published: {packet.sequence}")
 
     def unsent(self, key: StreamKey, epoch: int) -> int:
-        """How many messages were published and have not left."""
+        """Number of messages that were published and not sent."""
         return len(self._published[key, epoch]) - sum(each.is_complete for each in self._sent[key, epoch])
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
@@ -177,7 +168,7 @@ class ContentChecker(Checker):
                 self._check(viewer, instruction)
 
     def unseen(self, viewer: Viewer, key: StreamKey, epoch: int) -> int:
-        """How many messages of the epoch this receiver has neither got nor been told to be lost."""
+        """Number of the epoch's messages that this receiver neither got nor reported lost."""
         seen = self._seen.get((viewer, key, epoch))
         messages = self._sent[key, epoch]
         if seen is None:
@@ -216,7 +207,7 @@ class ContentChecker(Checker):
         self.require(self._is_excused(seen, message), f"{viewer} silently skipped the message in {where}: {deliver}")
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """Whether all of it was reported lost, or a part of it was and the rest was reported broken."""
+        """True if all of the message was reported lost, or one part lost and the rest broken."""
         if message.first < seen.joined:
             return True
         lost = sum(max(0, min(last, message.last) - max(first, message.first) + 1) for first, last in seen.lost)
@@ -225,30 +216,49 @@ class ContentChecker(Checker):
         return lost == size or (lost > 0 and is_broken)
 
 
-class CompletenessChecker(Checker):
-    """At the end, compares what receivers say with what publishers did."""
+class CompletenessChecker(StreamChecker):
+    """At the end, compares what `receivers` say with what publishers did.
 
-    def __init__(self, stories: StoryChecker, contents: ContentChecker) -> None:
+    `excuses_last_words`: the last packets of a publisher that was killed may be missing without a receipt.
+    """
+
+    def __init__(
+        self,
+        stories: StoryChecker,
+        contents: ContentChecker,
+        receivers: Sequence[DatagramNode],
+        *,
+        excuses_last_words: bool = False,
+    ) -> None:
         self._stories = stories
         self._contents = contents
+        self._receivers = receivers
+        self._excuses_last_words = excuses_last_words
 
-    def finish(self, plant: "MiddlewarePlant") -> None:
-        for receiver in plant.receivers:
-            viewer = receiver.viewer()
+    def finish(self, plant: "StreamPlant[Any, Any]") -> None:
+        for receiver in self._receivers:
             for publisher in plant.publishers:
-                for key, epoch, next_sequence, is_killed in publisher.farewells:
-                    story = self._stories.story(viewer, key)
-                    self.require(story is not None, f"{viewer} never heard of {key}")
-                    assert story is not None
-                    self.require(
-                        story.epoch == epoch and story.next_sequence == next_sequence,
-                        f"{viewer} is not where {publisher.name} ended (epoch {epoch}, {next_sequence}): {story}",
-                    )
-                    expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
-                    self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
-                    self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
-                    unseen = self._contents.unseen(viewer, key, epoch)
-                    self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
+                for farewell in publisher.farewells:
+                    if receiver.listens_to(farewell[0].group):
+                        self._judge(receiver.viewer(), publisher.name, *farewell)
+
+    def _judge(
+        self, viewer: Viewer, publisher: str, key: StreamKey, epoch: int, next_sequence: int, is_killed: bool
+    ) -> None:
+        story = self._stories.story(viewer, key)
+        self.require(story is not None, f"{viewer} never heard of {key}")
+        assert story is not None
+        lacks = next_sequence - story.next_sequence
+        is_there = lacks == 0 or (self._excuses_last_words and is_killed and lacks > 0)
+        self.require(
+            story.epoch == epoch and is_there,
+            f"{viewer} is not where {publisher} ended (epoch {epoch}, {next_sequence}): {story}",
+        )
+        expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
+        self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
+        self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
+        unseen = self._contents.unseen(viewer, key, epoch)
+        self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
 
 
 def _content(message: PacketMessage) -> Content:

@@ -1,11 +1,11 @@
-"""When and how a plant is hurt: crashes, stalls, cut links, storms of loss, all from the seed."""
+"""Faults of the middleware's plant: crashes, stalls, cut links, bursts of loss, full disks."""
 
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.sim.disk import DiskFaults
+from penstock.sim.fault_schedule import FaultSchedule
 from penstock.sim.network import LinkFaults
-from penstock.sim.schedule import Schedule
 
 if TYPE_CHECKING:
     from penstock.sim.middleware.plant import MiddlewarePlant
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 OUTAGE_NS_MAX = 8 * NS_PER_SECOND
 
 
-class FaultSchedule(Schedule):
-    """Of the middleware's plant."""
+class MiddlewareFaultSchedule(FaultSchedule):
+    """Faults of the middleware's plant."""
 
     def __init__(self, plant: "MiddlewarePlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
@@ -30,20 +30,20 @@ class FaultSchedule(Schedule):
             self.restart(node)
 
     def strike(self) -> None:
-        self._randomness.choose([self._crash, self._stall, self._cut, self._storm, self._fill_disk])()
+        self.randomness.choose([self._crash, self._stall, self._cut, self._storm, self._fill_disk])()
 
     def _crash(self) -> None:
-        self.crash(self._randomness.choose(self._plant.nodes), OUTAGE_NS_MAX)
+        self.crash(self.randomness.choose(self._plant.nodes), OUTAGE_NS_MAX)
 
     def _stall(self) -> None:
-        self._randomness.choose(self._plant.nodes).stall(self._randomness.below(NS_PER_SECOND))
+        self.randomness.choose(self._plant.nodes).stall(self.randomness.below(NS_PER_SECOND))
 
     def _cut(self) -> None:
-        host = self._randomness.choose(self._plant.nodes)
-        other = self._randomness.choose(self._plant.nodes)
-        delay_ns = self._randomness.below(8 * NS_PER_SECOND)
+        host = self.randomness.choose(self._plant.nodes)
+        other = self.randomness.choose(self._plant.nodes)
+        delay_ns = self.randomness.below(8 * NS_PER_SECOND)
         self._cut_way(host.name, other.name, delay_ns)
-        if self._randomness.chance(0.5):
+        if self.randomness.chance(0.5):
             self._cut_way(other.name, host.name, delay_ns)
 
     def _cut_way(self, source: str, destination: str, delay_ns: int) -> None:
@@ -58,14 +58,14 @@ class FaultSchedule(Schedule):
         self._log("a storm begins: nine of ten datagrams are lost")
 
         def calm() -> None:
-            if self._is_running:
+            if self.is_running:
                 network.faults = before
                 self._log("the storm is over")
 
-        self._world.after(self._randomness.below(NS_PER_SECOND), calm)
+        self._world.after(self.randomness.below(NS_PER_SECOND), calm)
 
     def _fill_disk(self) -> None:
-        disk = self._randomness.choose(self._plant.publishers).disk
+        disk = self.randomness.choose(self._plant.publishers).disk
         faults = disk.faults
         faults.size_max = disk.size()
         self._log("a disk is full")
@@ -73,4 +73,4 @@ class FaultSchedule(Schedule):
         def make_room() -> None:
             faults.size_max = DiskFaults().size_max
 
-        self._world.after(self._randomness.below(8 * NS_PER_SECOND), make_room)
+        self._world.after(self.randomness.below(8 * NS_PER_SECOND), make_room)

@@ -31,8 +31,8 @@ from penstock.middleware import (
 from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 from penstock.middleware.core.events import PublisherEvent, PublisherInstruction, ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.datagram_node import DatagramNode
 from penstock.sim.disk import Disk, DiskFaults
-from penstock.sim.listening import ListeningNode
 from penstock.sim.log import describe
 from penstock.sim.middleware.stranger import KEY, scope
 from penstock.sim.network import Network
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class PublishingOptions(Protocol):
-    """What a plant says of its publishers."""
+    """Options of a plant with publishers."""
 
     messages_per_s: int
     message_size_max: int
@@ -234,7 +234,7 @@ class PublisherNode(Node):
         return OutgoingMessage(self._randomness.choose(TOPICS), payload, model_id=self._randomness.below(MODELS))
 
     def _publish_one(self, group: int, message: OutgoingMessage) -> bool:
-        """As a driver does with a single message; whether it could be done."""
+        """Publish a single message on the fast path, as a driver does; False if that is not possible."""
         publisher = self._publisher()
         if publisher is None or self.world.now_ns() < self.stalled_until_ns:
             return False
@@ -258,7 +258,7 @@ class PublisherNode(Node):
 
 
 def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
-    """What the checkers are told of a batch."""
+    """The messages of a batch, for the checkers."""
     messages = []
     for offset, size, topic_offset, topic_size in batch.rows[
         ["payload_offset", "payload_size", "topic_offset", "topic_size"]
@@ -268,7 +268,7 @@ def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
     return messages
 
 
-class ReceiverNode(ListeningNode):
+class ReceiverNode(DatagramNode):
     """Listens to all groups and tells the checkers all it is told."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:

@@ -1,16 +1,17 @@
-"""A plant of publishers and receivers drawn from a seed, the faults that hit it, and the verdict."""
+"""The scenario `middleware`: publishers and receivers on a faulty network."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.ids import parse_group
-from penstock.middleware import Address, OutgoingMessage, PublisherConfig, ReceiverConfig, StreamKey
-from penstock.middleware.core.events import ReceiverInstruction
+from penstock.middleware import PublisherConfig, ReceiverConfig
+from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.datagram_node import Viewer
 from penstock.sim.disk import DiskFaults
-from penstock.sim.judge import SeedRun, work
-from penstock.sim.listening import Viewer
-from penstock.sim.middleware.checkers import Checker, CompletenessChecker, ContentChecker, StoryChecker
-from penstock.sim.middleware.conduct import (
+from penstock.sim.middleware.behaviour_checkers import (
     STEP_NS,
     BoundsChecker,
     CollisionChecker,
@@ -20,12 +21,15 @@ from penstock.sim.middleware.conduct import (
     RequestChecker,
     SourceChecker,
 )
-from penstock.sim.middleware.faults import FaultSchedule
+from penstock.sim.middleware.checkers import CompletenessChecker, ContentChecker, StoryChecker, StreamChecker
+from penstock.sim.middleware.faults import MiddlewareFaultSchedule
 from penstock.sim.middleware.nodes import PublisherNode, ReceiverNode
 from penstock.sim.middleware.stranger import Stranger
+from penstock.sim.middleware.stream_plant import StreamPlant
 from penstock.sim.network import LinkFaults, Network
-from penstock.sim.node import Node
+from penstock.sim.plant import PlantSummary
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
 
@@ -49,7 +53,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
     again."""
 
     def is_mild(self) -> bool:
-        """Whether everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
+        """True if everything can be repaired: no crashes, little loss, large buffers, patient receivers."""
         return (
             self.fault_interval_ms == 0
             and self.link.loss + self.link.corrupt <= 0.11
@@ -101,13 +105,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class Summary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class Summary(PlantSummary, kw_only=True):
     messages_published: int
     messages_delivered: int
     packets_sent: int
@@ -120,26 +118,29 @@ class Summary(msgspec.Struct, kw_only=True):
     packets_resent: int
 
 
-class MiddlewarePlant:
+class MiddlewarePlant(StreamPlant[PlantOptions, Summary]):
     """Publishers and receivers on a faulty network, with checkers around them."""
 
+    options_type = PlantOptions
+    summary_type = Summary
+    step_ns = STEP_NS
+    checkers: list[StreamChecker]
+
     def __init__(self, world: World, options: PlantOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.network = Network(world, options.link)
         self.groups = [parse_group(f"239.7.0.{n + 1}") for n in range(options.groups)]
         self.publishers = [PublisherNode(self, n + 1) for n in range(options.publishers)]
         self.receivers = [ReceiverNode(self, n + 1) for n in range(options.receivers)]
-        self.nodes: list[Node] = [*self.receivers, *self.publishers]
+        self.nodes = [*self.receivers, *self.publishers]
         self.stranger = Stranger(self) if options.is_authentic else None
-        self.faults = FaultSchedule(self)
-        self.is_healed = False  # faults have ended
+        self.faults = MiddlewareFaultSchedule(self)
         stories = StoryChecker(joins_at_start=options.receiver.join == "start")
         self.contents = ContentChecker()
-        self.checkers: list[Checker] = [
+        self.checkers = [
             stories,
             self.contents,
-            CompletenessChecker(stories, self.contents),
+            CompletenessChecker(stories, self.contents, self.receivers),
             BoundsChecker(),
             PaceChecker(options.receiver),
             PunctualityChecker(),
@@ -150,55 +151,17 @@ class MiddlewarePlant:
         if options.is_mild():
             self.checkers.append(LosslessChecker())
 
-    # What nodes report
+    def receivers_of_streams(self) -> list[ReceiverNode]:
+        return self.receivers
 
-    def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None:
-        for checker in self.checkers:
-            checker.published(key, epoch, message, self.world.now_ns())
+    def incoming_streams(self) -> Iterator[tuple[Viewer, IncomingStream]]:
+        for receiver in self.receivers:
+            for stream in receiver.streams():
+                yield receiver.viewer(), stream
 
-    def sent(self, key: StreamKey, epoch: int, data: bytes) -> None:
-        for checker in self.checkers:
-            checker.sent(key, epoch, data, self.world.now_ns())
-
-    def said(self, viewer: Viewer, instruction: ReceiverInstruction) -> None:
-        for checker in self.checkers:
-            checker.said(viewer, instruction, self.world.now_ns())
-
-    # What the stranger finds
-
-    @property
-    def publisher_count(self) -> int:
-        return self.options.publishers
-
-    def listeners(self) -> list[Address]:
-        return [each.address() for each in self.receivers]
-
-    def associations(self) -> list[tuple[Address, Address]]:
-        return []
-
-    # The run
-
-    def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for node in self.nodes:
-            node.start()
-        self.faults.start()
-        if self.stranger is not None:
-            self.stranger.start()
-
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self._look)
-
-    def _look(self) -> None:
-        for checker in self.checkers:
-            checker.step(self)
-
-    def finish(self, *, kills_one: bool = True) -> None:
-        """End the faults, work on for a second, let the plant settle, end the publishers, and judge.
-
-        Of several publishers one is killed, unless told otherwise; the others say goodbye.
-        """
-        self.faults.stop()
+    def settle(self) -> None:
+        """Work on for a second, then end the publishers. Of several publishers one is killed; the others say
+        goodbye."""
         self.is_healed = True
         self.run(NS_PER_SECOND)
         for publisher in self.publishers:
@@ -206,33 +169,17 @@ class MiddlewarePlant:
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
         for publisher in self.publishers:
             is_last = publisher is self.publishers[-1] and len(self.publishers) > 1
-            publisher.end(is_killed=kills_one and is_last)
+            publisher.end(is_killed=is_last)
         self.run(2 * self.options.receiver.publisher_expiry_ms * NS_PER_MS)
-        for checker in self.checkers:
-            checker.finish(self)
 
-    def summary(self) -> Summary:
-        def total(name: str) -> int:
-            return sum(node.counters[name] for node in self.nodes)
-
-        return Summary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            messages_published=total("messages_published"),
-            messages_delivered=self.contents.delivered,
-            packets_sent=total("packets_sent"),
-            datagrams_lost=self.network.statistics.lost + self.network.statistics.cut,
-            nacks_sent=total("nacks_sent"),
-            repairs_sent=total("repairs_sent"),
-            packets_reported_lost=total("packets_lost"),
-            crashes=self.faults.crashes,
-            packets_forged=self.stranger.forged if self.stranger is not None else 0,
-            packets_resent=self.stranger.resent if self.stranger is not None else 0,
-        )
+    def counts(self) -> dict[str, Any]:
+        return self.stream_counts() | {
+            "messages_delivered": self.contents.delivered,
+            "packets_sent": self.total("packets_sent"),
+            "datagrams_lost": self.network.statistics.lost + self.network.statistics.cut,
+        }
 
 
 run_seed = SeedRun(
-    "middleware", lambda world: MiddlewarePlant(world, PlantOptions.draw(world.randomness.fork("options")))
+    "middleware", MiddlewarePlant.draw, "every message was delivered once and in order, or reported lost"
 )

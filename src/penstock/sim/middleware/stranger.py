@@ -61,7 +61,7 @@ class StrangersPlant(Protocol):
     def publisher_count(self) -> int: ...
 
     def listeners(self) -> Sequence[Address]:
-        """Who can be sent a datagram besides the publishers."""
+        """Addresses of all nodes that take datagrams, besides the publishers."""
         ...
 
     def associations(self) -> Sequence[tuple[Address, Address]]:
@@ -70,7 +70,7 @@ class StrangersPlant(Protocol):
 
 
 def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
-    """What nodes of a plant with so many publishers know."""
+    """Keys and vouched publishers that the nodes of a plant have."""
     vouched = tuple(VouchedPublisher(number + 1, 1, EPOCHS) for number in range(publishers))
     return AuthenticationScope("plant", (key,), key.key_id, vouched)
 

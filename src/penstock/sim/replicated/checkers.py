@@ -1,16 +1,17 @@
-"""What a pair of message routers promises, judged from outside: by what publishers were told and consumers got."""
+"""Checker of a pair of message routers: it sees acknowledgements to publishers and deliveries to consumers."""
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.assured.core.router._records import TREATMENT_SYNC
-from penstock.assured.wire._layout import DELIVERY_REDELIVERED, OUTCOME_DEGRADED, OUTCOME_SYNC
+from penstock.assured.wire._layout import OUTCOME_DEGRADED, OUTCOME_SYNC
 from penstock.assured.wire.frames import Delivered
-from penstock.base.errors import SimulationError
+from penstock.sim.assured.deliveries import DeliveryChecker, Key
+from penstock.sim.fencing import FencingChecker
 
-Key = tuple[int, int]
-"""A publisher, and its number of a message, or of a transaction."""
+if TYPE_CHECKING:
+    from penstock.sim.replicated.plant import ReplicatedPlant
 
 
 class _Published(msgspec.Struct):
@@ -18,14 +19,14 @@ class _Published(msgspec.Struct):
     payload: bytes
     transaction: int
     treatment: int
-    """That it is to get by itself, besides what its transaction makes of it."""
+    """The message's own treatment; its transaction may raise it."""
     is_acknowledged: bool = False
     is_promised: bool = False
-    """It was acknowledged in a way that outlives every switch."""
+    """True if the acknowledgement holds over every switch."""
     is_rolled_back: bool = False
 
 
-class ReplicatedChecker:
+class ReplicatedChecker(FencingChecker, DeliveryChecker):
     """`routes` says which endpoints get what is published on a topic, `local` which of them have no copies.
 
     Where a lease decides who is active, what was acknowledged as degraded outlives every switch as well: there is none
@@ -33,12 +34,12 @@ class ReplicatedChecker:
     """
 
     def __init__(self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()) -> None:
-        self.deliveries = 0
-        self.redeliveries = 0
+        FencingChecker.__init__(self)
+        DeliveryChecker.__init__(self, routes)
         self.outcomes: dict[int, int] = {}
         self.is_excused = False
         """An operator has made a router active while the other one was degraded: transactions may be torn by that."""
-        self._routes = routes
+        self._has_lease = has_lease
         self._local = local
         self._promises = {OUTCOME_SYNC, OUTCOME_DEGRADED} if has_lease else {OUTCOME_SYNC}
         self._published: dict[Key, _Published] = {}
@@ -52,6 +53,10 @@ class ReplicatedChecker:
         """By endpoint: ids that transactions have consumed for good."""
         self._owed: dict[str, set[Key]] = {}
         """By endpoint: what transactions consumed that are not known to be committed, until it is delivered again."""
+
+    def step(self, plant: "ReplicatedPlant") -> None:
+        if self._has_lease:
+            self.require_one([node.name for node in plant.routers if node.is_active()])
 
     # What publishers do and are told
 
@@ -77,61 +82,44 @@ class ReplicatedChecker:
             if (publisher, self._published[key].transaction) not in self._firm:
                 continue  # a router that was replaced may have done it all the same
             self._published[key].is_rolled_back = True
-            seen = [endpoint for endpoint, firsts in self._firsts.items() if key in firsts]
-            self._require(self.is_excused or not seen, f"{seen} got {key}, and then it was rolled back")
+            if not self.is_excused:
+                self.require_absent([key], "was rolled back then")
 
     # What consumers do and get
 
     def delivered(self, endpoint: str, message: Delivered) -> None:
         key = (message.publisher, message.number)
         published = self._published.get(key)
-        self._require(
-            published is not None and published.payload == message.payload, f"{key} is not what was published"
-        )
+        self.require(published is not None and published.payload == message.payload, f"{key} is not what was published")
         assert published is not None
-        self._require(endpoint in self._routes[published.topic], f"{endpoint} got {key} on {published.topic!r}")
-        self._require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
-        self._require(
+        self.require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
+        self.require(
             message.id not in self._consumed.get(endpoint, ()),
             f"{endpoint} got {key} after a transaction had consumed it",
         )
         self._owed.get(endpoint, set()).discard(key)
+        self.deliver_once_or_flagged(endpoint, key, published.topic, message.flags)
         firsts = self._firsts.setdefault(endpoint, {})
-        self.deliveries += 1
-        if key in firsts:
-            self.redeliveries += 1
-            self._require(bool(message.flags & DELIVERY_REDELIVERED), f"{endpoint} got {key} again, as if it were new")
         firsts.setdefault(key, {}).setdefault(message.id, self.deliveries)
 
     def consuming(self, endpoint: str, transaction: Key, keys: list[Key]) -> None:
-        """Within a transaction that is about to end, one way or the other."""
+        """A transaction that acknowledges these messages is about to end."""
         self._owed.setdefault(endpoint, set()).update(keys)
         if endpoint not in self._local and any(self._published[key].treatment for key in keys):
             self._firm.add(transaction)
 
     def consumed(self, endpoint: str, transaction: Key, keys: list[Key], ids: list[int], treatment: int) -> None:
-        """That transaction was committed."""
+        """The transaction was committed."""
         self._owed[endpoint].difference_update(keys)
         if treatment in self._promises or transaction not in self._firm:
             self._consumed.setdefault(endpoint, set()).update(ids)
 
     # At the end
 
-    def missing(self) -> list[Key]:
-        """What was promised and did not get everywhere where there are copies."""
-        return [
-            key
-            for key, each in self._published.items()
-            if each.is_promised and not self._has_arrived(key, {*self._routes[each.topic]} - self._local)
-        ]
-
-    def _has_arrived(self, key: Key, endpoints: Iterable[str]) -> bool:
-        return all(key in self._firsts.get(endpoint, {}) for endpoint in endpoints)
-
     def finish_first(self) -> None:
         """One router was active, and everything that it had is consumed."""
-        missing = self.missing()
-        self._require(not missing, f"{len(missing)} messages are lost that were acknowledged: {missing[:5]}")
+        promised = ((key, each.topic) for key, each in self._published.items() if each.is_promised)
+        self.require_delivered(promised, "were acknowledged for good", except_by=self._local)
         for endpoint, firsts in self._firsts.items():
             if endpoint not in self._local:
                 self._finish_order(endpoint, firsts)
@@ -143,20 +131,16 @@ class ReplicatedChecker:
             if self._published[publisher, number].is_promised:
                 before, last = newest.get(publisher, (0, 0))
                 later = [each for each in firsts[publisher, number].values() if each > last]
-                self._require(bool(later), f"{endpoint} got {number} of {publisher} before {before}")
+                self.require(bool(later), f"{endpoint} got {number} of {publisher} before {before}")
                 newest[publisher] = (number, min(later))
 
-    def finish(self) -> None:
+    def finish(self, plant: "ReplicatedPlant") -> None:
         """Then the other one was: what only that one had has come as well."""
-        missing = [
-            key
-            for key, each in self._published.items()
-            if each.is_acknowledged and not self._has_arrived(key, self._routes[each.topic])
-        ]
-        self._require(not missing, f"{len(missing)} messages have stayed with no router: {missing[:5]}")
+        acknowledged = ((key, each.topic) for key, each in self._published.items() if each.is_acknowledged)
+        self.require_delivered(acknowledged, "were acknowledged by one router")
         for endpoint, keys in self._owed.items():
             owed = sorted(key for key in keys if self._published[key].is_acknowledged)
-            self._require(
+            self.require(
                 self.is_excused or not owed, f"{endpoint} never got again what a transaction gave back: {owed[:5]}"
             )
         self._finish_transactions()
@@ -168,15 +152,11 @@ class ReplicatedChecker:
                 groups.setdefault((key[0], each.transaction), []).append(key)
         for (publisher, transaction), keys in groups.items():
             arrived = [
-                key in self._firsts.get(endpoint, {})
+                self.has_delivered(endpoint, key)
                 for key in keys
                 for endpoint in self._routes[self._published[key].topic]
             ]
-            self._require(
+            self.require(
                 self.is_excused or all(arrived) or not any(arrived),
                 f"transaction {transaction} of {publisher} was torn: {arrived}",
             )
-
-    def _require(self, is_kept: bool, promise: str) -> None:
-        if not is_kept:
-            raise SimulationError(f"ReplicatedChecker: {promise}")

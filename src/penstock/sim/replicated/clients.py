@@ -23,7 +23,7 @@ from penstock.assured.wire.frames import (
     encode_publish,
 )
 from penstock.base.clock import NS_PER_MS
-from penstock.sim.replicated.links import End
+from penstock.sim.link import LinkEnd
 from penstock.sim.replicated.nodes import PairNode
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ WANTED_TOGETHER = (MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, 0)
 
 
 class Client:
-    """Goes from one router to the other until one serves it, and refuses an epoch older than one it has seen."""
+    """Tries both routers in turn, and refuses an epoch older than one that it has seen."""
 
     def __init__(self, plant: "ReplicatedPlant", name: str) -> None:
         self.plant = plant
         self.name = name
         self.randomness = plant.world.randomness.fork(name)
         self.node: PairNode | None = None
-        self._end: End | None = None
+        self._end: LinkEnd[Any] | None = None
         self._link = 0
         self._turn = self.randomness.below(2)
         self._epoch = 0
@@ -76,7 +76,7 @@ class Client:
         self._end, theirs = ends
         self._link = node.client_opened(theirs, self.name)
         theirs.ended = partial(node.client_gone, self._link)
-        theirs._receive = partial(node.client_said, self._link)
+        theirs.receive = partial(node.client_said, self._link)
         self.opened()
 
     def _again(self) -> None:
@@ -90,7 +90,7 @@ class Client:
 
     def leave(self) -> None:
         if self._end is not None:
-            self._end.close()
+            self._end.link.end()
 
     def say(self, request: type, *fields: Any) -> int:
         """A request; its number."""
@@ -126,7 +126,7 @@ class Client:
 
     @property
     def is_committing(self) -> bool:
-        """Whether it does not know how a transaction has ended."""
+        """True while the outcome of a transaction is unknown."""
         raise NotImplementedError
 
     def opened(self) -> None:

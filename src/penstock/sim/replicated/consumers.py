@@ -19,7 +19,7 @@ TOGETHER = 3
 """Messages that are consumed in one transaction."""
 
 FORWARDED = b"b.one"
-"""What a transaction publishes."""
+"""Topic of the message that a transaction publishes."""
 
 
 class _Consuming(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class _Consuming(msgspec.Struct, frozen=True):
 
     transaction: int
     number: int
-    """Of what it publishes."""
+    """Number of the message that it publishes."""
     keys: list[tuple[int, int]]
     ids: list[int]
 
@@ -118,7 +118,7 @@ class SimConsumer(Client):
         self.send(encode_credit(self._flow, self._settled + CREDIT))
 
     def _transact(self) -> None:
-        """What was consumed, and one message because of it."""
+        """Acknowledge messages and publish one message in the same transaction."""
         self._transaction += 1
         number, together = self._transaction, self._together
         payload = b"forwarded" + number.to_bytes(8, "little")

@@ -1,9 +1,10 @@
-"""What happens to a simulated pair: crashes, power failures, partitions, stalls, and operators who switch."""
+"""Faults of a pair: crashes, power failures, partitions, stalls, and operators who switch."""
 
 from typing import TYPE_CHECKING, Any
 
 from penstock.assured.core.pair.protocol import SwitchHere
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.sim.fault_schedule import FaultSchedule
 from penstock.sim.replicated.nodes import PairNode
 
 if TYPE_CHECKING:
@@ -14,38 +15,33 @@ STALL_NS_MAX = 400 * NS_PER_MS
 SOON_NS_MAX = 100 * NS_PER_MS
 
 
-class ReplicatedFaults:
+class ReplicatedFaultSchedule(FaultSchedule):
     def __init__(self, plant: "ReplicatedPlant") -> None:
+        super().__init__(plant.world, plant.options.fault_interval_ms)
         self._plant = plant
-        self._randomness = plant.world.randomness.fork("faults")
         self._cut: set[frozenset[str]] = set()
-        self._is_over = False
 
-    def wait(self) -> None:
-        mean_ns = self._plant.options.fault_interval_ms * NS_PER_MS
-        self._plant.world.after(self._randomness.below(2 * mean_ns), self._strike)
-
-    def end(self) -> None:
-        self._is_over = True
+    def stop(self) -> None:
+        super().stop()
         self._mend()
+        for node in self._plant.nodes:
+            self.restart(node)
 
     def is_cut(self, one: str, other: str) -> bool:
         return frozenset((one, other)) in self._cut
 
-    def _strike(self) -> None:
-        if self._is_over:
-            return
-        node = self._randomness.choose(self._plant.nodes)
-        router = self._randomness.choose(self._plant.routers)
-        match self._randomness.below(14):
+    def strike(self) -> None:
+        node = self.randomness.choose(self._plant.nodes)
+        router = self.randomness.choose(self._plant.routers)
+        match self.randomness.below(14):
             case 0 | 1:
-                self._crash(node)
+                self._crash_for(node)
             case 2:
                 self._partition(node.name)
             case 3 | 4:
                 self._mend()
             case 5:
-                node.stall(self._randomness.below(STALL_NS_MAX))
+                node.stall(self.randomness.below(STALL_NS_MAX))
             case 6:
                 self._plant.count("planned")
                 router.handle(SwitchHere())
@@ -53,7 +49,6 @@ class ReplicatedFaults:
                 self._force(router)
             case _:
                 self._strike_active()
-        self.wait()
 
     def _strike_active(self) -> None:
         """When the other router has everything, and would have to take over; else see to it that it comes to that."""
@@ -61,53 +56,52 @@ class ReplicatedFaults:
         if active is None:
             self._mend()
             for node in self._plant.nodes:
-                if not node.is_up:
-                    node.start()
+                self.restart(node)
             return
-        self._randomness.choose([self._fail_power, self._fail_behind, self._isolate])(active)
+        self.randomness.choose([self._fail_power, self._fail_behind, self._isolate])(active)
 
     # Crashes
 
-    def _crash(self, node: Any, away_ns: int = 0, *, soon: bool = False) -> None:
-        """It is away for at least that long."""
-        if self._is_over or not node.is_up:
+    def _crash_for(self, node: Any, away_ns: int = 0, *, soon: bool = False) -> None:
+        """Crash a node; its outage lasts `away_ns` at least."""
+        if not self.is_running or not node.is_up:
             return
-        self._plant.count("crashes")
+        self.crashes += 1
         if isinstance(node, PairNode):
             node.last_epoch, node.was_degraded = node.epoch(), node.is_degraded()
         node.crash()
         self._plant.world.after(
-            away_ns + self._randomness.below(SOON_NS_MAX if soon else RESTART_NS_MAX),
-            lambda: None if node.is_up else node.start(),
+            away_ns + self.randomness.below(SOON_NS_MAX if soon else RESTART_NS_MAX),
+            lambda: self.restart(node),
         )
 
     def _long_ns(self) -> int:
-        """So long that the other router takes over, if it may."""
+        """An outage that is long enough for a takeover."""
         return 2 * self._plant.options.lease_ms * NS_PER_MS
 
     def _other(self, router: PairNode) -> PairNode:
         return self._plant.routers[router is self._plant.routers[0]]
 
     def _fail_power(self, active: PairNode) -> None:
-        """Of both routers at once, while the disk of the one that stands by is slow; the active one comes back late."""
+        """Both routers lose power while the disk of the standby is slow; the active router restarts late."""
         other = self._other(active)
-        other.journal.hang(self._randomness.below(SOON_NS_MAX))
+        other.journal.store.stall(self.randomness.below(SOON_NS_MAX))
 
         def fail() -> None:
-            self._crash(active, self._long_ns())
-            self._crash(other, soon=True)
+            self._crash_for(active, self._long_ns())
+            self._crash_for(other, soon=True)
 
-        self._plant.world.after(self._randomness.below(SOON_NS_MAX), fail)
+        self._plant.world.after(self.randomness.below(SOON_NS_MAX), fail)
         if not self._plant.options.has_lease:
             self._plant.world.after(3 * SOON_NS_MAX, lambda: self._force(other))
 
     def _fail_behind(self, active: PairNode) -> None:
-        """It goes while the other router is slow or not to be reached, and comes back late."""
-        if self._randomness.chance(0.5):
-            self._other(active).stall(self._randomness.below(SOON_NS_MAX))
+        """The active router crashes while the standby is stalled or cut off, and restarts late."""
+        if self.randomness.chance(0.5):
+            self._other(active).stall(self.randomness.below(SOON_NS_MAX))
         else:
             self._sever(active.name, self._other(active).name)
-        self._plant.world.after(self._randomness.below(SOON_NS_MAX), lambda: self._crash(active, self._long_ns()))
+        self._plant.world.after(self.randomness.below(SOON_NS_MAX), lambda: self._crash_for(active, self._long_ns()))
         if not self._plant.options.has_lease:
             self._plant.world.after(2 * SOON_NS_MAX, lambda: self._force(self._other(active)))
 
@@ -119,11 +113,11 @@ class ReplicatedFaults:
         names = ["a", "b", "w", *(each.name for each in [*plant.publishers, *plant.consumers])]
         names.remove(name)
         for other in names:
-            if self._randomness.chance(0.6):
+            if self.randomness.chance(0.6):
                 self._sever(name, other)
 
     def _isolate(self, active: PairNode) -> None:
-        """From the other voters, not from clients: it does not know that it is active no more."""
+        """Cut the active router off from the other voters, not from clients: it must give up by itself."""
         self._plant.count("partitions")
         for each in self._plant.nodes:
             if each is not active:
@@ -149,7 +143,7 @@ class ReplicatedFaults:
         other = self._other(router)
         if self._plant.options.has_lease or other.is_up or not router.is_up:
             return
-        if self._is_over or not router.has_everything(max(1, other.last_epoch)):
+        if not self.is_running or not router.has_everything(max(1, other.last_epoch)):
             return
         self._plant.count("forced")
         self._plant.checker.is_excused |= other.was_degraded

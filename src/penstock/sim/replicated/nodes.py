@@ -28,22 +28,19 @@ from penstock.base.clock import NS_PER_MS
 from penstock.middleware.core.events import Address
 from penstock.net.core.framing import FrameDecoder
 from penstock.sim.clock import LocalWorld
-from penstock.sim.lease.nodes import MESSAGE_SIZE_MAX, MemoryDisk, VoterNode
+from penstock.sim.lease.nodes import MESSAGE_SIZE_MAX, MemoryDisk
+from penstock.sim.link import LinkEnd
 from penstock.sim.node import Node
 from penstock.sim.replicated.disk import RouterDisk
-from penstock.sim.replicated.links import End
 
 if TYPE_CHECKING:
     from penstock.sim.replicated.plant import ReplicatedPlant
 
 
-class WitnessNode(VoterNode):
-    """The third voter."""
-
-
 class PairNode(Node):
     def __init__(self, plant: "ReplicatedPlant", name: str) -> None:
-        self.clock = LocalWorld(plant.world, plant.rate_ppm(name), plant.world.randomness.fork(name).below(2**40))
+        rate_ppm, zero_ns = plant.clocks.draw_ppm(name), plant.world.randomness.fork(name).below(2**40)
+        self.clock = LocalWorld(plant.world, rate_ppm, zero_ns)
         super().__init__(self.clock, name, "router")
         self.plant = plant
         self.journal = RouterDisk(
@@ -51,8 +48,8 @@ class PairNode(Node):
         )
         self.memory = MemoryDisk(self)
         self._address: Address = (name, 1)
-        self._links: dict[int, End] = {}
-        self._peer: tuple[int, End, FrameDecoder] | None = None
+        self._links: dict[int, LinkEnd[Any]] = {}
+        self._peer: tuple[int, LinkEnd[Any], FrameDecoder] | None = None
         self._number = 0
         self.last_epoch = 0
         self.was_degraded = False
@@ -62,7 +59,7 @@ class PairNode(Node):
         """When it was told what it now answers."""
 
     def handle(self, event: Any) -> None:
-        """In order, also what comes while the process stands still."""
+        """Events that arrive during a stall keep their order."""
         if self.is_up and self.world.now_ns() < self.stalled_until_ns:
             if not self._late:
                 self.world.at(self.stalled_until_ns, self._catch_up)
@@ -91,7 +88,7 @@ class PairNode(Node):
         return self.core
 
     def is_active(self) -> bool:
-        """Whether it would deliver or acknowledge, if something came now."""
+        """True if the router would deliver or acknowledge now."""
         pair = self.pair()
         if pair is None or not pair.is_active:
             return False
@@ -102,23 +99,23 @@ class PairNode(Node):
         return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
 
     def may_speak(self) -> bool:
-        """To clients: also what it said before it yielded, in one answer."""
+        """True if the router may send to clients: it is active, or was when it got the event that it answers."""
         return self._was_active or self.is_active()
 
     def is_in_step(self) -> bool:
-        """Whether it is active, and the other router keeps up."""
+        """True if this router is active and the other router is in sync."""
         pair = self.pair()
         if pair is None or not self.is_active():
             return False
         return pair.sending is not None and pair.sending.is_whole and pair.degrading.mode == "synchronous"
 
     def has_everything(self, epoch: int) -> bool:
-        """That the active router of that epoch promised."""
+        """True if this router has everything that the active router of that epoch promised."""
         pair = self.pair()
         return pair is not None and pair.epoch >= epoch and not pair.router.log.is_partial
 
     def message_count(self) -> int:
-        """Of an active router; of one that stands by, those that the other one must have as well."""
+        """Messages of an active router; of a standby, only those that the active router must have, too."""
         pair = self.pair()
         if pair is None:
             return 0
@@ -148,7 +145,7 @@ class PairNode(Node):
         self.journal.crash()
         self.memory.crash()
         for end in [*self._links.values(), *([self._peer[1]] if self._peer else [])]:
-            end.close()
+            end.link.end()
         self._links.clear()
         self._peer = None
         self._late.clear()
@@ -166,7 +163,7 @@ class PairNode(Node):
 
     # Links
 
-    def client_opened(self, end: End, name: str) -> int:
+    def client_opened(self, end: LinkEnd[Any], name: str) -> int:
         self._number += 1
         number = self._number
         self._links[number] = end
@@ -181,19 +178,19 @@ class PairNode(Node):
         if self._links.pop(number, None) is not None:
             self.handle(LinkClosed(number))
 
-    def peer_opened(self, end: End) -> None:
+    def peer_opened(self, end: LinkEnd[Any]) -> None:
         self._number += 1
         self._peer = (self._number, end, FrameDecoder(PEER_FRAME_SIZE_MAX))
         self.handle(PeerOpened(self._number))
 
-    def peer_said(self, end: End, data: bytes) -> None:
+    def peer_said(self, end: LinkEnd[Any], data: bytes) -> None:
         if self._peer is not None and self._peer[1] is end:
             for frame in self._peer[2].feed(data):
                 self.handle(PeerFrame(self._peer[0], frame))
                 if self._peer is None or self._peer[1] is not end:
                     break
 
-    def peer_gone(self, end: End) -> None:
+    def peer_gone(self, end: LinkEnd[Any]) -> None:
         if self._peer is not None and self._peer[1] is end:
             number, self._peer = self._peer[0], None
             self.handle(PeerClosed(number))
@@ -215,7 +212,7 @@ class PairNode(Node):
             case ReadRecords():
                 self.journal.read(instruction, self.run_later(self.handle))
             case RemoveBefore(sequence):
-                self.journal.remove_before(sequence)
+                self.journal.store.remove_before(sequence)
             case SendMessage(_, EndpointNamed()):
                 pass  # no client of this plant asks why an endpoint is full
             case SendData(link) | SendMessage(link) | EndLink(link):
@@ -225,7 +222,7 @@ class PairNode(Node):
                     self._peer[1].send(data)
             case PeerEnd(link):
                 if self._peer is not None and self._peer[0] == link:
-                    self._peer[1].close()
+                    self._peer[1].link.end()
             case Tell(to, message):
                 data = LEASE.encode(message, MESSAGE_SIZE_MAX)
                 self.plant.network.unicast(self._address, (to, 1), data)

@@ -19,18 +19,20 @@ from penstock.assured.core.lease.protocol import LeaseConfig
 from penstock.assured.core.pair.protocol import PairConfig, SwitchHere
 from penstock.assured.core.router._records import TREATMENT_ASYNC, TREATMENT_NONE, TREATMENT_SYNC
 from penstock.assured.core.router.events import Noted
-from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC
+from penstock.assured.wire._layout import MESSAGE_WANTS_ASYNC, OUTCOME_DEGRADED, OUTCOME_KNOWN, OUTCOME_SYNC
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
-from penstock.base.errors import SimulationError
-from penstock.sim.judge import SeedRun, work
+from penstock.sim.clock import ClockRates
+from penstock.sim.lease.nodes import VoterNode
+from penstock.sim.link import LinkEnd, OrderedLink
 from penstock.sim.network import LinkFaults, Network
+from penstock.sim.plant import Plant, PlantSummary
 from penstock.sim.randomness import SeededRandomness
 from penstock.sim.replicated.checkers import ReplicatedChecker
 from penstock.sim.replicated.clients import SimPublisher
 from penstock.sim.replicated.consumers import SimConsumer
-from penstock.sim.replicated.faults import ReplicatedFaults
-from penstock.sim.replicated.links import End, RouterLink
-from penstock.sim.replicated.nodes import PairNode, WitnessNode
+from penstock.sim.replicated.faults import ReplicatedFaultSchedule
+from penstock.sim.replicated.nodes import PairNode
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
 STEP_NS = 10 * NS_PER_MS
@@ -39,6 +41,10 @@ PEER_NS = 40 * NS_PER_MS
 
 SETTLING_NS_MAX = 10 * NS_PER_SECOND
 """Until all is well, after the last fault; and until everything is consumed, after the last message."""
+
+LINK_TIMEOUT_NS = 150 * NS_PER_MS
+"""A link on which nothing arrives for so long is ended."""
+LINK_POLL_NS = 10 * NS_PER_MS
 
 TOPICS = (b"a.one", b"a.two", b"b.one")
 WANTS = {"all": (">",), "some": ("a.>",), "queue": ("b.one",)}
@@ -56,7 +62,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
     drift_ppm: int = 10_000
     replicate_by: ReplicateBy = "endpoint"
     local: bool = False
-    """Whether not everything is replicated, where endpoints or topics decide."""
+    """True: not everything is replicated, where endpoints or topics decide."""
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
     matching: Literal["secondary", "primary"] = "secondary"
@@ -113,11 +119,11 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
 
     @property
     def local_endpoints(self) -> frozenset[str]:
-        """That have no copies."""
+        """Endpoints that are not replicated."""
         return LOCAL if self.local and self.replicate_by == "endpoint" else frozenset()
 
     def treatment(self, topic: bytes, flags: int) -> int:
-        """What a message is to get (REPL-2)."""
+        """The treatment of a message (REPL-2)."""
         match self.replicate_by:
             case "publisher" if flags == 0:
                 return TREATMENT_NONE
@@ -151,13 +157,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class ReplicatedSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class ReplicatedSummary(PlantSummary, kw_only=True):
     deliveries: int
     redeliveries: int
     acknowledged_synchronous: int
@@ -174,42 +174,38 @@ class ReplicatedSummary(msgspec.Struct, kw_only=True):
     times_stranded: int
 
 
-class ReplicatedPlant:
+class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
+    """Two message routers, a witness if there is a lease, and their clients."""
+
+    options_type = ReplicatedOptions
+    summary_type = ReplicatedSummary
+    step_ns = STEP_NS
+    faults: ReplicatedFaultSchedule
+
     def __init__(self, world: World, options: ReplicatedOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.topics = TOPICS
         self._randomness = world.randomness.fork("plant")
-        self._slow = self._randomness.choose(["", "a", "b", "w"])
+        self.clocks = ClockRates(self._randomness, ("a", "b", "w"), options.drift_ppm)
         self.network = Network(world, LinkFaults(delay_max_ns=options.delay_ms * NS_PER_MS))
         self.checker = ReplicatedChecker(ROUTES, has_lease=options.has_lease, local=options.local_endpoints)
         self.routers = [PairNode(self, name) for name in ("a", "b")]
-        self.witness = WitnessNode(self, "w") if options.has_lease else None  # type: ignore[arg-type]
+        self.nodes = [*self.routers, *([VoterNode(self, "w")] if options.has_lease else [])]
         self.publishers = [SimPublisher(self, number) for number in range(2)]
         self.consumers = [
             SimConsumer(self, endpoint, number, is_transacting=endpoint == "some")
             for number, endpoint in enumerate(WANTS)
         ]
-        self.counts: dict[str, int] = {}
-        self.faults = ReplicatedFaults(self)
-
-    @property
-    def nodes(self) -> list[Any]:
-        return [*self.routers, *([self.witness] if self.witness else [])]
-
-    def rate_ppm(self, name: str) -> int:
-        drift_ppm = self.options.drift_ppm
-        if not self._slow:
-            return self._randomness.between(-drift_ppm, drift_ppm)
-        return -drift_ppm if name == self._slow else drift_ppm
+        self.noted_counts: dict[str, int] = {}
+        self.faults = ReplicatedFaultSchedule(self)
+        self.checkers = [self.checker]
 
     # What nodes report
 
     def sends(self, node: PairNode) -> None:
         """A router delivers or acknowledges."""
-        if not node.may_speak():
-            raise SimulationError(f"ReplicatedChecker: {node.name} is not active, and speaks to clients")
-        self.look()
+        self.checker.require(node.may_speak(), f"{node.name} is not active, and speaks to clients")
+        self.step()
 
     def noted(self, note: Noted) -> None:
         self.count(str(note.values["mode"] if note.what == "replication" else note.what))
@@ -218,26 +214,20 @@ class ReplicatedPlant:
         return self.options.treatment(topic, flags)
 
     def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
-
-    def look(self) -> None:
-        active = [node.name for node in self.routers if node.is_active()]
-        if self.options.has_lease and len(active) > 1:
-            raise SimulationError("ReplicatedChecker: both routers are active")
+        self.noted_counts[what] = self.noted_counts.get(what, 0) + 1
 
     # Links
 
     def connect(
         self, name: str, node: PairNode, receive: Callable[[Any], None], ended: Callable[[], None]
-    ) -> tuple[End, End] | None:
+    ) -> tuple[LinkEnd[Any], LinkEnd[Any]] | None:
+        """A link of a client to a router: the client's end and the router's; None if the router is not there."""
         if not node.is_up or node.core is None or self.faults.is_cut(name, node.name):
             return None
-        link = RouterLink(
-            self.world, self._randomness.fork(name), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
-        )
-        link.ends = [End(link, name, receive, ended), End(link, node.name, lambda _: None, lambda: None)]
-        link.watch()
-        return link.ends[0], link.ends[1]
+        link = self._new_link(name)
+        link.ends = (LinkEnd(link, name, receive, ended), LinkEnd(link, node.name))
+        link.watch(LINK_TIMEOUT_NS)
+        return link.ends
 
     def _connect_routers(self) -> None:
         self.world.after(PEER_NS, self._connect_routers)
@@ -245,37 +235,28 @@ class ReplicatedPlant:
         is_up = one.is_up and other.is_up and one.core is not None and other.core is not None
         if not is_up or one.has_peer() or other.has_peer() or self.faults.is_cut("a", "b"):
             return
-        link = RouterLink(
-            self.world, self._randomness.fork("peers"), self.faults.is_cut, self.options.delay_ms * NS_PER_MS
-        )
-        for node in self.routers:
-            end = End(link, node.name, lambda _: None, lambda: None)
-            end._receive, end.ended = partial(node.peer_said, end), partial(node.peer_gone, end)
-            link.ends.append(end)
-        link.watch()
+        link = self._new_link("peers")
+        link.ends = (LinkEnd(link, one.name), LinkEnd(link, other.name))
+        for node, end in zip(self.routers, link.ends, strict=True):
+            end.receive, end.ended = partial(node.peer_said, end), partial(node.peer_gone, end)
+        link.watch(LINK_TIMEOUT_NS)
         for node, end in zip(self.routers, link.ends, strict=True):
             node.peer_opened(end)
 
+    def _new_link(self, name: str) -> OrderedLink[LinkEnd[Any]]:
+        delay_ns = self.options.delay_ms * NS_PER_MS
+        randomness = self._randomness.fork(name)
+        return OrderedLink(self.world, randomness, delay_ns, is_cut=self.faults.is_cut, poll_ns=LINK_POLL_NS)
+
     # The run
 
-    def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for node in self.nodes:
-            node.start()
+    def begin(self) -> None:
         for client in [*self.publishers, *self.consumers]:
             client.start()
         self._connect_routers()
-        self.faults.wait()
 
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self.look)
-
-    def finish(self) -> None:
-        """End the faults, let the routers find together and everything be consumed, and judge."""
-        self.faults.end()
-        for node in self.nodes:
-            if not node.is_up:
-                node.start()
+    def settle(self) -> None:
+        """Let the routers find together and everything be consumed, first by one router and then by the other."""
         self._operate()
         for consumer in self.consumers:
             consumer.hurry()
@@ -285,7 +266,6 @@ class ReplicatedPlant:
         self._settle(self._unfinished)
         self.checker.finish_first()
         self._take_turns()
-        self.checker.finish()
 
     def _take_turns(self) -> None:
         """The other router becomes active: it may have what nobody else has. An order may come to nothing: the voters
@@ -301,12 +281,12 @@ class ReplicatedPlant:
         self._settle(self._unfinished)
 
     def _settle(self, trouble: Callable[[], str]) -> None:
-        """Run until there is none any more."""
+        """Run until there is no trouble."""
         end_ns = self.world.now_ns() + SETTLING_NS_MAX
         while self.world.now_ns() < end_ns and trouble():
             self.run(10 * STEP_NS)
-        if why := trouble():
-            raise SimulationError(f"ReplicatedChecker: {why}, though all is well")
+        why = trouble()
+        self.checker.require(not why, f"{why}, though all is well")
 
     def _trouble(self) -> str:
         active = [node for node in self.routers if node.is_active()]
@@ -330,32 +310,28 @@ class ReplicatedPlant:
         if not self.options.has_lease and not any(node.is_active() for node in self.routers):
             max(self.routers, key=PairNode.epoch).handle(SwitchHere(is_forced=True))
 
-    def summary(self) -> ReplicatedSummary:
-        outcomes, counts = self.checker.outcomes, self.counts
-        return ReplicatedSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            deliveries=self.checker.deliveries,
-            redeliveries=self.checker.redeliveries,
-            acknowledged_synchronous=outcomes.get(3, 0),
-            acknowledged_degraded=outcomes.get(4, 0),
-            acknowledged_known=outcomes.get(5, 0),
-            epochs=max(node.epoch() for node in self.routers),
-            planned=counts.get("planned", 0),
-            forced=counts.get("forced", 0),
-            crashes=counts.get("crashes", 0),
-            partitions=counts.get("partitions", 0),
-            records_torn=sum(node.journal.torn for node in self.routers),
-            times_whole=counts.get("whole", 0),
-            times_degraded=counts.get("degraded", 0),
-            times_stranded=counts.get("stranded", 0),
-        )
+    def counts(self) -> dict[str, Any]:
+        outcomes, noted = self.checker.outcomes, self.noted_counts
+        return {
+            "deliveries": self.checker.deliveries,
+            "redeliveries": self.checker.redeliveries,
+            "acknowledged_synchronous": outcomes.get(OUTCOME_SYNC, 0),
+            "acknowledged_degraded": outcomes.get(OUTCOME_DEGRADED, 0),
+            "acknowledged_known": outcomes.get(OUTCOME_KNOWN, 0),
+            "epochs": max(node.epoch() for node in self.routers),
+            "planned": noted.get("planned", 0),
+            "forced": noted.get("forced", 0),
+            "crashes": self.faults.crashes,
+            "partitions": noted.get("partitions", 0),
+            "records_torn": sum(node.journal.store.torn for node in self.routers),
+            "times_whole": noted.get("whole", 0),
+            "times_degraded": noted.get("degraded", 0),
+            "times_stranded": noted.get("stranded", 0),
+        }
 
 
 run_replicated_seed = SeedRun(
     "replicated",
-    lambda world: ReplicatedPlant(world, ReplicatedOptions.draw(world.randomness.fork("options"))),
-    seconds=6.0,
+    ReplicatedPlant.draw,
+    "what was acknowledged as synchronous was delivered over every switch, in order; repeats were flagged",
 )

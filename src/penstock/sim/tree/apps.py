@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.clock import NS_PER_MS
 from penstock.net.core.control import Ping, Pong, encode_session
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.sim.tree.links import End
+from penstock.sim.tree.links import TreeEnd
 from penstock.sim.tree.market import Taste
 from penstock.tree.core.control import (
     LIVE,
@@ -58,7 +58,7 @@ LENGTH_SIZE = 4
 class Session:
     """One link of an application to an agent."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: TreeEnd) -> None:
         self.end = end
         self.out = b""
         self.frames = FrameDecoder(MESSAGE_SIZE_MAX)
@@ -106,7 +106,7 @@ class Application:
         self._connect(self.places[0])
 
     def stop(self) -> None:
-        """It ends; its links with it."""
+        """End the process and its links."""
         self.is_up = False
         for session in list(self.sessions.values()):
             session.end.link.break_off(session.end)
@@ -125,7 +125,7 @@ class Application:
         self._is_connecting = True
         target = self.plant.at_place(place)
 
-        def done(own: End | None, other: End | None) -> None:
+        def done(own: TreeEnd | None, other: TreeEnd | None) -> None:
             self._is_connecting = False
             if own is None or other is None or target is None or not self.is_up:
                 if own is not None:
@@ -143,7 +143,7 @@ class Application:
             session.say(self.login(home))
             own.pump()
 
-        self.plant.wires.connect(self, target, done)
+        self.plant.network.connect(self, target, done)
 
     def _retry(self) -> None:
         self._tries += 1
@@ -223,7 +223,7 @@ class Subscriber(Application):
         return Login(self.name, "subscriber", home=home, cls=self.cls)
 
     def begin_anew(self, begin: Position) -> None:
-        """It has forgotten everything, and asks from there."""
+        """Restart without any position, and subscribe from `begin`."""
         self.stop()
         for subscription in self.subscriptions:
             subscription.position, subscription.term, subscription.begin = None, 0, begin

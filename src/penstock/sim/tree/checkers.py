@@ -1,11 +1,11 @@
-"""What must hold in a distribution tree, judged from outside: by what applications get, links carry and disks have."""
+"""Checkers of a distribution tree: they see deliveries to applications, bytes on links and records on disks."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.base.errors import SimulationError
+from penstock.sim.checker import Checker
 from penstock.sim.tree.apps import Subscriber, Subscription
 from penstock.sim.tree.market import number_of
 from penstock.tree.core.infostream import Conflated, Diverged, Gone, Revoked, id_of
@@ -17,24 +17,16 @@ if TYPE_CHECKING:
     from penstock.sim.tree.plant import TreePlant
 
 CYCLE_NS_MAX = 3_000_000_000
-"""How long a cycle, which nobody has noticed yet, may last."""
+"""Longest time until a cycle is noticed and broken."""
 CATCH_UP_NS_MAX = 1_000_000_000
 LENGTH_SIZE = 4
 
 
-class TreeChecker:
-    """Each hook may raise; most checkers need few of them."""
+class TreeChecker(Checker):
+    """Sees what applications get, links carry and disks have."""
 
     def __init__(self, plant: "TreePlant") -> None:
         self.plant = plant
-
-    def require(self, is_so: bool, what: str) -> None:
-        if not is_so:
-            raise SimulationError(f"{type(self).__name__}: {what}")
-
-    def step(self) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -51,7 +43,7 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, eq=False):
-    """What one subscriber got of one stream."""
+    """Deliveries of one stream to one subscriber."""
 
     began: int
     messages: list[Delivered] = []
@@ -113,8 +105,8 @@ class StoryChecker(TreeChecker):
                 for pattern in info.topics or (">",):
                     story.revoked_at.setdefault(pattern, len(story.messages))
 
-    def finish(self) -> None:
-        for subscriber in self.plant.subscribers:
+    def finish(self, plant: "TreePlant") -> None:
+        for subscriber in plant.subscribers:
             for subscription in subscriber.subscriptions:
                 story = self.stories.get((subscriber.name, subscription.stream))
                 if story is None:
@@ -156,10 +148,10 @@ class StoryChecker(TreeChecker):
 class PublisherChecker(TreeChecker):
     """Each message is in the stream once, in its publisher's order; what was acknowledged is there."""
 
-    def finish(self) -> None:
+    def finish(self, plant: "TreePlant") -> None:
         found: dict[int, list[int]] = defaultdict(list)
-        sequenced = [(sequence, stream, each) for stream in self.plant.stream_names
-                     for sequence, each in self.plant.truth(stream).items()]  # fmt: skip
+        sequenced = [(sequence, stream, each) for stream in plant.stream_names
+                     for sequence, each in plant.truth(stream).items()]  # fmt: skip
         per_stream: dict[tuple[int, str], int] = defaultdict(int)
         for _, stream, each in sequenced:
             publisher_id, number = number_of(each.payload)
@@ -167,7 +159,7 @@ class PublisherChecker(TreeChecker):
             before = per_stream[publisher_id, stream]
             self.require(number > before, f"publisher {publisher_id}: {number} is out of order")
             per_stream[publisher_id, stream] = number
-        for publisher in self.plant.publishers:
+        for publisher in plant.publishers:
             numbers = sorted(found[publisher.publisher_id])
             self.require(len(numbers) == len(set(numbers)), f"{publisher.name}: a message is there twice")
             count = len(publisher.messages)
@@ -186,11 +178,9 @@ class ShapeChecker(TreeChecker):
         super().__init__(plant)
         self._cycles: dict[frozenset[str], int] = {}
 
-    def step(self) -> None:
-        now_ns = self.plant.world.now_ns()
-        parents = {
-            node.name: node.became.parent for node in self.plant.agents if node.is_up and node.became is not None
-        }
+    def step(self, plant: "TreePlant") -> None:
+        now_ns = plant.world.now_ns()
+        parents = {node.name: node.became.parent for node in plant.agents if node.is_up and node.became is not None}
         found = set()
         for name in parents:
             seen: list[str] = []
@@ -203,18 +193,18 @@ class ShapeChecker(TreeChecker):
         for cycle, since_ns in self._cycles.items():
             self.require(now_ns - since_ns < CYCLE_NS_MAX, f"{sorted(cycle)} are each other's parents")
 
-    def finish(self) -> None:
-        roots = [node for node in self.plant.agents if node.became is not None and node.became.role == "root"]
+    def finish(self, plant: "TreePlant") -> None:
+        roots = [node for node in plant.agents if node.became is not None and node.became.role == "root"]
         self.require(len(roots) == 1, f"there are {len(roots)} roots")
-        for node in self.plant.agents:
+        for node in plant.agents:
             if node.config.role != "agent":
                 continue
             self.require(node.became is not None and node.became.is_rooted, f"{node.name} is not rooted: {node.became}")
             assert node.became is not None
             self.require(node.became.path[0] == roots[0].name, f"{node.name} is in another tree: {node.became.path}")
-        for subscriber in self.plant.subscribers:
+        for subscriber in plant.subscribers:
             is_served = subscriber.is_live or all(each.is_refused for each in subscriber.subscriptions)
-            self.require(is_served or self.plant.is_revoked(subscriber.name), f"{subscriber.name} is not live")
+            self.require(is_served or plant.is_revoked(subscriber.name), f"{subscriber.name} is not live")
 
 
 class CatchUpChecker(TreeChecker):
@@ -226,16 +216,16 @@ class CatchUpChecker(TreeChecker):
         self._waits: dict[str, tuple[int, int]] = {}
         """By subscriber that is not live, though all agents are rooted: how far it is, and since when."""
 
-    def step(self) -> None:
-        now_ns = self.plant.world.now_ns()
-        agents = [node for node in self.plant.agents if node.config.role == "agent"]
+    def step(self, plant: "TreePlant") -> None:
+        now_ns = plant.world.now_ns()
+        agents = [node for node in plant.agents if node.config.role == "agent"]
         is_whole = all(node.became is not None and node.became.is_rooted for node in agents)
-        if not self.plant.faults.is_over or not is_whole:
+        if not plant.faults.is_over or not is_whole:
             self._waits.clear()
             return
         before, self._waits = self._waits, {}
-        for subscriber in self.plant.subscribers:
-            if subscriber.is_up and not subscriber.is_live and not self.plant.is_revoked(subscriber.name):
+        for subscriber in plant.subscribers:
+            if subscriber.is_up and not subscriber.is_live and not plant.is_revoked(subscriber.name):
                 far, since_ns = before.get(subscriber.name, (-1, now_ns))
                 if subscriber.progress > far:
                     far, since_ns = subscriber.progress, now_ns

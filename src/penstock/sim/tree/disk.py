@@ -1,9 +1,10 @@
-"""What a root or standby of a simulated tree has on its disk: of each stream its packets, the newest not yet safe."""
+"""The disk of a root or standby of a simulated tree: each stream's packets, of which the newest are not durable."""
 
 from collections.abc import Callable
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.record_store import SimulatedRecords
 from penstock.sim.world import World
 from penstock.tree.core.control import StreamInfo
 from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal, Recovered, Start
@@ -18,60 +19,47 @@ TAIL_HALF_SIZE = 256 * 1024
 
 
 class TreeDisk:
-    """Survives crashes of its process; what was not synced then is torn off somewhere."""
+    """Survives crashes of its process, which tear off packets that are not synced."""
 
     def __init__(self, world: World, randomness: SeededRandomness, *, is_synced: bool) -> None:
         self.infos: dict[int, StreamInfo] = {}
-        self.packets: dict[int, list[bytes]] = {}
-        """Record n is at n - 1 - dropped."""
-        self.dropped: dict[int, int] = {}
-        self.torn = 0
+        self.stores: dict[int, SimulatedRecords[bytes]] = {}
+        """By stream; record n is packet n."""
         self.is_root = False
         self._world = world
         self._randomness = randomness
         self._is_synced = is_synced
-        self._durable: dict[int, int] = {}
-        self._incarnation = 0
         self.tail = TailMemory(bytearray(2 * TAIL_HALF_SIZE), TAIL_HALF_SIZE)
         self._marks: dict[int, set[int]] = {}
-        """Publishers' numbers of what is dropped."""
+        """Publishers' numbers of removed packets."""
 
-    def last(self, stream: int) -> int:
-        return self.dropped.get(stream, 0) + len(self.packets.get(stream, ()))
+    @property
+    def torn(self) -> int:
+        return sum(store.torn for store in self.stores.values())
 
     def define(self, info: StreamInfo) -> None:
         self.infos[info.number] = info
-        self.packets.setdefault(info.number, [])
+        if info.number not in self.stores:
+            self.stores[info.number] = SimulatedRecords(self._world, self._randomness, SYNC_NS_MAX)
 
     def append(self, instruction: Append, done: Callable[[Appended], None]) -> None:
         """`done` is called when it is written, or synced, as the tree is configured."""
-        stream = instruction.stream
-        packets = self.packets[stream]
+        store = self.stores[instruction.stream]
         if instruction.cut_after is not None:
-            del packets[max(0, instruction.cut_after - self.dropped.get(stream, 0)) :]
-            self._durable[stream] = min(self._durable.get(stream, 0), instruction.cut_after)
+            store.cut_after(instruction.cut_after)
         first = instruction.through - len(instruction.sizes) + 1
-        if first > self.last(stream) + 1:
-            packets.clear()
-            self.dropped[stream] = first - 1
+        if first > store.last + 1:
+            store.restart_at(first)
         places = zip(instruction.offsets.tolist(), instruction.sizes.tolist(), strict=True)
         added = [instruction.packets[at : at + size] for at, size in places]
-        packets += added
+        store.append(added)
         if not instruction.is_in_tail:
             self._put(b"".join(added))
-        assert self.last(stream) == instruction.through, f"record {self.last(stream)} is packet {instruction.through}"
-        appended = Appended(stream, instruction.through)
-        incarnation = self._incarnation
-
-        def synced() -> None:
-            if incarnation == self._incarnation:
-                self._durable[stream] = max(self._durable.get(stream, 0), min(instruction.through, self.last(stream)))
-                if self._is_synced:
-                    done(appended)
-
-        self._world.after(self._randomness.below(SYNC_NS_MAX), synced)
+        assert store.last == instruction.through, f"record {store.last} is packet {instruction.through}"
+        appended = Appended(instruction.stream, instruction.through)
+        store.sync(lambda through: done(appended) if self._is_synced else None)
         if not self._is_synced:
-            self._world.after(0, lambda: done(appended) if incarnation == self._incarnation else None)
+            self._world.after(0, store.unless_crashed(lambda: done(appended)))
 
     def _put(self, packets: bytes) -> None:
         """Into the tail, as a store does. What is there needs not be found again: what a crash tears off here is as
@@ -81,44 +69,38 @@ class TreeDisk:
         self.tail.write(packets)
 
     def read(self, request: ReadJournal) -> JournalRead:
-        stream = request.stream
-        packets, dropped = self.packets[stream], self.dropped.get(stream, 0)
-        after = max(request.after, dropped)
+        store = self.stores[request.stream]
+        after = max(request.after, store.first - 1)
         if request.time_ns is not None:
-            times = [_time_ns(packet) for packet in packets]
-            after = dropped + next((row for row, time_ns in enumerate(times) if time_ns >= request.time_ns), len(times))
+            times = [_time_ns(packet) for packet in store.records()]
+            row = next((row for row, time_ns in enumerate(times) if time_ns >= request.time_ns), len(times))
+            after = store.first - 1 + row
         found: list[bytes] = []
         size = 0
-        for packet in packets[after - dropped :]:
+        for packet in store.records(after + 1):
             if found and size + len(packet) > request.bytes_max:
                 break
             found.append(packet)
             size += len(packet)
         return JournalRead(request.request, b"".join(found), after, after + len(found))
 
-    def forget(self, stream: int, through: int) -> None:
-        """Retention: the oldest packets go."""
-        count = min(max(0, through - self.dropped.get(stream, 0)), len(self.packets.get(stream, ())))
-        _mark(self._marks, self.packets[stream][:count])
-        del self.packets[stream][:count]
-        self.dropped[stream] = self.dropped.get(stream, 0) + count
+    def remove_through(self, stream: int, through: int) -> None:
+        """Retention: remove the oldest packets."""
+        store = self.stores[stream]
+        _mark(self._marks, store.remove_before(through + 1))
+        store.durable = max(store.durable, store.first - 1)
 
     def crash(self) -> None:
-        self._incarnation += 1
         self.tail = TailMemory(bytearray(2 * TAIL_HALF_SIZE), TAIL_HALF_SIZE)
-        for stream, packets in self.packets.items():
-            safe = max(0, self._durable.get(stream, 0) - self.dropped.get(stream, 0))
-            kept = safe + self._randomness.below(len(packets) - safe + 1) if len(packets) > safe else len(packets)
-            self.torn += len(packets) - kept
-            del packets[kept:]
-            self._durable[stream] = self.last(stream)
+        for store in self.stores.values():
+            store.crash()
 
     def recovered(self, place: str, now_ns: int) -> Start:
         numbers = {publisher_id: set(found) for publisher_id, found in self._marks.items()}
-        for packets in self.packets.values():
-            _mark(numbers, packets)
+        for store in self.stores.values():
+            _mark(numbers, store.records())
         streams = tuple(
-            Recovered(info, self.dropped.get(number, 0) + 1, self.last(number)) for number, info in self.infos.items()
+            Recovered(info, self.stores[number].first, self.stores[number].last) for number, info in self.infos.items()
         )
         term = max((begins[0] for info in self.infos.values() for begins in info.begins), default=0)
         beyond = {publisher_id: sorted(found) for publisher_id, found in numbers.items()}

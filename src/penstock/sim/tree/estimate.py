@@ -1,4 +1,4 @@
-"""What a large tree would need: the same cores, with one subscriber at each leaf that stands for all of the leaf's.
+"""Requirements of a large tree: the same cores, with one subscriber at each leaf that stands for all of the leaf's.
 
 The agents are all there, each with its links; a leaf sends every message once for each subscriber that its one stands
 for, one after another through its line. So times are those of the last subscriber, and bytes are those of all.
@@ -33,7 +33,7 @@ class TreeEstimate(msgspec.Struct, kw_only=True):
     subscribers_per_leaf: int
     messages_per_s: float
     message_bytes: float
-    """Of a message on a link, on average."""
+    """Average size of a message on a link."""
     messages: int
     fan_out_ms_p50: float
     """From the publisher to the last of all subscribers."""
@@ -45,7 +45,7 @@ class TreeEstimate(msgspec.Struct, kw_only=True):
     leaf_bytes_per_s: float
     """Out of the busiest leaf."""
     line_share: float
-    """Of 10 Gbit/s, which that is."""
+    """Share of a 10 Gbit/s line that the busiest leaf uses."""
 
 
 class EstimatedTree(TreePlant):
@@ -104,7 +104,7 @@ class EstimatedTree(TreePlant):
         times[0], times[1] = min(times[0], first_ns), max(times[1], last_ns)
 
     def _bytes_out(self, subscriber: Subscriber) -> float:
-        """Of a message at a leaf, on average so far."""
+        """Average size of a message at a leaf so far."""
         node = self.at_place(subscriber.places[0])
         assert node is not None
         state = node.agent.fanout.link(node.agent.children.links()[0])

@@ -1,10 +1,10 @@
-"""When and how a distribution tree is hurt, all from the seed."""
+"""Faults of a distribution tree, and the commands of its operators."""
 
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import NS_PER_MS
-from penstock.sim.schedule import Schedule
-from penstock.sim.tree.links import FAST_BYTES_PER_S, End
+from penstock.sim.fault_schedule import FaultSchedule
+from penstock.sim.tree.links import FAST_BYTES_PER_S, TreeEnd
 from penstock.sim.tree.nodes import AgentNode
 from penstock.tree.core.control import OLDEST
 from penstock.tree.core.events import Move, Promote, SendBack
@@ -19,7 +19,7 @@ SLOW_BYTES_PER_S = 20_000
 ASKING_NS_MAX = 40 * NS_PER_MS
 
 
-class TreeFaultSchedule(Schedule):
+class TreeFaultSchedule(FaultSchedule):
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant.world, plant.options.fault_interval_ms)
         self._plant = plant
@@ -30,8 +30,8 @@ class TreeFaultSchedule(Schedule):
         super().stop()
         self.is_over = True
         plant = self._plant
-        plant.wires.heal()
-        for link in plant.wires.alive():
+        plant.network.heal()
+        for link in plant.network.alive():
             link.bytes_per_s = FAST_BYTES_PER_S
             for end in link.ends:
                 self._read(end)
@@ -46,12 +46,12 @@ class TreeFaultSchedule(Schedule):
             self._break_link, self._revoke, self._restart_subscriber, self._forget, self._ask_from_the_past,
             self._ask_from_the_past,
         ]  # fmt: skip
-        self._randomness.choose(kinds)()
+        self.randomness.choose(kinds)()
 
     def _crash_agent(self) -> None:
         agents = [node for node in self._plant.agents if node.config.role == "agent"]
         if agents:
-            self.crash(self._randomness.choose(agents), OUTAGE_NS_MAX)
+            self.crash(self.randomness.choose(agents), OUTAGE_NS_MAX)
 
     def _crash_root(self) -> None:
         """For a while; or for good, if there is a standby that takes over."""
@@ -62,7 +62,7 @@ class TreeFaultSchedule(Schedule):
             standby is not None
             and standby.became is not None
             and not plant.is_taken_over
-            and self._randomness.chance(0.5)
+            and self.randomness.chance(0.5)
         ):
             self.takeovers += 1
             plant.is_taken_over = True
@@ -89,58 +89,58 @@ class TreeFaultSchedule(Schedule):
             self._world.after(200 * NS_PER_MS, lambda: self._look_after(standby, incarnation))
 
     def _cut(self) -> None:
-        links = self._plant.wires.alive()
+        links = self._plant.network.alive()
         if links:
-            one, other = (end.party.name for end in self._randomness.choose(links).ends)
+            one, other = (end.party.name for end in self.randomness.choose(links).ends)
             self.cuts += 1
             self._log(f"nothing gets from {one} to {other}")
-            self._plant.wires.cut(one, other)
-            self._world.after(self._randomness.below(CUT_NS_MAX), lambda: self._plant.wires.mend(one, other))
+            self._plant.network.cut(one, other)
+            self._world.after(self.randomness.below(CUT_NS_MAX), lambda: self._plant.network.mend(one, other))
 
     def _break_link(self) -> None:
-        links = self._plant.wires.alive()
+        links = self._plant.network.alive()
         if links:
             self._log("a link breaks")
-            self._randomness.choose(links).break_off()
+            self.randomness.choose(links).break_off()
 
     def _stall_agent(self) -> None:
-        self._randomness.choose(self._plant.agents).stall(self._randomness.below(STALL_NS_MAX))
+        self.randomness.choose(self._plant.agents).stall(self.randomness.below(STALL_NS_MAX))
 
     def _stall_reader(self) -> None:
         """A subscriber does not read for a while."""
         sessions = [session for each in self._plant.subscribers for session in each.sessions.values()]
         if sessions:
-            end = self._randomness.choose(sessions).end
+            end = self.randomness.choose(sessions).end
             end.is_reading = False
             self._log(f"{end.party.name} does not read")
-            self._world.after(self._randomness.below(2 * STALL_NS_MAX), lambda: self._read(end))
+            self._world.after(self.randomness.below(2 * STALL_NS_MAX), lambda: self._read(end))
 
-    def _read(self, end: End) -> None:
+    def _read(self, end: TreeEnd) -> None:
         end.is_reading = True
         end.other.resume()
 
     def _slow(self) -> None:
-        links = self._plant.wires.alive()
+        links = self._plant.network.alive()
         if links:
-            link = self._randomness.choose(links)
+            link = self.randomness.choose(links)
             link.bytes_per_s = SLOW_BYTES_PER_S
             self._log("a line is slow")
 
             def clear() -> None:
                 link.bytes_per_s = FAST_BYTES_PER_S
 
-            self._world.after(self._randomness.below(STALL_NS_MAX), clear)
+            self._world.after(self.randomness.below(STALL_NS_MAX), clear)
 
     def _move(self) -> None:
         """An operator asks a child, agent or subscriber, to go to another agent."""
-        node = self._randomness.choose([each for each in self._plant.agents if each.is_up] or self._plant.agents)
+        node = self.randomness.choose([each for each in self._plant.agents if each.is_up] or self._plant.agents)
         if node.is_up and node.core is not None:
             children = [child.party for child in node.agent.children]
             movable = [each.name for each in children if each.role in ("agent", "subscriber")]
             if movable:
                 self.moves += 1
-                to = self._randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
-                node.handle(Move(self._randomness.choose(movable), to.place, "an operator's wish"))
+                to = self.randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
+                node.handle(Move(self.randomness.choose(movable), to.place, "an operator's wish"))
 
     def _send_back(self) -> None:
         for node in self._plant.agents:
@@ -151,14 +151,14 @@ class TreeFaultSchedule(Schedule):
 
     def _revoke(self) -> None:
         subscribers = [each for each in self._plant.subscribers if not self._plant.is_revoked(each.name)]
-        if subscribers and self._randomness.chance(0.3):
-            self._plant.revoke(self._randomness.choose(subscribers))
+        if subscribers and self.randomness.chance(0.3):
+            self._plant.revoke(self.randomness.choose(subscribers))
 
     def _restart_subscriber(self) -> None:
-        subscriber = self._randomness.choose(self._plant.subscribers)
+        subscriber = self.randomness.choose(self._plant.subscribers)
         if subscriber.is_up:
             subscriber.stop()
-            self._world.after(self._randomness.below(OUTAGE_NS_MAX), subscriber.start)
+            self._world.after(self.randomness.below(OUTAGE_NS_MAX), subscriber.start)
 
     def _ask_from_the_past(self) -> None:
         """A subscriber that begins with the oldest, while its agent, or one above that, gets another parent: as soon as
@@ -167,17 +167,17 @@ class TreeFaultSchedule(Schedule):
         subscribers = [each for each in plant.subscribers if each.is_up and not plant.is_revoked(each.name)]
         if not subscribers:
             return
-        subscriber = self._randomness.choose(subscribers)
+        subscriber = self.randomness.choose(subscribers)
         self._log(f"{subscriber.name} begins anew")
         self.anew += 1
         subscriber.begin_anew(OLDEST)
         home = plant.at_place(subscriber.places[0])
         if home is not None and home.became is not None and home.became.path:
-            name = self._randomness.choose(list(home.became.path))
-            self._world.after(self._randomness.below(ASKING_NS_MAX), lambda: self._move_agent(name))
+            name = self.randomness.choose(list(home.became.path))
+            self._world.after(self.randomness.below(ASKING_NS_MAX), lambda: self._move_agent(name))
 
     def _move_agent(self, name: str) -> None:
-        to = self._randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
+        to = self.randomness.choose([each for each in self._plant.agents if each.config.role == "agent"])
         for node in self._plant.agents:
             children = node.agent.children if node.core is not None else ()
             if node.is_up and any(each.party.name == name for each in children):
@@ -187,8 +187,8 @@ class TreeFaultSchedule(Schedule):
 
     def _forget(self) -> None:
         """The oldest of a stream is kept no longer."""
-        if self._randomness.chance(self._plant.options.forgets):
+        if self.randomness.chance(self._plant.options.forgets):
             root = self._plant.root
             for stream in root.disk.infos:
-                last = root.disk.last(stream)
-                root.disk.forget(stream, self._plant.note_forgotten(stream, last // 2))
+                last = root.disk.stores[stream].last
+                root.disk.remove_through(stream, self._plant.note_removed(stream, last // 2))

@@ -1,4 +1,4 @@
-"""What is published in a simulated tree, and what subscribers want of it, said twice: to the tree, and to the judge."""
+"""Messages of a simulated tree, and interests of subscribers: conditions for the tree, code for the checkers."""
 
 from functools import lru_cache
 

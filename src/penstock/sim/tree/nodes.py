@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.net.core.framing import LENGTH_SIZE
 from penstock.sim.node import Node
 from penstock.sim.tree.disk import TreeDisk
-from penstock.sim.tree.links import End
+from penstock.sim.tree.links import TreeEnd
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import TREE, Login
@@ -38,15 +38,15 @@ class AgentNode(Node):
         super().__init__(plant.world, config.name, "tree")
         self.plant = plant
         self.config = config
-        self.ends: dict[int, End] = {}
+        self.ends: dict[int, TreeEnd] = {}
         self.became: Became | None = None
         self.disk = TreeDisk(
             plant.world, plant.world.randomness.fork(f"disk {config.name}"), is_synced=config.persist == "synced"
         )
         self._opening: dict[int, bytes] = {}
-        """What came on a link before its Login is whole."""
+        """Bytes received on a link before its Login is complete."""
         self._late: deque[tuple[int, bytes]] = deque()
-        """What came while the process did not run."""
+        """Data received while the process was stalled."""
 
     @property
     def place(self) -> str:
@@ -96,7 +96,7 @@ class AgentNode(Node):
             self.plant.sent(self, link, data)
         return data
 
-    def accept(self, end: End) -> None:
+    def accept(self, end: TreeEnd) -> None:
         self.ends[end.number] = end
         self._opening[end.number] = b""
 
@@ -191,7 +191,7 @@ class AgentNode(Node):
         incarnation = self.incarnation
         target = self.plant.at_place(instruction.place)
 
-        def done(own: End | None, other: End | None) -> None:
+        def done(own: TreeEnd | None, other: TreeEnd | None) -> None:
             if self.incarnation != incarnation or not self.is_up:
                 if own is not None:
                     own.link.break_off()
@@ -202,4 +202,4 @@ class AgentNode(Node):
                 target.accept(other)
                 self.handle(Connected(instruction.attempt, own.number, target.name))
 
-        self.plant.wires.connect(self, target, done)
+        self.plant.network.connect(self, target, done)

@@ -1,11 +1,14 @@
-"""A distribution tree drawn from a seed: agents, subscribers, publishers, faults, and the verdict."""
+"""The scenario `tree`: a distribution tree with agents, subscribers and publishers."""
+
+from typing import Any
 
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.security.core.token import Grant
-from penstock.sim.judge import SeedRun, work
+from penstock.sim.plant import Plant, PlantSummary
 from penstock.sim.randomness import SeededRandomness
+from penstock.sim.seed_run import SeedRun
 from penstock.sim.tree.apps import Subscriber, Subscription
 from penstock.sim.tree.checkers import (
     CatchUpChecker,
@@ -16,7 +19,7 @@ from penstock.sim.tree.checkers import (
     StoryChecker,
 )
 from penstock.sim.tree.faults import TreeFaultSchedule
-from penstock.sim.tree.links import Wires
+from penstock.sim.tree.links import TreeNetwork
 from penstock.sim.tree.market import KINDS, LEVELS, MODEL, NAMES, Taste, topics_of
 from penstock.sim.tree.nodes import AgentNode
 from penstock.sim.tree.publishers import Publisher
@@ -92,13 +95,7 @@ class TreePlantOptions(msgspec.Struct, kw_only=True):
         )
 
 
-class TreeSummary(msgspec.Struct, kw_only=True):
-    """What a run did, for people."""
-
-    seed: int
-    virtual_seconds: float
-    events: int
-    digest: str
+class TreeSummary(PlantSummary, kw_only=True):
     agents: int
     subscribers: int
     messages_published: int
@@ -115,20 +112,24 @@ class TreeSummary(msgspec.Struct, kw_only=True):
     torn: int
 
 
-class TreePlant:
+class TreePlant(Plant[TreePlantOptions, TreeSummary]):
     """Agents and applications, with checkers around them."""
 
+    options_type = TreePlantOptions
+    summary_type = TreeSummary
+    step_ns = STEP_NS
+    faults: TreeFaultSchedule
+
     def __init__(self, world: World, options: TreePlantOptions) -> None:
-        self.world = world
-        self.options = options
+        super().__init__(world, options)
         self.models = (MODEL,)
-        self.wires = Wires(world)
+        self.network = TreeNetwork(world)
         self.disk_randomness = world.randomness.fork("disk delays")
         self._randomness = world.randomness.fork("plant")
         self.is_publishing = True
         self.is_taken_over = False
         self.stream_names = [f"s{number}" for number in range(1, options.streams + 1)]
-        self._forgotten: dict[str, dict[int, Delivered]] = {name: {} for name in self.stream_names}
+        self._removed: dict[str, dict[int, Delivered]] = {name: {} for name in self.stream_names}
         self._revoked: dict[str, Revoke] = {}
         self.stories = StoryChecker(self)
         self.infostream = InfostreamChecker(self)
@@ -138,6 +139,7 @@ class TreePlant:
         self._first_root = AgentNode(self, self._root_config())
         self.standby: AgentNode | None = None
         self.agents: list[AgentNode] = [self._first_root]
+        self.nodes = self.agents
         if options.standby:
             self.standby = AgentNode(self, self.config_of("standby", role="standby", parent=self.place_of("root")))
             self.agents.append(self.standby)
@@ -153,7 +155,7 @@ class TreePlant:
 
     @property
     def root(self) -> AgentNode:
-        """Who rules, by its term; between two rulers, who did or will."""
+        """The root with the highest term; during a takeover, the former or the next root."""
         ruling = [node for node in self.agents if node.became is not None and node.became.role == "root"]
         if ruling:
             return max(ruling, key=lambda node: node.became.term if node.became is not None else 0)
@@ -286,22 +288,22 @@ class TreePlant:
     def is_revoked(self, name: str) -> bool:
         return name in self._revoked
 
-    def note_forgotten(self, stream: int, through: int) -> int:
-        """What the root's journal is about to lose."""
+    def note_removed(self, stream: int, through: int) -> int:
+        """Keep a copy of the packets that the root's journal is about to remove."""
         disk = self.root.disk
         name = disk.infos[stream].name
-        for packet in disk.packets[stream]:
+        for packet in disk.stores[stream].records():
             whole = decode(packet)
             if whole.sequence <= through:
-                self._forgotten[name][whole.sequence] = Delivered.of(packet)
+                self._removed[name][whole.sequence] = Delivered.of(packet)
         return through
 
     def truth(self, stream: str) -> dict[int, Delivered]:
         """The stream as its root has it, and had it before it dropped the oldest."""
         disk = self.root.disk
         number = next((number for number, info in disk.infos.items() if info.name == stream), None)
-        packets = disk.packets[number] if number is not None else []
-        found = dict(self._forgotten[stream])
+        packets = disk.stores[number].records() if number is not None else []
+        found = dict(self._removed[stream])
         for packet in packets:
             message = Delivered.of(packet)
             found[message.sequence] = message
@@ -309,14 +311,10 @@ class TreePlant:
 
     # The run
 
-    def start(self) -> None:
-        self.world.log.write(self.world.now_ns(), "plant", f"seed {self.world.seed} {self.options}")
-        for agent in self.agents:
-            agent.start()
+    def begin(self) -> None:
         for application in (*self.publishers, *self.subscribers):
             application.start()
         self._publish()
-        self.faults.start()
 
     def _publish(self) -> None:
         if not self.is_publishing:
@@ -330,16 +328,8 @@ class TreePlant:
             )
         self.world.after(pick.below(5 * NS_PER_SECOND // self.options.messages_per_s), self._publish)
 
-    def run(self, duration_ns: int) -> None:
-        work(self.world, duration_ns, STEP_NS, self._look)
-
-    def _look(self) -> None:
-        for checker in self.checkers:
-            checker.step()
-
-    def finish(self) -> None:
-        """End the faults, let the tree become whole, and judge."""
-        self.faults.stop()
+    def settle(self) -> None:
+        """Let the tree become whole, and everybody catch up."""
         for subscriber in self.subscribers:
             if not subscriber.is_up:
                 subscriber.start()
@@ -348,39 +338,36 @@ class TreePlant:
         levels = min(self.options.agents // self.options.fan_out, LEVELS_MAX)
         self.run(SETTLE_NS + levels * SETTLE_NS_PER_LEVEL)
         self._let_catch_up()
-        for checker in self.checkers:
-            checker.finish()
 
     def _let_catch_up(self) -> None:
-        """Those who get on are waited for, but no longer than it took to bring about what they get."""
+        """Wait as long as subscribers make progress, but at most as long as the run has taken."""
         before, until_ns = -1, 2 * self.world.now_ns()
         while (progress := sum(each.progress for each in self.subscribers)) > before and self.world.now_ns() < until_ns:
             before = progress
             self.run(SETTLE_NS_PER_LEVEL)
 
-    def summary(self) -> TreeSummary:
-        return TreeSummary(
-            seed=self.world.seed,
-            virtual_seconds=self.world.now_ns() / NS_PER_SECOND,
-            events=self.world.log.count,
-            digest=self.world.log.digest(),
-            agents=len(self.agents),
-            subscribers=len(self.subscribers),
-            messages_published=sum(len(each.messages) for each in self.publishers),
-            messages_delivered=self.stories.delivered_count,
-            infostream_messages=self.infostream.heard_count,
-            receipts=self.stories.receipts,
-            diverged=self.stories.diverged_count,
-            revoked=len(self._revoked),
-            moves=self.faults.moves,
-            cuts=self.faults.cuts,
-            begun_anew=self.faults.anew,
-            crashes=self.faults.crashes,
-            takeovers=self.faults.takeovers,
-            torn=sum(node.disk.torn for node in self.agents),
-        )
+    def counts(self) -> dict[str, Any]:
+        return {
+            "agents": len(self.agents),
+            "subscribers": len(self.subscribers),
+            "messages_published": sum(len(each.messages) for each in self.publishers),
+            "messages_delivered": self.stories.delivered_count,
+            "infostream_messages": self.infostream.heard_count,
+            "receipts": self.stories.receipts,
+            "diverged": self.stories.diverged_count,
+            "revoked": len(self._revoked),
+            "moves": self.faults.moves,
+            "cuts": self.faults.cuts,
+            "begun_anew": self.faults.anew,
+            "crashes": self.faults.crashes,
+            "takeovers": self.faults.takeovers,
+            "torn": sum(node.disk.torn for node in self.agents),
+        }
 
 
 run_tree_seed = SeedRun(
-    "tree", lambda world: TreePlant(world, TreePlantOptions.draw(world.randomness.fork("options"))), seconds=3.0
+    "tree",
+    TreePlant.draw,
+    "every subscriber got what it wanted once and in order, or was told; the tree is whole again",
+    seconds=3.0,
 )

@@ -76,4 +76,4 @@ class Publisher(Application):
                 self.log(f"refused: {message}")
 
     def packet(self, session: Session, leg: int, packet: bytes) -> None:
-        """Of the infostream; a publisher has nothing to do with it."""
+        """A publisher ignores packets; they are of the infostream."""

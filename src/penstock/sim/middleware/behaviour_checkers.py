@@ -1,4 +1,4 @@
-"""Observers of how nodes behave on the way.
+"""Checkers of the behaviour of nodes during a run.
 
 BoundsChecker        buffers stay within their limits
 LosslessChecker      where the network is mild and buffers are large, everything is repaired
@@ -10,9 +10,11 @@ RequestChecker       with keys, every request is answered once at most
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.counters import Cause
 from penstock.middleware import (
     Collision,
     LossReceipt,
@@ -23,20 +25,23 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.middleware.core.events import ReceiverInstruction
-from penstock.sim.listening import Viewer
-from penstock.sim.middleware.checkers import MESSAGE_CAUSES, Checker
+from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.sim.checker import Checker
+from penstock.sim.datagram_node import Viewer
+from penstock.sim.middleware.checkers import MESSAGE_CAUSES, StreamChecker
 from penstock.sim.middleware.stranger import ADDRESS as STRANGER
 from penstock.wire import MessageFlag, decode
 from penstock.wire._authentication import strip_trailer
 
 if TYPE_CHECKING:
     from penstock.sim.middleware.plant import MiddlewarePlant
+    from penstock.sim.middleware.stream_plant import StreamPlant
 
 STEP_NS = 100 * NS_PER_MS
-"""How often step() is called."""
+"""Virtual time between two calls of step()."""
 
 
-class BoundsChecker(Checker):
+class BoundsChecker(StreamChecker):
     """Looks at the sizes of buffers while the run goes on."""
 
     def step(self, plant: "MiddlewarePlant") -> None:
@@ -50,24 +55,34 @@ class BoundsChecker(Checker):
                 self.require(is_bounded, f"{publisher.name} keeps {len(kept)} packets, {kept.bytes_kept} bytes")
         for receiver in plant.receivers:
             for stream in receiver.streams():
-                is_bounded = (
-                    stream.window_packets <= receiving.window_packets_max
-                    and stream.window_bytes <= receiving.window_bytes_max
-                )
-                self.require(
-                    is_bounded, f"{receiver.name} holds {stream.window_packets} packets, {stream.window_bytes} bytes"
-                )
+                require_window(self, receiver.name, stream, receiving)
 
 
-class LosslessChecker(Checker):
-    """No receipt for lost packets is acceptable."""
+def require_window(checker: Checker, name: str, stream: IncomingStream, config: ReceiverConfig) -> None:
+    """A receiver holds no more of a stream than its configuration permits."""
+    is_bounded = stream.window_packets <= config.window_packets_max and stream.window_bytes <= config.window_bytes_max
+    checker.require(is_bounded, f"{name} holds {stream.window_packets} packets, {stream.window_bytes} bytes")
+
+
+class LosslessChecker(StreamChecker):
+    """No receipt for lost packets is acceptable, except for the causes in `excused`, and for streams that nobody can
+    repair any more: `is_repairable` says so."""
+
+    def __init__(
+        self,
+        excused: tuple[Cause, ...] = MESSAGE_CAUSES,
+        is_repairable: Callable[[StreamKey], bool] = lambda stream: True,
+    ) -> None:
+        self._excused = excused
+        self._is_repairable = is_repairable
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, LossReceipt):
-            self.require(instruction.cause in MESSAGE_CAUSES, f"{viewer} gave up without need: {instruction}")
+            is_acceptable = instruction.cause in self._excused or not self._is_repairable(instruction.stream)
+            self.require(is_acceptable, f"{viewer} gave up without need: {instruction}")
 
 
-class PaceChecker(Checker):
+class PaceChecker(StreamChecker):
     """Remembers when each receiver asked for each packet."""
 
     def __init__(self, receiving: ReceiverConfig) -> None:
@@ -91,7 +106,7 @@ class PaceChecker(Checker):
         self._asked_ns = {key: asked_ns for key, asked_ns in self._asked_ns.items() if asked_ns > horizon_ns}
 
 
-class PunctualityChecker(Checker):
+class PunctualityChecker(StreamChecker):
     """Remembers when messages were published and packets sent."""
 
     def __init__(self) -> None:
@@ -122,43 +137,48 @@ class PunctualityChecker(Checker):
                 self.require(wait_ns <= wait_max_ns, f"{publisher.name} let a message wait for {wait_ns} ns")
 
 
-class CollisionChecker(Checker):
+class CollisionChecker(StreamChecker):
     """Publishers of the plant have ids of their own; only a stranger may be reported."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, Collision):
-            is_true = STRANGER in (instruction.owner, instruction.intruder)
-            self.require(is_true, f"{viewer} sees ghosts: {instruction}")
+            self.collided(viewer.name, instruction)
+
+    def collided(self, name: str, collision: Collision) -> None:
+        """A node reports a collision."""
+        is_true = STRANGER in (collision.owner, collision.intruder)
+        self.require(is_true, f"{name} reports a collision that did not happen: {collision}")
 
 
-class SourceChecker(Checker):
+class SourceChecker(StreamChecker):
     """Remembers since when the stranger's address has been the source of a stream. On a healthy network the next packet
     of the publisher, a keep-alive at the latest, makes the publisher the source again."""
 
-    def __init__(self) -> None:
+    def __init__(self, slack_ns: int = NS_PER_SECOND) -> None:
+        """`slack_ns`: how much longer than a keep-alive it may take."""
+        self._slack_ns = slack_ns
         self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
 
-    def step(self, plant: "MiddlewarePlant") -> None:
+    def step(self, plant: "StreamPlant[Any, Any]") -> None:
         now_ns = plant.world.now_ns()
         epochs = {publisher.publisher_id: publisher.epoch() for publisher in plant.publishers}
-        found = {
-            (receiver.viewer(), stream.key)
-            for receiver in plant.receivers
-            for stream in receiver.streams()
+        found = [
+            (viewer, stream.key)
+            for viewer, stream in plant.incoming_streams()
             if stream.source == STRANGER and plant.is_healed and stream.epoch == epochs.get(stream.key.publisher_id)
-        }
+        ]
         self._since_ns = {each: self._since_ns.get(each, now_ns) for each in found}
-        limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + NS_PER_SECOND
+        limit_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + self._slack_ns
         for (viewer, key), since_ns in self._since_ns.items():
             self.require(now_ns - since_ns <= limit_ns, f"{viewer} takes the stranger for the source of {key}")
 
 
-class RequestChecker(Checker):
+class RequestChecker(StreamChecker):
     """Compares the requests that publishers answered with those that receivers sent: neither forged requests, nor
     recorded requests, nor copies that the network made, are answered."""
 
-    def step(self, plant: "MiddlewarePlant") -> None:
+    def step(self, plant: "StreamPlant[Any, Any]") -> None:
         if plant.stranger is not None:
             answered = sum(publisher.counters["nacks_received"] for publisher in plant.publishers)
-            sent = sum(receiver.counters["nacks_sent"] for receiver in plant.receivers)
+            sent = sum(receiver.counters["nacks_sent"] for receiver in plant.receivers_of_streams())
             self.require(answered <= sent, f"{answered} requests were answered, but only {sent} were sent")

@@ -5,45 +5,45 @@ from penstock.sim.node import Node
 from penstock.sim.world import World
 
 
-class Schedule:
-    """Strikes at random intervals, `interval_ms` on average, until it is stopped; 0 is never."""
+class FaultSchedule:
+    """Injects a fault at random intervals, `interval_ms` on average, until it is stopped; 0 means never."""
 
     def __init__(self, world: World, interval_ms: int) -> None:
-        self._world = world
-        self._randomness = world.randomness.fork("faults")
-        self._interval_ms = interval_ms
-        self._is_running = False
+        self.randomness = world.randomness.fork("faults")
+        self.is_running = False
         self.crashes = 0
+        self._world = world
+        self._interval_ms = interval_ms
 
     def strike(self) -> None:
-        """Hurt the plant in some way."""
+        """Inject one fault."""
         raise NotImplementedError
 
     def start(self) -> None:
-        self._is_running = self._interval_ms > 0
-        if self._is_running:
+        self.is_running = self._interval_ms > 0
+        if self.is_running:
             self._wait()
 
     def stop(self) -> None:
-        """Strike no more; a subclass puts right what it has done."""
-        self._is_running = False
+        """Inject no more faults; a subclass undoes those that last."""
+        self.is_running = False
 
     def crash(self, node: Node, outage_ns_max: int) -> None:
-        """Let a node die, and start again after a while."""
+        """Crash a node, and restart it after a while."""
         if node.is_up:
             node.crash()
             self.crashes += 1
-            self._world.after(self._randomness.below(outage_ns_max), lambda: self.restart(node))
+            self._world.after(self.randomness.below(outage_ns_max), lambda: self.restart(node))
 
     def restart(self, node: Node) -> None:
         if not node.is_up:
             node.start()
 
     def _wait(self) -> None:
-        self._world.after(self._randomness.below(2 * self._interval_ms * NS_PER_MS), self._strike)
+        self._world.after(self.randomness.below(2 * self._interval_ms * NS_PER_MS), self._strike)
 
     def _strike(self) -> None:
-        if self._is_running:
+        if self.is_running:
             self.strike()
             self._wait()
 

@@ -22,7 +22,7 @@ class Viewer(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-class ListeningNode(Node):
+class DatagramNode(Node):
     """Listens to multicast groups; a subclass says which core gets the datagrams. Every start has its own socket."""
 
     def __init__(self, world: World, name: str, component: str, network: Network, groups: Sequence[int]) -> None:
@@ -39,6 +39,9 @@ class ListeningNode(Node):
 
     def viewer(self) -> Viewer:
         return Viewer(self.name, self.incarnation)
+
+    def listens_to(self, group: int) -> bool:
+        return group in self._groups
 
     def listen(self) -> None:
         self.network.attach(self.address(), self._arrive)

@@ -1,0 +1,21 @@
+"""Fencing, judged from outside: one holder at a time, and one holder for each term."""
+
+from collections.abc import Hashable, Sequence
+
+from penstock.sim.checker import Checker
+
+
+class FencingChecker(Checker):
+    """Base of the checkers of everything that has at most one holder: a lease, an active router, an active adapter."""
+
+    def __init__(self) -> None:
+        self._holders_by_term: dict[int, Hashable] = {}
+
+    def require_one(self, holders: Sequence[str]) -> None:
+        """`holders` hold it at this moment."""
+        self.require(len(holders) <= 1, f"{' and '.join(holders)} hold it at one time")
+
+    def require_own_term(self, term: int, holder: Hashable) -> None:
+        """`holder` begins to hold it in `term`, or holds it still."""
+        before = self._holders_by_term.setdefault(term, holder)
+        self.require(before == holder, f"{holder} holds it in term {term}, and so did {before}")
