@@ -157,7 +157,7 @@ def test_keys_are_replaced_by_age_without_a_loss_and_newcomers_open_nothing_olde
                 return alice.renew(held.subscription_id).streams[0].keys[-1].key_id
 
             wait_until(lambda: newest() >= first + 3, "three further keys")
-            active = server._service.core.feeds.active_key("itch")
+            active = server._live.service.core.feeds.active_key("itch")
             assert active is not None
             waiting = bob.subscribe(["md.us.eq.>"])
             assert waiting.streams[0].keys == []
@@ -195,7 +195,7 @@ def test_a_newcomer_begins_with_a_key_of_its_own_and_disturbs_nobody(tmp_path: P
                 assert line.is_multicast
                 held = {key.key_id for line in newcomer._lines.values() for key in line.gate._ring._keys.values()}
                 assert 1 not in held, "the key of the past"
-                (active,) = [key for key in server._service.core.feeds.keys("itch") if key.state == "active"]
+                (active,) = [key for key in server._live.service.core.feeds.keys("itch") if key.state == "active"]
                 assert active.key.key_id in held
                 assert newcomer.losses == []
             finally:
@@ -223,7 +223,7 @@ def test_a_killed_adapter_does_not_keep_a_newcomer_waiting(tmp_path: Path) -> No
             holder.wait_for_more(200)
             (backup,) = [each for each in feed.adapters if each.status().role == "backup"]
             backup.kill()
-            before = server._service.core.feeds.active_key("itch")
+            before = server._live.service.core.feeds.active_key("itch")
             assert before is not None
             newcomer = bob.subscribe("md.us.eq.>")
             try:

@@ -95,7 +95,7 @@ def test_the_file_of_a_captured_day_replaces_what_was_captured(spark: Any, tmp_p
     write_feed(official, 1_200, symbols=5)
     path = tmp_path / "archive"
     archived(spark, path, JournalSource(place))
-    with pytest.raises(ConfigurationError, match=r"as .*journal is: they have the same messages"):
+    with pytest.raises(ConfigurationError, match=r"and so has .*journal: the files have the same messages"):
         archived(spark, path, feed(official))
     report = archived(spark, path, feed(official, is_replacing=True))
     assert report.replaced[0].sources == [place.where]
@@ -154,7 +154,7 @@ def test_a_corrected_file_without_a_date_is_refused_by_the_times_of_its_rows(spa
     path = tmp_path / "archive"
     archived(spark, path, ticks(tmp_path / "ticks.csv"), derivations=())
     before = rows_of(path)
-    with pytest.raises(ArchiveError, match=r"2024-01-02 of no venue, and so has .*ticks\.csv") as caught:
+    with pytest.raises(ArchiveError, match=r"2024-01-02, no venue, and so has .*ticks\.csv") as caught:
         archived(spark, path, ticks(tmp_path / "corrected.csv", price="190.50"), derivations=())
     assert "--date with --replace" in caught.value.hint
     assert rows_of(path) == before
@@ -162,7 +162,7 @@ def test_a_corrected_file_without_a_date_is_refused_by_the_times_of_its_rows(spa
     with pytest.raises(ConfigurationError, match="date of the file is not known"):
         archived(spark, path, undated, derivations=())
     two_days = ticks(tmp_path / "two.csv", price="190.50", day="2024-01-02", is_replacing=True)
-    with pytest.raises(ArchiveError, match=r"2024-01-03 of no venue, and so has .*ticks\.csv"):
+    with pytest.raises(ArchiveError, match=r"2024-01-03, no venue, and so has .*ticks\.csv"):
         archived(spark, path, two_days, derivations=())
     assert rows_of(path) == before
     corrected = ticks(tmp_path / "one.csv", price="190.50", days=1, day="2024-01-02", is_replacing=True)

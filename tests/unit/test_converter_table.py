@@ -296,7 +296,7 @@ def test_sequences_repeated_and_jumped() -> None:
     assert converter.next_source_sequence == 7
     assert len(converter.convert(SourceBatch.from_messages([line], 6))) == 0
     assert converter.counters["source_messages_repeated"] == 1
-    with pytest.raises(LocalProtocolError, match="9 came where 7 was expected"):
+    with pytest.raises(LocalProtocolError, match="received source message 9 instead of 7"):
         converter.convert(SourceBatch.from_messages([line], 9))
     converter.skip_to(9)
     assert len(converter.convert(SourceBatch.from_messages([line], 9))) == 2

@@ -226,8 +226,9 @@ def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
     path = tmp_path / "lamps.bin"
     path.write_bytes(b"".join(struct.pack(">H", 21) + b"\x01" + bytes(20) for _ in range(5)))
     shown = run_here("feed", "info", path)
-    assert shown.returncode == 0
+    assert shown.returncode == 1
     assert shown.stdout.startswith("messages with their sizes before them, none of a type of ITCH 5.0")
+    assert "no message has a known type: whether the file is damaged is unknown" in shown.stdout
 
 
 def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_market_that_no_venue_has_does_not_concern_a_known_venue() -> None:
 
 def test_a_table_does_not_declare_the_map_of_its_markets() -> None:
     text = (DIRECTORY / "itch.toml").read_text() + "\n[map.own_market]\nQ = 1\n"
-    with pytest.raises(TableError, match=r"map\.own_market: the map 'own_market' is declared, and also follows"):
+    with pytest.raises(TableError, match=r"map\.own_market: the map 'own_market' is declared, but also derived"):
         ConverterTable.parse(text)
 
 
@@ -163,7 +163,7 @@ B = 5
 do = "book_clear"
 when = "market | map(market) = venue"
 """
-    with pytest.raises(TableError, match="5 is no text of at most 8 bytes"):
+    with pytest.raises(TableError, match="5 is not a text of at most 8 bytes"):
         ConverterTable.parse(table).compile()
 
 

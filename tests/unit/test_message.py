@@ -122,7 +122,7 @@ def test_a_read_only_buffer_is_not_written() -> None:
         ("plain", None, "cannot be missing"),
         pytest.param("plain", 10**5000, "a very large integer", id="plain-huge"),
         ("ratio", 1e39, "32 bits"),
-        ("ratio", math.nan, "None is what says missing"),
+        ("ratio", math.nan, "use None for a missing value"),
         ("ratio", "x", "a number"),
         pytest.param("factor", 10**400, "a number", id="factor-huge"),
         ("bid", 12.34567, "a price with 4 decimals"),

@@ -176,7 +176,7 @@ def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_r
     old_record = bytes(older.new(a=6, b="x"))
     seen_by_newer = newer.view(old_record, version=1)
     assert seen_by_newer.to_dict() == {"a": 6, "b": "x", "c": None}
-    with pytest.raises(ModelError, match="the record has 9 bytes, version 2 needs"):
+    with pytest.raises(ModelError, match="the record has 9 bytes, but version 2 needs"):
         newer.view(old_record[:9], version=2)
 
 

@@ -194,7 +194,7 @@ def test_an_older_version_in_band_does_not_replace_a_newer_one(tmp_path: Path) -
         (DOCUMENT.replace('"tick"', '"bar_time"'), "the table name 'bar_time' is already used"),
         (DOCUMENT.replace('"tick"', '"raw"'), "the table name 'raw' is already used"),
         (DOCUMENT.replace("4711", "2"), "its id 2 belongs to the shipped model 'trade'"),
-        (DOCUMENT.replace('"i64"', '"i32"'), "type of field 'size' was i64, now it is i32"),
+        (DOCUMENT.replace('"i64"', '"i32"'), "type of field 'size' changed from i64 to i32"),
         (DOCUMENT.replace("4711", "4712"), "the table name 'tick' is already used"),
     ],
 )

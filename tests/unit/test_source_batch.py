@@ -50,7 +50,7 @@ def test_a_row_outside_the_memory_is_refused(offset: int, size: int) -> None:
 
 
 def test_offsets_and_sizes_go_together() -> None:
-    with pytest.raises(LocalProtocolError, match="2 offsets and 1 sizes"):
+    with pytest.raises(LocalProtocolError, match="2 offsets do not match 1 sizes"):
         SourceBatch.of(b"abcd", [0, 1], [1], 1)
     with pytest.raises(IndexError):
         SourceBatch.from_messages([b"a"], 1)[1]

@@ -136,7 +136,7 @@ class RouterNode(VoterNode):
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
     def wish_degraded(self, is_degraded: bool) -> None:
-        """Ask for or withdraw the note that this router is degraded, as a router does that has degraded or caught up."""
+        """Ask for or withdraw the note that this router is degraded, as a router does that degrades or caught up."""
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
             if not is_degraded:
                 self.plant.checker.not_degraded(self.name)
