@@ -236,8 +236,11 @@ class StreamSubscription(StreamHandle):
         return message
 
     def _make_room(self) -> None:
-        if self._is_paused and len(self._inbox) <= self._inbox_max // 2 and not self._is_closed:
-            self._is_paused = False
+        with self._changed:
+            has_room = self._is_paused and len(self._inbox) <= self._inbox_max // 2 and not self._is_closed
+            if has_room:
+                self._is_paused = False
+        if has_room:
             self._loop.call_soon_threadsafe(self._resume)
 
     def _read(self, message: PacketMessage) -> Readable | None:
@@ -289,13 +292,17 @@ class StreamSubscription(StreamHandle):
                 return
             self._session_streams.extend(stream for each in messages if each.topic == SESSION_TOPIC)
             self._inbox.extend(messages)
+            is_full = len(self._inbox) > self._inbox_max and not self._is_paused
+            # under the lock: a reader that has emptied the inbox must see the pause, or nobody would end it
+            self._is_paused |= is_full
             self._changed.notify_all()
-        if len(self._inbox) > self._inbox_max and not self._is_paused:
-            self._is_paused = True
+        if is_full:
             self._runner.pause()
             self._runner.carry_out_all(self._core.handle(Paused(), self._now_ns()))
 
     def _resume(self) -> None:
+        if self._is_paused:  # paused again in the meantime: the reader ends that pause, too
+            return
         self._runner.resume()
         self._runner.carry_out_all(self._core.handle(Resumed(), self._now_ns()))
 
