@@ -31,6 +31,17 @@ def derived(catalogue: Catalogue, *, is_closing: bool = False) -> dict[str, list
     return ended
 
 
+def quotes(*streams: int, hour: float = 0) -> list[FileEntry]:
+    """Files of the table `quote`, from an hour on."""
+    return [
+        FileEntry(
+            table="quote", path=f"quote/{stream}", rows=1, size=1, commit_first=1, commit_last=1, stream=stream,
+            time_min=int(hour * HOUR_NS), time_max=10**6 * HOUR_NS,
+        )
+        for stream in streams
+    ]  # fmt: skip
+
+
 def run(place: int, tag: int, hour: float) -> SeenRun:
     return SeenRun(place, tag, int(hour * HOUR_NS), int((hour + 1) * HOUR_NS))
 
@@ -100,7 +111,7 @@ def test_a_day_is_made_when_all_its_sessions_have_ended_and_again_when_one_is_ad
 
     def made(since: int, *files: FileEntry) -> tuple[list[tuple[int, int]], list[str]]:
         sessions = all_sessions(catalogue, ending_sessions(catalogue, is_closing=False))
-        days, replaced = days_since(sessions, since, files)
+        days, replaced = days_since(sessions, since, quotes(1, 2, 3), files)
         return [(each.session.stream, each.session.first) for each in days], [file.path for file in replaced]
 
     assert made(0) == ([], []), "stream 2 is still in the first day"
@@ -157,13 +168,26 @@ def test_announced_ends_divide_messages_alike_wherever_they_are_cut(cuts: tuple[
 
 
 @pytest.mark.spec("DAY-4", "DAY-5")
+def test_a_stream_without_rows_of_the_needed_tables_delays_no_day() -> None:
+    catalogue = Catalogue()
+    appended(catalogue, {"1": [run(1, 7, 1)], "0": [run(1, 0, 1)]})
+    appended(catalogue, {"1": [run(100, 8, 25)], "0": [run(2, 0, 25)]})
+    sessions = all_sessions(catalogue, ending_sessions(catalogue, is_closing=False))
+    assert days_since(sessions, 0, quotes(0, 1), []) == ([], [])
+    days, _ = days_since(sessions, 0, quotes(1), [])
+    assert [(each.session.stream, each.session.first) for each in days] == [(1, 1)]
+
+
+@pytest.mark.spec("DAY-4", "DAY-5")
 def test_a_day_does_not_wait_for_a_stream_that_has_stopped_or_that_never_ends() -> None:
     catalogue = Catalogue()
     appended(catalogue, {"1": [run(1, 7, 1)], "2": [run(1, 7, 1.5)], "3": [run(1, 1, 0)]})
 
+    needed = quotes(1, 2, 3)
+
     def made(since: int, *files: FileEntry) -> list[tuple[int, int, bool]]:
         sessions = all_sessions(catalogue, ending_sessions(catalogue, is_closing=False))
-        days, _ = days_since(sessions, since, files)
+        days, _ = days_since(sessions, since, needed, files)
         return [(each.session.stream, each.session.first, each.session.is_ended) for each in days]
 
     for day in (1, 2):
@@ -176,5 +200,9 @@ def test_a_day_does_not_wait_for_a_stream_that_has_stopped_or_that_never_ends() 
         table="bbo", path="first", rows=1, size=1, commit_first=3, commit_last=3, time_min=HOUR_NS, time_max=2 * HOUR_NS
     )
     assert made(catalogue.number, written) == [], "the day of the stream that has stopped is made once"
+    assert made(catalogue.number) == [(1, 1, True), (2, 1, True)]
+    needed = quotes(1, 2, 3, hour=26)
+    assert made(catalogue.number) == [], "retention has removed the rows of the day"
+    needed = quotes(1, 2, 3)
     appended(catalogue, {"2": [run(200, 8, 49)]})
     assert made(catalogue.number - 1, written) == [(1, 1, True), (2, 1, True)], "made again when the stream goes on"

@@ -133,7 +133,7 @@ class AdminConfig(Config, frozen=True):
     """Where the server keeps its state: a directory that only its owner can use."""
 
     policy: str
-    """The policy document; a standby uses its primary's, and this one when it is told to read it again."""
+    """The policy document. A standby uses the policy of its primary, and reads this document on SIGHUP."""
 
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "admin"
     signing_key: str = ""

@@ -73,7 +73,7 @@ def _content(message: PacketMessage) -> str:
 
 
 def _excerpt(payload: bytes) -> str:
-    """Text if it is text, else hexadecimal; the beginning of it if it is long."""
+    """Format a payload as text if it is printable, else as hexadecimal; cut it after EXCERPT_SIZE bytes."""
     more = "…" if len(payload) > EXCERPT_SIZE else ""
     try:
         text = payload.decode("utf-8")

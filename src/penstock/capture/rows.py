@@ -259,8 +259,8 @@ def rows_of_converted(converted: Converted) -> MessageRows:
 class PacketRows:
     """Reads a journal's records as packets, batch by batch; fragments are reassembled across batches.
 
-    `bad` and `lost` are for the last take(); `streams` (rows of STREAM_DTYPE: packets, losses, repairs, messages per
-    stream and epoch) for all.
+    `bad` and `lost` belong to the last take(). `streams` (rows of STREAM_DTYPE: packets, losses, repairs, messages per
+    stream and epoch) accumulates over all calls.
     """
 
     def __init__(self) -> None:

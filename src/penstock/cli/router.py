@@ -90,10 +90,16 @@ def _print(router: RouterStatus) -> None:
 def switch(
     router: OneRouterArgument,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if the active one cannot be asked to stop, or has more than this one.")
+        bool,
+        typer.Option(
+            "--force", help="Switch even if the active router cannot be asked to stop, or has more than the standby."
+        ),
     ] = False,
     lose: Annotated[
-        bool, typer.Option("--lose", help="With --force: also if this one has nothing, and the other does not answer.")
+        bool,
+        typer.Option(
+            "--lose", help="With --force: switch even if this router has nothing, and the other one does not answer."
+        ),
     ] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,

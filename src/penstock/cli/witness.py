@@ -1,4 +1,4 @@
-"""`penstock witness`: run the third voter of a pair of message routers, show how one is."""
+"""`penstock witness`: run the third voter of a pair of message routers, show its status."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What a console is told; penstock.web is what runs."""
+"""Configuration of a console; penstock.web implements the console."""
 
 from typing import Annotated
 

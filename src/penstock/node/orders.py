@@ -93,8 +93,8 @@ class OrderListener:
 
 
 def give_order(document: Path, order: Order) -> str:
-    """What came of it; RefusedError if nothing did, UnreachableError if the plant is not run on this machine by this
-    user."""
+    """Send an order to the plant's supervisor and return the result. Raise RefusedError if the supervisor refuses, and
+    UnreachableError if this user runs no supervisor for the plant on this machine."""
     try:
         connection = connect(place_of(document), ANSWER_WAIT_NS)
     except OSError:

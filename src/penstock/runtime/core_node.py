@@ -58,7 +58,7 @@ class CoreNode(Generic[E, I]):
     # Tokens
 
     async def await_tokens(self) -> None:
-        """A part's start: wait a while for what the administration server says."""
+        """Start step: wait up to TOKEN_SECONDS for the token state of the administration server."""
         if (tokens := self._node.tokens) is not None:
             await asyncio.to_thread(tokens.wait, TOKEN_SECONDS)
 

@@ -271,7 +271,7 @@ class Node:
                 self.spawn(work())
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or something fails; then close the node, and raise the failure."""
+        """Run until `stop` is set or a task fails; then close the node, and raise the failure."""
         try:
             await stopped_or_failed(stop, self._failed)
         finally:

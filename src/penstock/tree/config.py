@@ -136,7 +136,7 @@ class TreeConfig(Config, frozen=True):
     """Neighbours that are linked to besides, for redundancy: what is new goes both ways."""
 
     standby: str = ""
-    """At the root: host:port of the standby, which children are told of."""
+    """At the root: host:port of the standby, which the root announces to its children."""
 
     agents: tuple[Name, ...] | dict[Name, Name] = ()
     """Names that may be agents, standbys or peers below this one; empty: every name. Where tokens are asked for, each
@@ -185,7 +185,7 @@ class TreeConfig(Config, frozen=True):
     """Bytes of one portion of history."""
 
     heartbeat_ms: Milliseconds = 500
-    """How often children are told how far the streams are."""
+    """Interval at which children get the positions of the streams."""
 
     silence_ms: Milliseconds = 5_000
     """Silence after which a parent is taken for dead."""
@@ -223,7 +223,7 @@ class AgentAccess(ControlAccess, frozen=True):
 
     port: AnyPort = PORT_DEFAULT
     advertised: str = ""
-    """host:port that others are told to connect to; empty: host and port."""
+    """host:port that is announced to others; empty: host and port."""
 
 
 class AgentConfig(TreeConfig, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class BrowserConnection:
 
 
 class WebSocketListener:
-    """The console's WebSockets: /ws/watch, and what they all have in common."""
+    """Serves /ws/watch, and opens and checks the sessions of all WebSockets of the console."""
 
     def __init__(self, service: ConsoleService) -> None:
         self._service = service

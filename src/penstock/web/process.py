@@ -1,4 +1,4 @@
-"""The console as a process: of `penstock up`, or in the foreground."""
+"""Run the console process, supervised by `penstock up` or in the foreground."""
 
 import asyncio
 

@@ -58,7 +58,7 @@ class Feeds:
     # Adapters
 
     def register(self, client: str, registration: AdapterRegistration, now_ns: int) -> bool:
-        """Whether subscribers see a change."""
+        """Record a registration. Return True if subscribers see a change."""
         name = adapter_name(registration)
         before = self._state.adapters.get(name)
         term = max(registration.term, before.term if before is not None else 0)
@@ -76,7 +76,8 @@ class Feeds:
         return is_new or self.active(registration.feed) != was_active
 
     def heartbeat(self, heartbeat: AdapterHeartbeat, now_ns: int) -> bool:
-        """Whether subscribers see a change: another adapter is active, or this one is back."""
+        """Record a heartbeat. Return True if subscribers see a change: another active adapter, or this one is
+        back."""
         name = f"{heartbeat.feed}/{heartbeat.adapter}"
         adapter = self._state.adapters[name]
         was_active = self.active(heartbeat.feed)

@@ -46,7 +46,7 @@ class Rights:
         return self.narrowed(client, wanted, send, now_ns)
 
     def narrowed(self, client: str, topics: list[str], send: list[str], now_ns: int) -> list[Grant]:
-        """What a client gets of what it wants; possibly nothing."""
+        """Return the grants that cover the requested topics; may be empty."""
         grants = self.grants(client, now_ns)
         return [*granted(grants, topics, "receive"), *granted(grants, send, "send")]
 

@@ -127,7 +127,7 @@ class ClientInlineCommit:
         self._looking = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Whether it is wanted, here or there, or not used any more."""
+        """Check whether inline commit is requested by this side or by the router, or is unused."""
         inline = self._inline
         if inline is None:
             return

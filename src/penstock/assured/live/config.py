@@ -28,7 +28,7 @@ class RouterAccess(ControlAccess, frozen=True):
 
     port: AnyPort = PORT_DEFAULT
     advertised: str = ""
-    """host:port that others are told to connect to; empty: host and port."""
+    """host:port that is announced to others; empty: host and port."""
 
 
 class PairAccess(ControlAccess, frozen=True):

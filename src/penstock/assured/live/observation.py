@@ -37,7 +37,8 @@ RENEWS = "the other router is active and answers: with a witness it renews its l
 
 
 def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
-    """Why a router cannot become the active one of its pair now, and what can be done; empty: it can, or is."""
+    """Return the reason why this router cannot become active now, and the next step. The reason is empty if nothing
+    prevents a switch, or if the router is active."""
     if not is_forced:
         return _objection(pair) or _asking(pair), FORCE
     if pair.keeper is not None and not pair.is_active and not (_objection(pair) or _asking(pair)):

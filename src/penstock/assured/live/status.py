@@ -24,7 +24,7 @@ class Voting(msgspec.Struct, frozen=True):
     """The other voters that are connected."""
 
     is_storing: bool
-    """Whether the disk takes what this router promises as a voter."""
+    """True if the disk accepts the promises that this router makes as a voter."""
 
     clocks_apart_ms: int = 0
     """By how much another voter's wall clock differs at least: messages expire by that of the active router."""

@@ -27,7 +27,7 @@ log = logger("agent")
 
 AgentArgument = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The agent.")]
 ChildArgument = Annotated[str, typer.Argument(metavar="CHILD", help="The name of an agent or subscriber below it.")]
-ReasonOption = Annotated[str, typer.Option(help="Why; the child is told.")]
+ReasonOption = Annotated[str, typer.Option(help="The reason, which is sent to the child.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
 CredentialsOption = Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")]
 SecretOption = Annotated[Path | None, typer.Option(help="The file with the secret that the agent shares.")]

@@ -35,7 +35,7 @@ def plan(
 ) -> None:
     """Compute the map of topics to groups that wastes least, from recorded traffic and interests, and show the waste.
 
-    What is wasted is what a host receives and does not want, because it shares a group with something it wants.
+    Waste is traffic that a host receives and does not want, because it shares a group with a topic that the host wants.
     """
     from penstock.spark import session
     from penstock.spark.pipeline.archive.archive import Archive

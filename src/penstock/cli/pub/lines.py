@@ -1,4 +1,4 @@
-"""Lines from a descriptor, in a way that somebody can end meanwhile."""
+"""Read lines from a descriptor; the reader can be stopped while it waits."""
 
 import os
 import select

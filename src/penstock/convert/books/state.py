@@ -122,7 +122,7 @@ class ConversionState(StateKernel):
         """Return the differences to another state, value by value; at most `count_max`."""
         return differences(self, other, count_max)
 
-    # Rows, as an image has them
+    # Rows in the format of the state image
 
     def instrument_rows(self, number: int) -> numpy.ndarray:
         data = self.unit_bytes(units.UNIT_INSTRUMENTS + 2 * number)

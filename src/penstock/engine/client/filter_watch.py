@@ -49,7 +49,7 @@ class FilterWatch:
         self._closes_ns = 0
 
     def next(self, now_ns: int, wall_ns: int) -> tuple[int, int, RecordState] | None:
-        """Model, slot and record; the models have their turns."""
+        """Return model id, slot and record of the next notification; models are polled round-robin."""
         if self.rule.session is not None and wall_ns >= self._closes_ns:
             opens_ns, self._closes_ns = self.rule.session.window(wall_ns)
             for watch in self.watches.values():

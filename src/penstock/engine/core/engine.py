@@ -116,7 +116,7 @@ class DistributionEngine:
         limits = limits or MeteringLimits()
         self._selector = ClassSelector(config, limits, rules or ClassMap(), signals or SignalThresholds(), models)
         is_metered = "metered" in config.classes
-        this = weakref.proxy(self)  # what an engine holds must not hold the engine: its history goes when it does
+        this = weakref.proxy(self)  # the engine's parts must not keep the engine alive
         node_interval_ns = interval_ns(limits.node_per_second)
         seed = randomness.below(2**64)
         pairs = Pairs(config.pairs_max, config.consumers_max, seed)

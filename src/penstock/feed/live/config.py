@@ -153,7 +153,7 @@ class AdminConfig(Config, frozen=True):
     """Path of this adapter's credentials."""
 
     service_host: str = ""
-    """What subscribers are told to connect to; empty: where the service listens."""
+    """The host that is announced to subscribers; empty: the host on which the service listens."""
 
     topics: tuple[str, ...] = (">",)
     """Patterns of what this feed publishes."""

@@ -69,7 +69,7 @@ class SoupPlayer(StreamServer):
         return self.history.next_sequence
 
     async def run(self, should_stop: Callable[[], bool]) -> None:
-        """Play; at the end of the day tell whoever has everything, and go on serving until told to stop."""
+        """Play the script, then send end-of-session to clients that are up to date, and serve until should_stop()."""
         with ExitStack() as files:
             script = open_script(self.config, files)
             pace = Pace(script, speed=self.config.speed, rate=self.config.rate, now_ns=time.monotonic_ns())

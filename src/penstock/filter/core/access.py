@@ -153,7 +153,7 @@ class ApplicationAccess(AccessControl[Registrant]):
         return host
 
     def check_publisher(self, peer_host: str, offer: control.OfferRing) -> None:
-        """Whether one that connects from there may offer a ring."""
+        """Refuse a ring that a publisher on another host offers."""
         if not self._is_local(peer_host):
             raise RefusalError(RefusalCode.HOST, "a ring is for publishers on the filter's own host")
         _ipv4(offer.host)

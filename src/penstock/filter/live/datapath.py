@@ -217,7 +217,7 @@ class DataPath:
             self._lose_publisher(relay.lost_ring)
 
     def _lose_publisher(self, number: int) -> None:
-        """Its ring was overrun or closed, or is none of ours; reading it once more says which."""
+        """Drop a publisher whose ring was overrun, closed or is invalid; one more read of the ring finds the cause."""
         error: PenstockError = SharedMemoryError("the ring cannot be read")
         try:
             self._publishers[number].reader.read(0)

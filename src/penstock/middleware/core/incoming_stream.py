@@ -153,7 +153,7 @@ class IncomingStream(StreamCursor):
         return instructions
 
     def due_ranges(self, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
-        """The ranges to ask for now, and reports of those that were asked for in vain too often.
+        """Return the ranges to request now, and loss reports for ranges that reached `nack_attempts_max`.
 
         A new range that would be due in a moment goes along, so that a burst of losses costs one request.
         """

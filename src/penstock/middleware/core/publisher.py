@@ -471,7 +471,7 @@ class _OutgoingStream(OutgoingCursor):
         self.keep_alive_deadline_ns = now_ns + self.silence_ns
 
     def _keep_alive(self, now_ns: int) -> list[PublisherInstruction]:
-        """Say that we live, ever more slowly; after the goodbye, say that again."""
+        """Send a keep-alive and double the interval, up to `keep_alive_ms`; after the goodbye, repeat the goodbye."""
         instructions: list[PublisherInstruction] = []
         silence_ns = min(2 * self.silence_ns, self._config.keep_alive_ms * NS_PER_MS)
         if self._goodbye is not None:

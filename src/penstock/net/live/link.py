@@ -109,7 +109,7 @@ class Link(asyncio.Protocol):
             self.transport.write(data)
 
     def write_now(self, data: bytes) -> None:
-        """Not in the loop's next turn: somebody waits for just this."""
+        """Write now instead of in the loop's next turn, because the peer waits for this data."""
         sent = send_now(self.fd, data) if self.is_clear else 0
         if sent < len(data):
             self.write(data[sent:])

@@ -99,7 +99,7 @@ class StreamConnection(Generic[M, P]):
         return self._end is not None
 
     async def opened(self) -> None:
-        """When the handshake is done; raises why it failed."""
+        """Wait until the handshake is complete; raise the cause if it fails."""
         while self._peer is None:
             self._raise_if_over()
             await self._change()

@@ -155,8 +155,8 @@ class DatagramSender:
 
 
 def split_events(data: bytes) -> tuple[bytes, bytes]:
-    """Events that must come, and updates that a later one makes up for. Of the metered class the last of a burst is to
-    come, and may be the only one for long."""
+    """Split events into those that need reliable delivery and adaptive updates, which a later update supersedes.
+    Metered updates need reliable delivery: the last one of a burst may stay the newest for a long time."""
     parts: tuple[list[Cut], list[Cut]] = ([], [])
     for event in cut_events(data):
         parts[event.kind == EventKind.UPDATE and event.cls == TransmissionClass.ADAPTIVE].append(event)
@@ -205,7 +205,7 @@ class DatagramReceiver:
         return int(self._socket.getsockname()[1])
 
     def follow(self, welcome: Welcome) -> None:
-        """Hear this one from now on, and no other."""
+        """Switch to the streams of this upstream session, and drop those of the previous session."""
         self.rest()
         self._welcome, self._authenticator = welcome, authenticator_of(welcome)
         self.group_keys = group_keys_of(welcome)

@@ -122,9 +122,9 @@ class TokenGate:
         return self._state
 
     def learn(self, told: TokenState, now_ns: int) -> list[Revoked]:
-        """What another node has from its server, while this one's does not answer: nothing that is known to be revoked
-        is good again by it. It may be older than what is known here: keys that were replaced do not come back, so only
-        a later generation brings others. Returns what was not known to be revoked."""
+        """Merge the token state of another node while this node's administration server does not answer. A known
+        revocation is never undone. `told` may be older than the current state, so only a later generation replaces
+        token keys. Return the new revocations."""
         over_ns = now_ns - SKEW_S * NS_PER_SECOND  # tokens until then are refused by their age
         with self._lock:
             before = self._state or msgspec.structs.replace(told, generation=-1, revoked=[], refused_through_ns=0)

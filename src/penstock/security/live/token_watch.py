@@ -42,7 +42,8 @@ class Learned:
         self._size = 0
 
     def add(self, told: TokenState) -> list[Revoked]:
-        """Returns what there is no room for: tokens that expire as soon are refused instead."""
+        """Add a token state. Return the revocations for which there is no room: tokens that expire no later than these
+        are refused instead."""
         latest = self._latest or told
         refused_through_ns = max(latest.refused_through_ns, told.refused_through_ns)
         if told.age > latest.age:

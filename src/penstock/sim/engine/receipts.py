@@ -1,8 +1,8 @@
 """Observers of what a simulated distribution plant does in trouble.
 
-ReceiptChecker    each receipt has a reason, and when all is well there are no more of them (that each loss has one, the
-                  StoryChecker and the RecordChecker see)
-SignalChecker     while a node is relieved, what may be conflated is no longer critical; what may not stays so
+ReceiptChecker    each receipt has a cause, and a healthy plant makes no more receipts (StoryChecker and RecordChecker
+                  check that each loss has a receipt)
+SignalChecker     while a node sheds load, conflatable updates are no longer critical, and others stay critical
 """
 
 from typing import TYPE_CHECKING

@@ -113,7 +113,7 @@ class RecordChecker(EngineChecker):
     def _check_span(
         self, where: str, topic: str, state: RecordState, reading: _Reading, *, is_conflated_above: bool
     ) -> None:
-        """Its mark says what it has read: a record stands for all after that."""
+        """Check that a record covers every message after the reader's last position."""
         following = [each for each in self.market.after(topic, reading.number) if each.number <= state.message.number]
         if state.model is KEPT:
             first = state.message.first_number

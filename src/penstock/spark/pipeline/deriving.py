@@ -119,10 +119,9 @@ class _ArchiveStep:
         sessions = sessions_since(self._sessions, since)
         if is_across_streams(derivation):
             written = (file for table in derivation.tables for file in self._committed(table))
-            files = (file for table in derivation.needs for file in self._committed(table))
-            streams = {file.stream for file in (*files, *self.files) if file.table in derivation.needs}
-            concerned = [each for each in self._sessions if each.session.stream in streams]
-            sessions, replaced = days_since(concerned, since, written)
+            committed = (file for table in derivation.needs for file in self._committed(table))
+            needed = [file for file in (*committed, *self.files) if file.table in derivation.needs]
+            sessions, replaced = days_since(self._sessions, since, needed, written)
             self.removed += [file.path for file in replaced]
         step = Step(
             new={table: self._new(derivation, table, since) for table in derivation.needs},

@@ -105,9 +105,8 @@ def run(
     Sessions that are open at the end of a journal are carried to the next run, unless `is_closing` closes them.
     """
     report = RunReport()
-    for source in (
-        sources
-    ):  # one after the other: the stream positions of a journal decide which messages of the next are duplicates
+    # one after the other: the stream positions of a journal decide which messages of the next one are duplicates
+    for source in sources:
         if isinstance(source, FeedSource) and source.is_replacing:
             replace(spark, archive, source, derivations, progress, report, cores=cores, is_ended=is_ended)
             continue

@@ -132,9 +132,10 @@ def sessions_since(sessions: list[StreamSession], since: int) -> list[StreamSess
 
 
 def days_since(
-    sessions: list[StreamSession], since: int, written: Iterable[FileEntry]
+    sessions: list[StreamSession], since: int, needed: Iterable[FileEntry], written: Iterable[FileEntry]
 ) -> tuple[list[StreamSession], list[FileEntry]]:
     """Return, for a derivation over all streams, the sessions of the days to compute, and the files that they replace.
+    `needed` are the files of the tables that the derivation reads; streams without such files delay no day.
 
     A day is computed when all of its sessions have ended, and again when a session is added to the day, such as the
     file of another venue. The new rows then replace the earlier ones in `written`.
@@ -142,6 +143,9 @@ def days_since(
     Two kinds of open sessions delay no day. The rows of a session that is longer than a day, such as that of a stream
     of contributions, are used when it has ended. The session of a stream that has stopped counts as ended.
     """
+    sources = list(needed)
+    streams = {file.stream for file in sources}
+    sessions = [each for each in sessions if each.session.stream in streams]
     now_ns = max((each.entry.last_ns for each in sessions), default=0)
     sessions = [_as_seen(each, now_ns) for each in sessions if each.session.is_ended or not _is_long(each)]
     spans = {
@@ -155,7 +159,7 @@ def days_since(
         days.setdefault(life.day, []).append(by_key[life.stream, life.session])
     files = list(written)
     over = [day for day in days.values() if all(each.session.is_ended for each in day)]
-    made = [day for day in over if _is_new(day, since, files)]
+    made = [day for day in over if _has_ended_since(day, since) or _waits_for_rows(day, sources, files)]
     while True:
         replaced = [file for file in files if any(_is_within(day, file) for day in made)]
         more = [day for day in over if day not in made and any(_is_within(day, file) for file in replaced)]
@@ -176,12 +180,17 @@ def _as_seen(session: StreamSession, now_ns: int) -> StreamSession:
     return msgspec.structs.replace(session, session=ended, is_stale=True)
 
 
-def _is_new(day: list[StreamSession], since: int, written: Iterable[FileEntry]) -> bool:
-    """True if a session of the day ended in a commit after `since`, or ends in this one. A day that waited only for
-    streams that have stopped is new until something is written of it."""
-    if any(not each.is_stale and (not each.entry.ended or each.entry.ended > since) for each in day):
-        return True
-    return any(each.is_stale for each in day) and not any(_is_within(day, file) for file in written)
+def _has_ended_since(day: list[StreamSession], since: int) -> bool:
+    """True if a session of the day ended in a commit after `since`, or ends in this one."""
+    return any(not each.is_stale and (not each.entry.ended or each.entry.ended > since) for each in day)
+
+
+def _waits_for_rows(day: list[StreamSession], needed: list[FileEntry], written: list[FileEntry]) -> bool:
+    """True for a day that waited for a stream that has stopped: there are rows to read, and none is written. There are
+    none to read if retention has removed the day."""
+    if not any(each.is_stale for each in day):
+        return False
+    return any(_is_within(day, file) for file in needed) and not any(_is_within(day, file) for file in written)
 
 
 def _is_within(day: list[StreamSession], file: FileEntry) -> bool:

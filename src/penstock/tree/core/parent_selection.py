@@ -128,10 +128,10 @@ class ParentSelection:
     def _search(self, steps: tuple[Step, ...]) -> None:
         self._steps = steps
         self._rounds = 0
-        self._fill()
-        self._next()
+        self._list_candidates()
+        self._try_next()
 
-    def _fill(self) -> None:
+    def _list_candidates(self) -> None:
         config, membership = self._environment.config, self._membership
         places: list[str | None] = []
         for step in self._steps:
@@ -159,20 +159,20 @@ class ParentSelection:
     def _pending(self) -> ConnectionAttempt | None:
         return next((each for each in self._attempts.values() if each.purpose == "parent"), None)
 
-    def _next(self) -> None:
+    def _try_next(self) -> None:
         """Try the next place, unless an attempt is under way; or pause."""
         if not self._is_searching or self._pending() is not None:
             return
         if not self._queue:
             self._rounds += 1
-            self._fill()
+            self._list_candidates()
             self._pause()
             return
         place = self._queue.popleft()
         if place is None:
             self._pause()
         elif place == self.place and self._upstream.link is not None:
-            self._next()
+            self._try_next()
         else:
             self.connect(place, "parent")
 
@@ -272,7 +272,7 @@ class ParentSelection:
         elif attempt.purpose == "parent":
             self._upstream.cancel_move()
             if self._upstream.link is None or self._is_searching:
-                self._next()
+                self._try_next()
             self._events.append(ParentReady())
 
     # The parent
@@ -375,12 +375,12 @@ class ParentSelection:
         if set(steps) == {"wait"}:
             return
         self._steps, self._rounds = steps, 0
-        self._fill()
+        self._list_candidates()
         if steps[0] == "wait":
             self._queue.popleft()
             self._pause()
         else:
-            self._next()
+            self._try_next()
 
     def inform_parent(self, info: Info) -> None:
         if self._upstream.link is not None:
@@ -448,7 +448,7 @@ class ParentSelection:
                 self._abandon(attempt, "silent")
         if self._retry_ns is not None and now_ns >= self._retry_ns:
             self._retry_ns = None
-            self._next()
+            self._try_next()
         return self._take_events()
 
     def check_silence(self) -> list[ParentEvent]:

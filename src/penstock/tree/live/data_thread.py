@@ -56,7 +56,7 @@ class Carrier:
             sock.close()
 
     def cork(self) -> None:
-        """What comes to wait is sent by send(), soon, and not by the thread: waking that takes longer."""
+        """Leave newly queued data for the next send() call, because waking the data thread takes longer."""
         self._lane.cork()
 
     def send(self) -> None:

@@ -1,4 +1,4 @@
-"""How busy an agent's process is: by that, children are sent elsewhere for the time being (load_balancer.py)."""
+"""Measure the CPU load of an agent's process; load_balancer.py moves children away from a busy agent."""
 
 import asyncio
 import time

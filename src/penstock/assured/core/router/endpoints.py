@@ -308,7 +308,7 @@ class Endpoints:
         )
 
     def remove(self, endpoint: Endpoint) -> None:
-        """With all that it has; it has no flows, and no other gives up to it."""
+        """Remove an endpoint with its messages. It must have no flows, and no other endpoint may dead-letter to it."""
         for subscriber in endpoint.subscribers:
             self.matcher.remove(subscriber)
         delete_endpoint(self._tables, endpoint.number)
@@ -317,11 +317,11 @@ class Endpoints:
         self._log_size -= endpoint.record_size
 
     def is_copied(self, config: EndpointConfig) -> bool:
-        """To the other router of a pair."""
+        """True if messages of the endpoint are copied to the standby router."""
         return self._config.replicate_by != "endpoint" or config.replication != "none"
 
     def own_through_as(self, config: EndpointConfig) -> int:
-        """Of an endpoint that is to be so from now on: up to where what it has may be nowhere else."""
+        """Return the highest message id that only this router may have, if the endpoint gets this configuration."""
         known = self._by_name.get(config.name)
         if known is None:
             return 0

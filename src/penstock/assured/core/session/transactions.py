@@ -56,7 +56,7 @@ class Transactions:
             self._out(Say(link, request(number, part.handle, part.transaction)))
 
     def lose(self, part: PublisherPart) -> None:
-        """Its link is gone. One whose end was not asked for is rolled back."""
+        """The part's link is gone: roll back the transaction, unless its end was requested."""
         self._beginning = {number: each for number, each in self._beginning.items() if each is not part}
         self._ends = {number: each for number, each in self._ends.items() if each.part is not part}
         if part.transaction and part not in self._ending:

@@ -65,7 +65,7 @@ class LineArbiter:
         self._far_since_ns: int | None = None
         self._far_at_ns: int | None = None  # when to ask next for what is between
         self._far_attempts = 0
-        self._far_again_ns = 0  # not to be asked for earlier, whatever comes
+        self._far_again_ns = 0  # earliest time of the next request for that range
         self._candidate = SessionCandidate(config.jump_wait_ms * NS_PER_MS, self.counters)
         self._restarted = ("", 0)  # the session that was begun anew under its name, and how often
         self._title = ""
