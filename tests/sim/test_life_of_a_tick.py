@@ -70,7 +70,7 @@ SIMULATOR = ("penstock.middleware.core.receiver.Receiver.receive_batch",)
 def documented_steps() -> dict[str, list[str]]:
     """For each step of the walk, the functions it names, in order."""
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    walk = text[text.index("## The life of a tick") : text.index("Where it may go from there")]
+    walk = text[text.index("## The life of a tick") : text.index("Where a quote may go from there")]
     steps = re.findall(r"^\d+\. \*\*(\w+)\.\*\*(.*?)(?=^\d+\. |\Z)", walk, flags=re.MULTILINE | re.DOTALL)
     named = {title: re.findall(r"`([a-z_]+\.[a-z_]+(?:\.\w+)+)`", body) for title, body in steps}
     return {title: [f"penstock.{name}" for name in names] for title, names in named.items()}
