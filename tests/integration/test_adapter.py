@@ -86,7 +86,7 @@ def contents(said: list[UnicastMessage]) -> list[tuple[str, Origin]]:
 
 
 def without_discontinuities(messages: list[tuple[str, Origin]]) -> list[tuple[str, Origin]]:
-    """The messages of the feed. An adapter that a busy machine paused announces a discontinuity, which repeats a number."""
+    """The messages of the feed. An adapter that was paused announces a discontinuity, which repeats a number."""
     return [(topic, origin) for topic, origin in messages if topic != DISCONTINUITY_TOPIC]
 
 
