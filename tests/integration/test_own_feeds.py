@@ -20,12 +20,18 @@ COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
 
 def run(directory: Path, *arguments: str, path: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=directory, env=environment_with(path), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+def environment_with(path: Path | None) -> dict[str, str]:
+    """The environment of a child process; `path` is a directory with installed packages."""
     environment = child_environment()
     if path is not None:
         environment["PYTHONPATH"] = os.pathsep.join([str(path), environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return environment
 
 
 def topics(done: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -62,26 +68,31 @@ def test_an_installed_feed_is_found_by_its_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DAY-10", "FEED-2")
-def test_an_adapter_takes_a_framing_and_functions_of_ones_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["path", "installed"])
+def test_an_adapter_takes_a_framing_and_functions_of_ones_own(tmp_path: Path, way: str) -> None:
+    site = None
+    named = 'modules = ["toy.py"]\ntable = "toy.toml"'
+    if way == "installed":
+        site = install_own_feed(tmp_path)
+        named = 'table = "toy"'
     write_own_feed(tmp_path)
     line, group = free_ports(2)
     (tmp_path / "plant.toml").write_text(f"""
 name = "example"
 [[feed]]
 name = "toy"
-modules = ["toy.py"]
-table = "toy.toml"
+{named}
 service.open = true
 streams = [{{ id = 1, name = "toy", framing = "toy", lines = [{{ port = {line} }}], arbitration.join = "start" }}]
 publish.channel = {{ group = "239.255.74.9", port = {group} }}
 [[feed.adapter]]
 name = "toy-a"
 """)
-    checked = run(tmp_path.parent, "up", "--check", str(tmp_path / "plant.toml"))
+    checked = run(tmp_path.parent, "up", "--check", str(tmp_path / "plant.toml"), path=site)
     assert checked.returncode == 0, checked.stderr
     process = subprocess.Popen(
         [*COMMAND, "adapter", "--config", str(tmp_path / "plant.toml"), "--name", "toy-a"],
-        cwd=tmp_path.parent, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path.parent, env=environment_with(site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stdout is not None

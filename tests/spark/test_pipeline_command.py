@@ -13,7 +13,7 @@ import pytest
 
 from children import child_environment
 from command_here import run_here
-from own_feed_kit import write_own_feed
+from own_feed_kit import install_own_feed, write_own_feed
 from penstock.cli.pipeline import run as pipeline_run
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace
@@ -210,13 +210,20 @@ def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Pat
 
 
 @pytest.mark.spec("DAY-10")
-def test_workers_load_a_feed_of_ones_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["path", "installed"])
+def test_workers_load_a_feed_of_ones_own(tmp_path: Path, way: str) -> None:
     write_own_feed(tmp_path)
     archive = tmp_path / "archive"
+    environment = small(tmp_path)
+    named = ["--table", str(tmp_path / "toy.toml"), "--module", str(tmp_path / "toy.py")]
+    if way == "installed":
+        named = ["--table", "toy"]
+        site = install_own_feed(tmp_path)
+        environment["PYTHONPATH"] = os.pathsep.join([str(site), child_environment()["PYTHONPATH"]])
     status, out, errors = end(
         start(
-            "run", str(tmp_path / "toy.pcap"), "--archive", str(archive), "--table", str(tmp_path / "toy.toml"),
-            "--module", str(tmp_path / "toy.py"), "--master", "local[2]", "--no-derive", **small(tmp_path),
+            "run", str(tmp_path / "toy.pcap"), "--archive", str(archive), *named,
+            "--master", "local[2]", "--no-derive", **environment,
         )
     )  # fmt: skip
     assert status == 0, errors

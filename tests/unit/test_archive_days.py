@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.errors import ArchiveError
 from penstock.spark.pipeline.archive.archive import Archive
@@ -113,6 +114,28 @@ def test_captured_rows_of_a_files_day_are_refused(
                 refuse_archived_rows(archive, files, {"journal:/captured": {}})
         else:
             refuse_archived_rows(archive, files, {"journal:/captured": {}})
+
+
+@pytest.mark.spec("DAY-6")
+@pytest.mark.parametrize(("first", "second"), [("feed:official", "journal:/captured"), ("journal:/captured", "feed:b")])
+@pytest.mark.parametrize(
+    ("hour", "is_separate", "is_refused"), [(10, False, True), (10, True, False), (40, False, False)]
+)
+def test_rows_of_a_table_without_a_venue_are_compared(
+    tmp_path: Path, first: str, second: str, hour: int, is_separate: bool, is_refused: bool
+) -> None:
+    with Archive.writing(tmp_path / "archive") as archive:
+        commit(archive, first, [("", 9), ("", 16)], **position("first", is_separate=is_separate))
+        files = [replace(file, venues=[]) for file in entries_of(tmp_path, second, [("", hour)])]
+        for path, file in archive.catalogue.files["trade"].items():
+            archive.catalogue.files["trade"][path] = replace(file, venues=[])
+        positions = {second: position("second", stream=9, is_separate=is_separate)}
+        if is_refused:
+            with pytest.raises(ArchiveError, match=r"2024-01-02 in the table 'trade'.*both are copies") as caught:
+                refuse_archived_rows(archive, files, positions)
+            assert "--stream" in caught.value.hint
+        else:
+            refuse_archived_rows(archive, files, positions)
 
 
 @pytest.mark.spec("DAY-6")

@@ -228,7 +228,7 @@ def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
     shown = run_here("feed", "info", path)
     assert shown.returncode == 1
     assert shown.stdout.startswith("messages with their sizes before them, none of a type of ITCH 5.0")
-    assert "no message has a known type: whether the file is damaged is unknown" in shown.stdout
+    assert "no message is of a known format: whether the file is damaged is unknown" in shown.stdout
 
 
 def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> None:
@@ -237,6 +237,7 @@ def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> N
     path.write_bytes(20 * wrong)
     shown = run_here("feed", "info", path)
     assert shown.stdout.startswith("messages with their sizes before them, none with the size of its type in ITCH 5.0")
+    assert "no message is of a known format: whether the file is damaged is unknown" in shown.stdout
     ran = run_here("convert", "run", "itch", path)
     assert ran.returncode == 1
     assert "nothing was converted: all 20 messages are malformed" in ran.stderr

@@ -1,8 +1,12 @@
 """Pacing and numbering, without sockets."""
 
+import gzip
 import io
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.base.clock import NS_PER_SECOND
@@ -14,8 +18,9 @@ from penstock.feed.core.play.pace import Pace
 from penstock.feed.core.play.script import Script
 from penstock.feed.formats.mold import MoldUDP64, encode_header
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.mold_player import MoldPlayer, open_script
 from penstock.net.udp import Channel
+from unit.test_feed_files import frame, pcap
 
 DAY = GeneratorConfig(seed=5, symbols=5, messages=3_000)
 
@@ -41,6 +46,31 @@ def test_a_cut_off_message_is_not_played() -> None:
     cut = script(data[:-1])
     assert cut.take(10) == blocks(1, 2)
     assert cut.next_time_ns() is None
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: pa.Codec("zstd").compress(data, asbytes=True)])
+def test_a_compressed_file_is_played(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    file = tmp_path / "day"
+    file.write_bytes(pack(blocks(1, 2, 3)))
+    with ExitStack() as files:
+        assert open_script(PlayerConfig(lines=(Channel(),), file=str(file)), files).take(10) == blocks(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", b'{"stream": "depth"}\n', "this is JSON"),
+        ("a.dbn", b"DBN\x02\x40\0\0\0GLBX.MDP3" + bytes(80), r"DBN version 2\) of GLBX\.MDP3"),
+        ("a.pcap", pcap([frame(b"x")]), "this is a capture, which cannot be played"),
+        ("a.csv", b"trade,1700000000000000000,AAPL,190.25,100,1\n", "this is text, which cannot be played"),
+    ],
+    ids=["json", "dbn", "capture", "text"],
+)
+def test_a_file_without_itch_messages_is_not_played(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=said):
+        MoldPlayer(PlayerConfig(lines=(Channel(),), file=str(file)))
 
 
 def test_an_even_rate() -> None:

@@ -91,7 +91,9 @@ def play(
         list[str] | None, typer.Argument(help="Where to send: GROUP:PORT of each line, like 239.255.10.1:26400.")
     ] = None,
     soup: Annotated[bool, typer.Option("--soup", help="Serve SoupBinTCP instead of sending MoldUDP64.")] = False,
-    file: Annotated[str, typer.Option(help="An ITCH file, plain or .gz; without it the day is made up.")] = "",
+    file: Annotated[
+        str, typer.Option(help="A file of ITCH messages; it may be compressed. Default: a made-up day.")
+    ] = "",
     messages: MessagesOption = 1_000_000,
     symbols: SymbolsOption = 1_000,
     seed: SeedOption = 1,

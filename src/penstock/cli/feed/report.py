@@ -43,7 +43,7 @@ def _name(report: FileReport) -> str:
 def _verdict(report: FileReport) -> list[str]:
     """A part that was not read is not reported as undamaged."""
     if report.format == "itch" and not report.is_itch and report.streams[0].messages:
-        return ["no message has a known type: whether the file is damaged is unknown"]
+        return ["no message is of a known format: whether the file is damaged is unknown"]
     if not report.is_readable:
         return ["nothing in it could be read as a feed"]
     if report.is_damaged:

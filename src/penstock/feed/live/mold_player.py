@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -24,11 +25,14 @@ from penstock.feed.core.play.pace import Pace
 from penstock.feed.core.play.script import Script
 from penstock.feed.formats._framing import MOLD_HEADER_SIZE
 from penstock.feed.formats.stream import ByteStream
+from penstock.feed.recorded.files import guess_format, open_file
 from penstock.net.udp import Outlet, host_socket
 
 REQUESTS_AT_ONCE = 64
 ENDS = 3
 """How often the end is said: datagrams get lost."""
+
+NOT_PLAYED = {"csv": "text", "capture": "a capture"}
 
 log = logger("feed.player")
 
@@ -118,13 +122,19 @@ class MoldPlayer:
 
 
 def open_script(config: PlayerConfig, open_files: ExitStack) -> Script:
-    """The day that the player is told to play."""
+    """The day that the player is told to play; a file of anything else than ITCH messages is refused."""
     if not config.file:
         return Script.made_up(ItchGenerator(config.generate))
-    try:
-        return Script.of_file(ByteStream(open_files.enter_context(open(config.file, "rb"))))
-    except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror}", where=config.file) from None
+    path = Path(config.file)
+    stream = ByteStream(open_files.enter_context(open_file(path)))
+    file_format = guess_format(path, stream)
+    if file_format != "itch":
+        raise ConfigurationError(
+            f"this is {NOT_PLAYED[file_format]}, which cannot be played",
+            where=config.file,
+            hint="a player reads a file of ITCH messages, plain or compressed",
+        )
+    return Script.of_file(stream)
 
 
 def _request_socket(host: str, port: int) -> socket.socket:

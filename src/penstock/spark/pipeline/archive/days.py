@@ -163,16 +163,13 @@ def _is_compared(file: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool
 
 
 def _have_same_rows(file: FileEntry, other: FileEntry, sources: Mapping[str, dict[str, Any]]) -> bool:
-    is_journal, is_other_journal = file.source.startswith(JOURNAL), other.source.startswith(JOURNAL)
-    if file.source == other.source or (is_journal and is_other_journal):
+    is_journal = file.source.startswith(JOURNAL)
+    if file.source == other.source or (is_journal and other.source.startswith(JOURNAL)):
         return False
     covers = sources[other.source].get("covers") if is_journal else None
     if covers and TradingDay(*covers).has_all_times_of(other):
         return False  # captured messages of this day are skipped
-    if not is_journal and not is_other_journal:
-        is_same_venue = set(file.venues or [""]) & set(other.venues or [""])
-    else:
-        is_same_venue = set(file.venues) & set(other.venues)
+    is_same_venue = set(file.venues or [""]) & set(other.venues or [""])  # [] in a table without a venue
     return bool(is_same_venue) and _overlap(file, other)
 
 
@@ -181,6 +178,15 @@ def _archived_rows(
 ) -> ArchiveError:
     what = f"has messages of {file.date}, {', '.join(file.venues) or 'no venue'}"
     there = sources[other.source].get("path", other.source.removeprefix(JOURNAL))
+    if not file.venues and JOURNAL in (file.source[: len(JOURNAL)], other.source[: len(JOURNAL)]):
+        kind = "journal" if file.source.startswith(JOURNAL) else "file"
+        return ArchiveError(
+            f"the {kind} has messages of {file.date} in the table {file.table!r}, and so has {there} in the archive: "
+            "both are copies",
+            where=str(archive.path),
+            hint=f"--replace does not replace the table {file.table!r}, which has no venue: use a separate archive, or "
+            "--stream for the file to archive it in addition, as a separate stream",
+        )
     if file.source.startswith(JOURNAL):
         return ArchiveError(
             f"the journal {what}, which the archive has from {there}",
