@@ -101,7 +101,8 @@ class ReceiverConfig(Config, frozen=True):
     publisher_expiry_ms; if all streams are proven, packets of the further stream are dropped and counted."""
 
     buffer_bytes_max: Count = 256 * 1024 * 1024
-    """Total buffer size of all streams: packets that wait for a repair, and unfinished messages."""
+    """Total buffer size of all streams: packets that wait for a repair, ranges of missing packets, and unfinished
+    messages."""
 
     accept: Literal["live", "replay", "both"] = "live"
     """Whether packets from the past (the mark REPLAY) are refused, are all that is taken, or are taken as well."""
