@@ -6,7 +6,9 @@ from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.middleware import DatagramReceived, Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.core.budget import GAP_OVERHEAD, PACKET_OVERHEAD
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
+from penstock.middleware.core.receiver import OUTDATED_MAX
 from penstock.wire import RANGES_MAX, Packer, encode_gone
 from unit.middleware_kit import GROUP, MS, SOURCE, of, packets, receiver, take
 
@@ -126,6 +128,40 @@ def test_streams_are_compared_once_for_many_packets_over_the_limit(monkeypatch: 
     assert compared < 20 * streams
     take(core, gapped(streams + 1, 1, 1_000))
     assert core._budget.used > 0
+
+
+@pytest.mark.spec("AUTH-4")
+def test_only_streams_with_due_requests_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at every stream with missing packets at each request lets many forged streams cost quadratic time."""
+    core = receiver(nack_attempts_max=2)
+    looked = 0
+    original = IncomingStream.due_ranges
+
+    def counted(stream: IncomingStream, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
+        nonlocal looked
+        looked += 1
+        return original(stream, now_ns)
+
+    monkeypatch.setattr(IncomingStream, "due_ranges", counted)
+    streams, now_ns = 1_000, 0
+    for publisher_id in range(1, streams + 1):
+        now_ns += MS
+        take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 1, 100)], now_ns)
+        core.handle(Tick(), now_ns)
+    assert core.counters["nacks_sent"] > streams
+    assert looked <= 3 * streams, "two requests and the receipt of each"
+    assert len(core._requests_due) < 100, "most streams have given up"
+
+
+@pytest.mark.spec("AUTH-4")
+def test_outdated_times_of_requests_are_bounded() -> None:
+    core = receiver(nack_retry_ms=10_000)
+    for number in range(2_000):
+        now_ns = number * MS
+        take(core, packets(1, first=1 + 2 * number), now_ns)  # a new hole each time, sooner due than the former ones
+        core.handle(Tick(), now_ns)
+        assert len(core._requests_due) <= 2 + OUTDATED_MAX
+    assert core.counters["nacks_sent"] > OUTDATED_MAX
 
 
 @pytest.mark.spec("AUTH-4")

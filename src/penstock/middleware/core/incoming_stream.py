@@ -52,6 +52,7 @@ class IncomingStream(StreamCursor):
         self.nacks = 0
         self.goodbye_sequence: int | None = None
         self.gaps = Gaps()
+        self.requests_due_ns: int | None = None  # when the receiver looks at the gaps again
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
