@@ -124,4 +124,5 @@ class MergerConfig(Config, frozen=True):
     by itself, without this, when each of them has gone past it or has ended."""
 
     source_streams_max: Count = 65_536
-    """Source streams known at a time; messages of further ones are dropped and counted."""
+    """Maximum number of source streams. A further one replaces a source stream that no publisher sends any more; if
+    there is none, its messages are dropped and counted."""
