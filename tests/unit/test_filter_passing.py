@@ -3,7 +3,9 @@
 import pytest
 
 from penstock.base.counters import Cause
+from penstock.filter.core.pass_through import PassThroughStream
 from penstock.middleware import DatagramReceived, Expect, Receiver, ReceiverConfig, Tick, Unicast
+from penstock.middleware.core.budget import GAP_OVERHEAD
 from penstock.wire import Kind, PacketFlag, decode, encode_gone, encode_nack, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, SOURCE, Harness, address_of, harness, packets, stream
 from unit.middleware_kit import NoRandomness
@@ -130,3 +132,19 @@ def test_what_is_missing_for_too_long_is_forgotten() -> None:
     module.take(data[1:3])
     assert module.got(1) == []
     assert module.module.counters.by_cause("packets_dropped") == {Cause.DUPLICATE: 2}
+
+
+@pytest.mark.spec("AUTH-4")
+def test_ranges_of_missing_packets_are_bounded_in_total_and_repairs_are_still_passed_on() -> None:
+    module = passing(receiver={"buffer_bytes_max": 10 * GAP_OVERHEAD})
+    data = stream("a" * 200)
+    module.take(data[::2])
+    receiver = module.module.receiver
+    assert receiver._budget.used <= receiver._budget.bytes_max
+    (received,) = receiver.streams()
+    assert isinstance(received, PassThroughStream)
+    assert len(received.missing) <= 10
+    assert not received.missing.overlaps(2, 2)
+    module.got(1)
+    module.take(repaired(data[1:2]))
+    assert module.got(1) == [(2, 0, "a")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.live.config import LivePairConfig, PairAccess, RouterNodeConfig
+from penstock.assured.live.config import LeaseAccess, LivePairConfig, PairAccess, RouterNodeConfig, VotingConfig
 from penstock.assured.live.witness import WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.demo.layout import write_layout
@@ -32,6 +32,18 @@ def test_with_an_administration_server_the_link_of_a_pair_needs_a_secret() -> No
     with pytest.raises(ConfigurationError, match=r"pair\.link has no secret_file"):
         router({}, admin=ADMIN)
     assert router({"link": PairAccess(secret_file="s")}, admin=ADMIN).pair is not None
+
+
+@pytest.mark.spec("AUTH-5")
+def test_with_an_administration_server_the_links_of_a_lease_need_a_secret() -> None:
+    def voting(listen: LeaseAccess) -> dict[str, Any]:
+        voters = {"b": "127.0.0.1:7471", "w": "127.0.0.1:7472"}
+        made = VotingConfig(witness="w", voters=voters, listen=listen)
+        return {"link": PairAccess(secret_file="s"), "voting": made}
+
+    with pytest.raises(ConfigurationError, match=r"pair\.voting\.listen has no secret_file"):
+        router(voting(LeaseAccess()), admin=ADMIN)
+    assert router(voting(LeaseAccess(secret_file="s")), admin=ADMIN).pair is not None
 
 
 def document(directory: Path) -> Path:

@@ -156,6 +156,22 @@ def test_what_all_source_streams_hold_together_is_bounded() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
+def test_source_streams_of_publishers_that_ended_make_room_for_others() -> None:
+    merger = Merger(MergerConfig(source_streams_max=4))
+    give(merger, A, 1, stream=1)
+    for stream_id in (2, 3, 4):
+        give(merger, C, 1, stream=stream_id)
+    give(merger, A, 1, stream=4)
+    assert give(merger, B, 1, stream=5) == []
+    assert merger.counters.by_cause("messages_suppressed")[Cause.STREAM_LIMIT] == 1
+    end(merger, C)
+    assert numbers_of(give(merger, B, 1, stream=5)) == [1]
+    assert numbers_of(give(merger, B, 1, stream=6)) == [1]
+    assert give(merger, B, 1, stream=7) == [], "the others have publishers"
+    assert numbers_of(give(merger, A, 2, stream=1) + give(merger, A, 2, stream=4)) == [2, 2]
+
+
+@pytest.mark.spec("AUTH-4")
 def test_a_merger_that_may_hold_nothing_holds_nothing_whatever_waits() -> None:
     merger = Merger(MergerConfig(held_bytes_total_max=1))
     give(merger, A, 1)

@@ -5,9 +5,11 @@ import pytest
 from penstock.base.core import Tick
 from penstock.base.counters import Cause
 from penstock.middleware import DatagramReceived, Deliver, LossReceipt, StreamEnded, StreamKey, StreamStarted
-from penstock.middleware.core.budget import PACKET_OVERHEAD
+from penstock.middleware.core.budget import GAP_OVERHEAD, PACKET_OVERHEAD
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.incoming_stream import IncomingStream
-from penstock.wire import Packer
+from penstock.middleware.core.receiver import OUTDATED_MAX
+from penstock.wire import RANGES_MAX, Packer, encode_gone
 from unit.middleware_kit import GROUP, MS, SOURCE, of, packets, receiver, take
 
 EXPIRY_NS = 5_000 * MS
@@ -94,7 +96,10 @@ def test_buffers_are_bounded_in_total_and_newcomers_give_theirs_up_first() -> No
     for publisher_id in range(2, 40):
         answers = take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 10, 1_000)], EXPIRY_NS)
         receipts += of(LossReceipt, answers)
-        held = sum(each.window_bytes + PACKET_OVERHEAD * each.window_packets for each in core.streams())
+        held = sum(
+            each.window_bytes + PACKET_OVERHEAD * each.window_packets + GAP_OVERHEAD * len(each.gaps)
+            for each in core.streams()
+        )
         assert held == core._budget.used <= 64 * 1024
     assert {each.cause for each in receipts} == {Cause.MEMORY}
     assert {each.stream.publisher_id for each in receipts} <= set(range(2, 40))
@@ -126,6 +131,40 @@ def test_streams_are_compared_once_for_many_packets_over_the_limit(monkeypatch: 
 
 
 @pytest.mark.spec("AUTH-4")
+def test_only_streams_with_due_requests_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at every stream with missing packets at each request lets many forged streams cost quadratic time."""
+    core = receiver(nack_attempts_max=2)
+    looked = 0
+    original = IncomingStream.due_ranges
+
+    def counted(stream: IncomingStream, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
+        nonlocal looked
+        looked += 1
+        return original(stream, now_ns)
+
+    monkeypatch.setattr(IncomingStream, "due_ranges", counted)
+    streams, now_ns = 1_000, 0
+    for publisher_id in range(1, streams + 1):
+        now_ns += MS
+        take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 1, 100)], now_ns)
+        core.handle(Tick(), now_ns)
+    assert core.counters["nacks_sent"] > streams
+    assert looked <= 3 * streams, "two requests and the receipt of each"
+    assert len(core._requests_due) < 100, "most streams have given up"
+
+
+@pytest.mark.spec("AUTH-4")
+def test_outdated_times_of_requests_are_bounded() -> None:
+    core = receiver(nack_retry_ms=10_000)
+    for number in range(2_000):
+        now_ns = number * MS
+        take(core, packets(1, first=1 + 2 * number), now_ns)  # a new hole each time, sooner due than the former ones
+        core.handle(Tick(), now_ns)
+        assert len(core._requests_due) <= 2 + OUTDATED_MAX
+    assert core.counters["nacks_sent"] > OUTDATED_MAX
+
+
+@pytest.mark.spec("AUTH-4")
 def test_unfinished_messages_are_counted_too() -> None:
     core = receiver(buffer_bytes_max=100_000)
     for publisher_id in range(1, 20):
@@ -133,6 +172,20 @@ def test_unfinished_messages_are_counted_too() -> None:
         take(core, packer.add("t", bytes(50_000)))  # all fragments but the last
         assert core._budget.used <= 100_000
     assert core.counters.by_cause("messages_lost")[Cause.MEMORY] > 10
+
+
+@pytest.mark.spec("AUTH-4")
+def test_ranges_of_missing_packets_are_counted_too() -> None:
+    """A GONE that names every second missing packet splits one range into many, and no packet waits."""
+    core = receiver(buffer_bytes_max=256 * 1024)
+    for publisher_id in range(1, 20):
+        take(core, [*packets(1, publisher_id=publisher_id), *packets(1, first=8_000, publisher_id=publisher_id)])
+        gone = [(number, number) for number in range(3, 7_999, 2)]
+        for at in range(0, len(gone), RANGES_MAX):
+            take(core, [encode_gone(publisher_id, GROUP, 1, gone[at : at + RANGES_MAX])])
+            assert core._budget.used <= 256 * 1024
+            assert sum(len(each.gaps) for each in core.streams()) <= 256 * 1024 // GAP_OVERHEAD
+    assert core.counters.by_cause("packets_lost")[Cause.MEMORY] > 0
 
 
 @pytest.mark.spec("AUTH-4")

@@ -101,7 +101,8 @@ class ReceiverConfig(Config, frozen=True):
     publisher_expiry_ms; if all streams are proven, packets of the further stream are dropped and counted."""
 
     buffer_bytes_max: Count = 256 * 1024 * 1024
-    """Total buffer size of all streams: packets that wait for a repair, and unfinished messages."""
+    """Total buffer size of all streams: packets that wait for a repair, ranges of missing packets, and unfinished
+    messages."""
 
     accept: Literal["live", "replay", "both"] = "live"
     """Whether packets from the past (the mark REPLAY) are refused, are all that is taken, or are taken as well."""
@@ -123,4 +124,5 @@ class MergerConfig(Config, frozen=True):
     by itself, without this, when each of them has gone past it or has ended."""
 
     source_streams_max: Count = 65_536
-    """Source streams known at a time; messages of further ones are dropped and counted."""
+    """Maximum number of source streams. A further one replaces a source stream that no publisher sends any more; if
+    there is none, its messages are dropped and counted."""

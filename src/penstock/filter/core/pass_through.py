@@ -13,6 +13,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.filter.config import FilterConfig
 from penstock.middleware import Address, DatagramReceived, Deliver, LossReceipt, Receiver, ReceiverConfig, StreamKey
 from penstock.middleware.core._inorder import InOrder
+from penstock.middleware.core.budget import GAP_OVERHEAD
 from penstock.middleware.core.events import ReceiverInstruction
 from penstock.middleware.core.gaps import Gaps
 from penstock.middleware.core.incoming_stream import GOODBYE, IncomingStream
@@ -58,6 +59,14 @@ class PassThroughStream(RepairedStream):
 
     def lacks(self, packet: Packet) -> bool:
         return super().lacks(packet) or self.missing.overlaps(packet.sequence, packet.sequence)
+
+    def count_held_bytes(self) -> int:
+        return super().count_held_bytes() + GAP_OVERHEAD * len(self.missing)
+
+    def release(self) -> list[ReceiverInstruction]:
+        """Forget what was missing. It was reported already, and repairs are passed on as before."""
+        self.missing = Gaps()
+        return super().release()
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
         if packet.flags & GOODBYE:

@@ -1,11 +1,14 @@
-"""The total memory of streams for what they hold back: packets and unfinished messages of a receiver, messages of a
-merger."""
+"""The total memory of streams for what they hold back: packets, ranges of missing packets, and unfinished messages of a
+receiver, messages of a merger."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 PACKET_OVERHEAD = 512
 """Overhead of a buffered packet in bytes."""
+
+GAP_OVERHEAD = 192
+"""Size of a range of missing packets in bytes."""
 
 
 class Holder(Protocol):

@@ -7,7 +7,7 @@ from penstock.base.clock import NS_PER_MS, NS_PER_US, Randomness
 from penstock.base.counters import Cause, Counters
 from penstock.middleware.config import ReceiverConfig
 from penstock.middleware.core._inorder import StreamCursor
-from penstock.middleware.core.budget import PACKET_OVERHEAD
+from penstock.middleware.core.budget import GAP_OVERHEAD, PACKET_OVERHEAD
 from penstock.middleware.core.events import Address, Deliver, Expect, LossReceipt, ReceiverInstruction, StreamKey
 from penstock.middleware.core.gaps import Gap, Gaps
 from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
@@ -52,6 +52,7 @@ class IncomingStream(StreamCursor):
         self.nacks = 0
         self.goodbye_sequence: int | None = None
         self.gaps = Gaps()
+        self.requests_due_ns: int | None = None  # when the receiver looks at the gaps again
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
@@ -83,7 +84,8 @@ class IncomingStream(StreamCursor):
 
     def count_held_bytes(self) -> int:
         """Currently buffered bytes."""
-        return self.window_bytes + PACKET_OVERHEAD * len(self._window) + self._reassembler.held_bytes
+        overhead = PACKET_OVERHEAD * len(self._window) + GAP_OVERHEAD * len(self.gaps)
+        return self.window_bytes + overhead + self._reassembler.held_bytes
 
     def release(self) -> list[ReceiverInstruction]:
         """Release the buffers: missing packets and an unfinished message are given up."""

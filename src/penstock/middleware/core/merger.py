@@ -54,6 +54,7 @@ class Merger:
         table = self._table = BranchTable(randomness.below(2**64) if randomness is not None else 0)
         self.counters.watch("messages_merged", lambda: table.merged_count)
         self._sources: dict[int, SourceStream] = {}
+        self._abandoned: dict[int, None] = {}  # source streams whose publishers' streams have all ended, oldest first
         self._sources_of: dict[StreamKey, set[int]] = {}
         self._mixed: dict[StreamKey, BranchCursor] = {}  # streams that bring messages without ORIGIN, too
         self._stalled: dict[int, SourceStream] = {}
@@ -126,6 +127,8 @@ class Merger:
         for source in self._of(key):
             self._table.remove(source.branches[key])
             self._emit(source, source.end(key, now_ns), now_ns, out)
+            if not source.branches:
+                self._abandoned[source.stream_id] = None
         self._sources_of.pop(key, None)
         if (unmerged := self._mixed.pop(key, None)) is not None:
             self._table.remove(unmerged)
@@ -166,15 +169,27 @@ class Merger:
 
     def _source(self, stream_id: int) -> SourceStream | None:
         source = self._sources.get(stream_id)
-        if source is None and len(self._sources) < self.config.source_streams_max:
+        if source is None and (len(self._sources) < self.config.source_streams_max or self._forget_abandoned()):
             source = self._sources[stream_id] = SourceStream(stream_id, self.config, self.counters)
         return source
+
+    def _forget_abandoned(self) -> bool:
+        """Forget a source stream that no publisher sends any more, so that forged ones shut out real ones only while
+        their publisher stays."""
+        while self._abandoned:
+            stream_id = next(iter(self._abandoned))
+            del self._abandoned[stream_id]
+            if self._sources[stream_id].is_smooth:
+                del self._sources[stream_id]
+                return True
+        return False
 
     def _branch(self, source: SourceStream, key: StreamKey) -> BranchCursor | None:
         branch = source.branches.get(key)
         if branch is None and len(source.branches) < BRANCHES_MAX:
             branch = BranchCursor(key.publisher_id, key.group, source.stream_id, source)
             source.branches[key] = branch
+            self._abandoned.pop(source.stream_id, None)
             self._table.add(branch)
             self._sources_of.setdefault(key, set()).add(source.stream_id)
         return branch

@@ -1,5 +1,7 @@
 """The receiving side: packets of any number of publishers in, each stream's messages out, once and in order."""
 
+import heapq
+
 import msgspec
 
 from penstock.base.clock import NS_PER_MS, Randomness
@@ -47,6 +49,9 @@ STALE_GRACE_NS = 1_000 * NS_PER_MS
 
 
 REQUEST_NUMBER_MAX = 2**32 - 1
+
+OUTDATED_MAX = 1_024
+"""Number of outdated entries, beyond one per stream, at which the heap of due requests is built anew."""
 
 NEWCOMERS_LOOKED_AT = 64
 """Number of unproven streams examined to find one to evict."""
@@ -105,10 +110,10 @@ class Receiver:
         self._newcomers: dict[StreamKey, int] = {}  # streams that are not proven, and when they were last looked at
         self._positions: dict[StreamKey, Position] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
-        self._repairing: dict[StreamKey, IncomingStream] = {}
         self._requester = 0  # the id that requests have; another one when its numbers are used up
         self._request_number = REQUEST_NUMBER_MAX
-        self._nack_ns: int | None = None  # when to look at due requests; it may be too early, never too late
+        self._requests_due: list[tuple[int, int, StreamKey]] = []  # a heap by time; an entry may be out of date
+        self._requests_scheduled = 0
         self._expiry_check_ns: int | None = None
 
     def handle(self, event: ReceiverEvent, now_ns: int) -> list[ReceiverInstruction]:
@@ -127,9 +132,10 @@ class Receiver:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        if self._nack_ns is None or (self._expiry_check_ns is not None and self._expiry_check_ns < self._nack_ns):
+        nack_ns = self._requests_due[0][0] if self._requests_due else None  # it may be too early, never too late
+        if nack_ns is None or (self._expiry_check_ns is not None and self._expiry_check_ns < nack_ns):
             return self._expiry_check_ns
-        return self._nack_ns
+        return nack_ns
 
     def streams(self) -> list[IncomingStream]:
         """The streams that are going on."""
@@ -409,17 +415,12 @@ class Receiver:
         return [Collision(stream.key, stream.epoch, stream.source, source)]
 
     def _settle(self, stream: IncomingStream) -> list[ReceiverInstruction]:
-        """Keep the list of streams under repair and the memory they take, and end a stream that is complete."""
+        """Schedule the stream's requests, account for its memory, and end a stream that is complete."""
         instructions = self._account_for(stream)
         if stream.gaps:
-            self._repairing[stream.key] = stream
-            nack_ns = stream.gaps.next_nack_ns()
-            if nack_ns is not None and (self._nack_ns is None or nack_ns < self._nack_ns):
-                self._nack_ns = nack_ns
-        else:
-            self._repairing.pop(stream.key, None)
-            if stream.is_complete:
-                return instructions + self._end(stream, Cause.GOODBYE)
+            self._schedule_requests(stream)
+        elif stream.is_complete:
+            return instructions + self._end(stream, Cause.GOODBYE)
         stream.update_fast_path()
         return instructions
 
@@ -468,12 +469,39 @@ class Receiver:
         self._evicted += self._end(stream, Cause.STREAM_LIMIT)
         self._positions.pop(stream.key, None)
 
+    def _schedule_requests(self, stream: IncomingStream) -> None:
+        """Streams wait in a heap: looking at all of them for each request lets many forged streams cost quadratic
+        time."""
+        due_ns = stream.gaps.next_nack_ns()
+        if due_ns is None or (stream.requests_due_ns is not None and stream.requests_due_ns <= due_ns):
+            return
+        stream.requests_due_ns = due_ns
+        self._requests_scheduled += 1
+        heapq.heappush(self._requests_due, (due_ns, self._requests_scheduled, stream.key))
+        if len(self._requests_due) > 2 * len(self._streams) + OUTDATED_MAX:
+            self._requests_due = [
+                (each.requests_due_ns, number, key)
+                for number, (key, each) in enumerate(self._streams.items())
+                if each.requests_due_ns is not None
+            ]
+            heapq.heapify(self._requests_due)
+
+    def _streams_with_requests(self, now_ns: int) -> list[IncomingStream]:
+        """Take the streams whose requests are due from the heap."""
+        due: list[IncomingStream] = []
+        while self._requests_due and self._requests_due[0][0] <= now_ns:
+            due_ns, _, key = heapq.heappop(self._requests_due)
+            stream = self._streams.get(key)
+            if stream is not None and stream.requests_due_ns == due_ns:
+                stream.requests_due_ns = None
+                due.append(stream)
+        return due
+
     def _request_repairs(self, now_ns: int) -> list[ReceiverInstruction]:
-        if self._nack_ns is None or now_ns < self._nack_ns:
-            return []
-        self._nack_ns = None  # settling the streams finds it anew
         instructions: list[ReceiverInstruction] = []
-        for stream in list(self._repairing.values()):
+        for stream in self._streams_with_requests(now_ns):
+            if self._streams.get(stream.key) is not stream:
+                continue  # it has ended: it released its buffers for a stream before it
             ranges, reports = stream.due_ranges(now_ns)
             instructions += reports
             if ranges:
@@ -538,7 +566,6 @@ class Receiver:
         self._newcomers.pop(stream.key, None)
         self._budget.change(stream, 0)
         self.in_order.remove(stream)
-        self._repairing.pop(stream.key, None)
 
     def _expiry_ns(self) -> int:
         return self.config.publisher_expiry_ms * NS_PER_MS
