@@ -17,6 +17,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import pyarrow.parquet as pq
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
@@ -31,6 +32,7 @@ from penstock.spark.pipeline.archive.days import (
     refuse_other_days,
     remove_day,
 )
+from penstock.spark.pipeline.archive.placing import kept
 from penstock.spark.pipeline.archive.schemas import evolved
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 CHUNK_SLICES_PER_CORE = 2
 """Slices per commit and core; several, so that cores do not wait for each other."""
+
+REASONS_MAX = 3
+"""Reasons that a run without any converted message shows."""
 
 POLL_SECONDS = 0.2
 """Polling interval of a follower without new input."""
@@ -431,3 +436,14 @@ def balance(account: Account) -> list[str]:
     if account.in_quarantine:
         lines.append(f"the table quarantine has {account.in_quarantine:,} rows with the reasons")
     return lines
+
+
+def quarantine_reasons(archive: Archive, report: RunReport) -> list[str]:
+    """Return the place and the reason of the first REASONS_MAX rows that the run added to the table `quarantine`."""
+    first = archive.catalogue.number - report.commits + 1
+    found: list[str] = []
+    for file in archive.files("quarantine"):
+        if file.commit_last >= first and len(found) < REASONS_MAX:
+            rows = pq.ParquetFile(kept(archive.path, file.path)).read(["place", "position", "reason"]).to_pylist()
+            found += [f"{row['place']}, at {row['position']}: {row['reason']}" for row in rows]
+    return found[:REASONS_MAX]
