@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow.parquet as pq
@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
 from penstock.spark.pipeline.archive.archive import Archive
-from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, TradingDay
+from penstock.spark.pipeline.archive.commits import Account, Catalogue, Commit, FileEntry, TradingDay
 from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
 from penstock.spark.pipeline.archive.days import (
+    FEED,
     OtherSources,
     Removed,
     covered_days,
@@ -180,7 +181,8 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         cursors = {stream: image for result in results for stream, image in result.cursors.items()}
         _refuse_streams_of_feeds(archive, cursors)
         files = _files(results, pieces)
-        refuse_archived_rows(archive, files, {piece.source: piece.position for piece in pieces})
+        positions = _positions(archive.catalogue, pieces, files)
+        refuse_archived_rows(archive, files, positions)
     except BaseException:
         archive.abandon(staging)
         raise
@@ -190,7 +192,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         files=files,
         account=account,
         schemas=schemas,
-        sources={piece.source: piece.position for piece in pieces},
+        sources=positions,
         cursors=cursors,
         sessions=session_changes(archive.catalogue, (result.sessions for result in results), staging.number),
         watermarks=_watermarks(files),
@@ -199,6 +201,17 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     report.account.add(account)
     report.commits += 1
     return commit
+
+
+def _positions(catalogue: Catalogue, pieces: list[Piece], files: list[FileEntry]) -> dict[str, dict[str, Any]]:
+    """Return the position of each source after these pieces, with a mark on feeds that have added no message yet."""
+    found = {piece.source: piece.position for piece in pieces}
+    with_rows = {file.source for file in files if file.stream is not None}
+    for source, position in found.items():
+        was_empty = source not in catalogue.sources or catalogue.sources[source].get("is_empty", False)
+        if source.startswith(FEED) and was_empty and source not in with_rows:
+            found[source] = {**position, "is_empty": True}
+    return found
 
 
 def replace(
