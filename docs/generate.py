@@ -272,7 +272,8 @@ def _bounds(ge: float | None, gt: float | None, le: float | None, lt: float | No
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+    """Format 1,000,000 and 1e6 alike: `Annotated` keeps one of two equal limits, the one that was imported first."""
+    return "" if value is None else f"{int(value):,}" if value == int(value) else f"{value:,g}"
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

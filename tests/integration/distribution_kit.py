@@ -16,7 +16,7 @@ from penstock.engine.live.link import NodeLink, Told
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message, shipped
-from penstock.net.live.handover import receive_segment
+from penstock.net.live.handover import await_segment
 from penstock.net.udp import Channel
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.live.driver import LiveNode
@@ -132,7 +132,7 @@ class Consumer:
     async def welcomed(self, welcome: control.Welcome) -> None:
         segment = None
         if welcome.ring:
-            segment = await asyncio.to_thread(receive_segment, welcome.path, welcome.ring)
+            segment = await await_segment(welcome.path, welcome.ring, secret=None)
         with self._reading:
             self._close_ring()
             self.topics.clear()

@@ -246,9 +246,16 @@ def test_a_run_that_could_convert_nothing_is_no_success(
     assert done.returncode == 1, done.stderr
     assert "1 damaged places" in done.stdout
     assert "nothing could be read or converted" in done.stderr
+    assert "soup.pcap, at 0: the capture has no UDP datagram; of 1 frames: 1 TCP, not UDP" in done.stderr
     (file,) = Archive.open(archive).files("quarantine")
     (reason,) = pq.read_table(archive / file.path).column("reason").to_pylist()
     assert reason == "the capture has no UDP datagram; of 1 frames: 1 TCP, not UDP"
+    assert [position["is_empty"] for position in Archive.open(archive).catalogue.sources.values()] == [True]
+    write_feed(tmp_path / "day.itch", 100)
+    day = ("run", tmp_path / "day.itch", "--archive", archive, "--table", "itch", "--date", DAY.isoformat())
+    done = run_here("pipeline", *day, "--no-derive")
+    assert done.returncode == 0, done.stderr
+    assert [position.get("is_empty") for position in Archive.open(archive).catalogue.sources.values()] == [True, None]
 
 
 def _last(path: Path) -> int:

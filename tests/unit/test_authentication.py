@@ -1,5 +1,9 @@
 """Authentication trailers: what is not authentic changes nothing and is counted."""
 
+import random
+from itertools import product
+
+import numpy
 import pytest
 
 from interop import siphash_reference
@@ -23,12 +27,14 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.wire import (
+    MESSAGE_DTYPE,
     TRAILER_SIZE,
     AuthenticationKey,
     AuthenticationScope,
     Authenticator,
     DatagramBatch,
     LeaseFlag,
+    Packer,
     PacketFlag,
     PacketStore,
     VouchedPublisher,
@@ -36,7 +42,7 @@ from penstock.wire import (
     encode_gone,
     encode_nack,
 )
-from penstock.wire._authentication import packet_tag, siphash, source_key
+from penstock.wire._authentication import packet_tag, packet_tags, siphash, source_key, trailer_under
 from unit.authentication_kit import KEY, NEXT_KEY, authentic, scope
 from unit.middleware_kit import GROUP, MS, PUBLISHER_ID, SOURCE, NoRandomness, packets
 
@@ -79,6 +85,14 @@ def test_siphash_agrees_with_an_independent_implementation(size: int) -> None:
 def test_tags_agree_with_an_independent_implementation(size: int) -> None:
     data, key = bytes((at * 7 ^ at >> 8) & 0xFF for at in range(size)), bytes(range(100, 116))
     assert packet_tag(data, key) == siphash_reference.packet_tag(data, key)
+
+
+@pytest.mark.parametrize(("size", "other"), [*product([56, 255, 256, 289, 1_024, 8_980], repeat=2)])
+def test_two_tags_at_once_are_those_of_each_packet(size: int, other: int) -> None:
+    key, chance = bytes(range(100, 116)), random.Random(size * 10_000 + other)
+    packets = chance.randbytes(size), chance.randbytes(other)
+    expected = tuple(siphash_reference.packet_tag(each, key) for each in packets)
+    assert packet_tags(*packets, key) == expected
 
 
 def test_a_key_has_sixteen_bytes_and_an_id() -> None:
@@ -151,6 +165,35 @@ def test_a_key_is_good_for_the_publishers_of_its_scope_only() -> None:
     stolen = packets(1)[0] + Authenticator([scope(NEXT_KEY)]).trailer(packets(1)[0])
     assert core.handle(DatagramReceived(stolen, SOURCE), 0) == []
     assert core.counters.by_cause("packets_dropped") == {Cause.UNVOUCHED: 1}
+
+
+def _any_datagram(chance: random.Random) -> bytes:
+    """A packet of any length under one of two keys, mostly as it was sent."""
+    packer = Packer(PUBLISHER_ID, GROUP, 1)
+    packer.add("t", bytes(chance.choice([1, 100, 200, 230, 1_000, 1_300])))
+    packet = packer.flush()
+    assert packet is not None
+    datagram = authentic(packet, chance.choice([KEY, NEXT_KEY]))
+    if chance.random() < 0.3:
+        datagram = _spoiled(datagram, chance.randrange(len(datagram)))
+    return datagram if chance.random() < 0.9 else datagram[: chance.randrange(len(datagram))]
+
+
+@pytest.mark.spec("AUTH-1")
+@pytest.mark.parametrize("seed", range(200))
+def test_a_batch_admits_what_is_admitted_one_by_one(seed: int) -> None:
+    """Tags of neighbours are computed together."""
+    chance = random.Random(seed)
+    datagrams = [_any_datagram(chance) for _ in range(chance.randrange(1, 16))]
+    together, singly = Authenticator([scope(KEY, NEXT_KEY)]), Authenticator([scope(KEY, NEXT_KEY)])
+    batch = batch_of(*datagrams)
+    together.admit_batch(batch)
+    checked = [singly.check(each, SOURCE) for each in datagrams]
+    assert [bytes(batch.datagram(at)) for at in range(len(batch))] == [
+        bytes(each) for each in checked if each is not None
+    ]
+    for cause in ("unauthenticated", "unknown_key", "unvouched", "forged"):
+        assert getattr(together, cause) == getattr(singly, cause), cause
 
 
 @pytest.mark.spec("AUTH-1")
@@ -306,3 +349,23 @@ def test_a_store_keeps_trailers_beside_its_packets() -> None:
     assert store.bytes_kept == sum(len(each) + TRAILER_SIZE for each in made[2:])
     with pytest.raises(LocalProtocolError, match="no room for trailers"):
         PacketStore(4, 4_096).authenticate(KEY)
+
+
+@pytest.mark.parametrize("bytes_max", [4_000, 100_000])
+@pytest.mark.parametrize("seed", range(20))
+def test_packed_messages_have_the_trailers_of_single_packets(seed: int, bytes_max: int) -> None:
+    """Trailers of neighbours are written together."""
+    chance = random.Random(seed)
+    store = PacketStore(64, bytes_max, has_trailers=True)
+    store.authenticate(KEY)
+    for _ in range(5):
+        rows = numpy.zeros(chance.randrange(1, 6), MESSAGE_DTYPE)
+        rows["topic_size"] = 1
+        rows["payload_size"] = [chance.choice([60, 300, 600]) for _ in rows]
+        first = store.next_sequence
+        count = store.pack(b"t", bytes(600), rows, publisher_id=7, group=8, epoch=1, packet_size_max=800)
+        assert store.next_sequence == first + count
+        for number in range(first, first + count):
+            assert decode(store.get(number)).sequence == number
+        for number in range(store.oldest, store.next_sequence):
+            assert store.trailer(number) == trailer_under(store.get(number), KEY)

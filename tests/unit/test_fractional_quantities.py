@@ -165,7 +165,10 @@ def test_the_command_and_spark_take_the_decimals(tmp_path: Path) -> None:
     ran = run_here("convert", "run", "csv-ticks", path, "--quantity-decimals", "8")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout.splitlines()[0], parse_float=Decimal)["message"]["quantity"] == Decimal("0.0046")
-    assert run_here("convert", "run", "csv-ticks", path).returncode == 1
+    assert "--quantity-decimals" not in ran.stderr
+    whole = run_here("convert", "run", "csv-ticks", path)
+    assert whole.returncode == 1
+    assert "--quantity-decimals 8 converts fractions" in whole.stderr
     refused = run_here("convert", "run", "csv-ticks", path, "--quantity-decimals", "5")
     assert refused.returncode == 1
     assert "quantity_decimals" in refused.stderr

@@ -163,6 +163,18 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DAY-6")
+def test_a_file_without_messages_takes_no_day(tmp_path: Path) -> None:
+    catalogue = Catalogue()
+    empty, full = feed_file(tmp_path / "20190201.itch"), feed_file(tmp_path / "2019-02-01.itch", 5)
+    assert taken(catalogue, find_feeds(options(), [empty], 1)) == [(1, "2019-02-01", "XNAS")]
+    (key,) = catalogue.sources
+    with pytest.raises(ConfigurationError, match=r"venue XNAS, and so has .*20190201.itch"):
+        taken(catalogue, find_feeds(options(), [full], 1))
+    catalogue.sources[key] |= {"is_empty": True}
+    assert taken(catalogue, find_feeds(options(), [full], 1)) == [(2, "2019-02-01", "XNAS")]
+
+
+@pytest.mark.spec("DAY-6")
 def test_files_of_a_frame_have_streams_and_dates_of_their_own(tmp_path: Path) -> None:
     names = ("20190201.itch", "20190204.itch")
     paths = tuple(str(feed_file(tmp_path / name, seed)) for seed, name in enumerate(names))

@@ -76,7 +76,8 @@ def run(
     """
     load_modules(module or ())
     day = trading_date.date() if trading_date is not None else None
-    plan = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals, calendar)).compile()
+    found = ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals, calendar))
+    plan = found.compile()
     converter = Converter(plan, 1)
     recorded: RecordedConversion | None = None
     models = {output.model.id: output.model for output in plan.outputs}
@@ -94,6 +95,8 @@ def run(
             typer.echo(f"{name} {cause}: {count}", err=True)
     taken = sum(converter.counters.by_cause("source_messages").values())
     malformed = converter.counters.by_cause("source_messages_malformed")
+    if Cause.NUMBER in malformed and found.document.quantity_decimals == 0:
+        typer.echo("quantities are whole numbers in this table; --quantity-decimals 8 converts fractions", err=True)
     converted = taken - sum(count for cause, count in malformed.items() if cause != Cause.KIND)
     if not converted:
         what = f"all {sum(malformed.values()):,} messages are malformed" if malformed else "the file has no message"

@@ -24,6 +24,11 @@ cdef struct Vouched:
 # Write the trailer after the `size` bytes at `packet`; without a key (id 0) its tag is zero.
 cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept nogil
 
+# Write the trailers of two packets at the same time, which is faster.
+cdef void write_two_trailers(
+    uint8_t *packet, uint32_t size, uint8_t *other, uint32_t other_size, const Key *key
+) noexcept nogil
+
 cdef int parse_key(Key *key, source) except -1
 
 
@@ -48,6 +53,16 @@ cdef struct Peer:
     uint64_t source # as a batch has it; 0 for an address that is not numeric
     uint32_t key_count
     Key[PEER_KEYS_MAX] keys
+
+
+# The tag of the next datagram of a batch, computed together with the tag of the current one. It is valid while the rows
+# of the batch are checked, and for the datagram at `data` under `key` only.
+cdef struct Lookahead:
+    const uint8_t *following # the datagram after the current one; NULL: there is none
+    uint32_t following_size
+    const Key *key           # NULL: no tag was computed
+    const uint8_t *data
+    uint64_t[2] tag
 
 
 cdef class LeaseFlag:
@@ -77,9 +92,11 @@ cdef class Authenticator:
     cdef const Peer *find_peer(self, address)
     cdef const Peer *find_peer_of(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
     cdef bint is_for_peers(self, const uint8_t *data, Py_ssize_t size) noexcept nogil
-    cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer) noexcept nogil
-    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key) noexcept nogil
-    cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil
+
+    # `ahead` is NULL for a datagram that is checked by itself.
+    cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer, Lookahead *ahead) noexcept nogil
+    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key, Lookahead *ahead) noexcept nogil
+    cdef bint is_authentic(self, const uint8_t *data, uint32_t size, Lookahead *ahead) noexcept nogil
 
 
 # Remove trailers that cannot be checked.

@@ -30,7 +30,6 @@ from penstock.wire._codec cimport (
     load_u64,
     store_u16,
     store_u32,
-    store_u64,
 )
 from penstock.wire._datagrams cimport DatagramBatch
 
@@ -41,6 +40,10 @@ cdef extern from "penstock/wire/siphash.h" nogil:
     void siphash_128(const uint8_t *data, size_t size, uint64_t low, uint64_t high, uint64_t *out)
     void siphash_derive(siphash_keys *keys, uint64_t low, uint64_t high)
     void siphash_tag(const uint8_t *data, size_t size, const siphash_keys *keys, uint64_t *out)
+    void siphash_tag_two(
+        const uint8_t *data, size_t size, const uint8_t *other, size_t other_size, const siphash_keys *keys,
+        uint64_t *out, uint64_t *other_out,
+    )
 
 cdef uint64_t NAMED = <uint64_t>1 << 63 # a source that is not an IPv4 address: see DatagramBatch
 
@@ -60,6 +63,21 @@ def packet_tag(bytes data not None, bytes key not None) -> bytes:
     parse_bytes(&parsed, key)
     siphash_tag(<const uint8_t *>data, len(data), &parsed.hashing, out)
     return PyBytes_FromStringAndSize(<char *>out, sizeof(out))
+
+
+def packet_tags(bytes data not None, bytes other not None, bytes key not None) -> tuple[bytes, bytes]:
+    """Return packet_tag() of both, computed at the same time."""
+    cdef uint64_t out[2]
+    cdef uint64_t other_out[2]
+    cdef Key parsed
+    parse_bytes(&parsed, key)
+    siphash_tag_two(
+        <const uint8_t *>data, len(data), <const uint8_t *>other, len(other), &parsed.hashing, out, other_out
+    )
+    return (
+        PyBytes_FromStringAndSize(<char *>out, sizeof(out)),
+        PyBytes_FromStringAndSize(<char *>other_out, sizeof(other_out)),
+    )
 
 
 cdef int check_key(bytes data) except -1:
@@ -83,18 +101,35 @@ cdef int parse_key(Key *key, source) except -1:
     return 0
 
 
-cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept nogil:
-    cdef uint8_t *trailer = packet + size
-    cdef uint64_t tag[2]
-    store_u64(trailer, 0)
+cdef void begin_trailer(uint8_t *trailer, const Key *key) noexcept nogil:
+    """Write a trailer without its tag, which stays zero."""
+    memset(trailer, 0, TRAILER_SIZE)
     store_u16(trailer + TRAILER_MAGIC_AT, TRAILER_MAGIC)
     trailer[TRAILER_VERSION_AT] = TRAILER_VERSION
     store_u32(trailer + TRAILER_KEY_ID_AT, key.key_id)
+
+
+cdef void write_trailer(uint8_t *packet, uint32_t size, const Key *key) noexcept nogil:
+    cdef uint64_t tag[2]
+    begin_trailer(packet + size, key)
     if key.key_id:
         siphash_tag(packet, size + TRAILER_TAG_AT, &key.hashing, tag)
-    else:
-        tag[0] = tag[1] = 0
-    memcpy(trailer + TRAILER_TAG_AT, tag, sizeof(tag))
+        memcpy(packet + size + TRAILER_TAG_AT, tag, sizeof(tag))
+
+
+cdef void write_two_trailers(
+    uint8_t *packet, uint32_t size, uint8_t *other, uint32_t other_size, const Key *key
+) noexcept nogil:
+    cdef uint64_t tag[2]
+    cdef uint64_t other_tag[2]
+    begin_trailer(packet + size, key)
+    begin_trailer(other + other_size, key)
+    if key.key_id:
+        siphash_tag_two(
+            packet, size + TRAILER_TAG_AT, other, other_size + TRAILER_TAG_AT, &key.hashing, tag, other_tag
+        )
+        memcpy(packet + size + TRAILER_TAG_AT, tag, sizeof(tag))
+        memcpy(other + other_size + TRAILER_TAG_AT, other_tag, sizeof(other_tag))
 
 
 def trailer_under(packet not None, key not None) -> bytes:
@@ -114,6 +149,17 @@ cdef inline bint has_trailer(const uint8_t *data, uint32_t size) noexcept nogil:
         return False
     trailer = data + size - TRAILER_SIZE
     return load_u16(trailer + TRAILER_MAGIC_AT) == TRAILER_MAGIC and trailer[TRAILER_VERSION_AT] == TRAILER_VERSION
+
+
+cdef inline bint look_ahead(Lookahead *ahead, const Key *key) noexcept nogil:
+    """True if the following datagram has a trailer of this key, so that its tag is computed with the current one."""
+    ahead.key = NULL
+    if ahead.following is NULL or not has_trailer(ahead.following, ahead.following_size):
+        return False
+    if load_u32(ahead.following + ahead.following_size - TRAILER_SIZE + TRAILER_KEY_ID_AT) != key.key_id:
+        return False
+    ahead.key, ahead.data = key, ahead.following
+    return True
 
 
 cdef void strip_trailers(DatagramBatch batch) noexcept nogil:
@@ -293,9 +339,9 @@ cdef class Authenticator:
             self.unauthenticated += 1
             return None
         if peer is not NULL:
-            if not self.is_of_peer(start, <uint32_t>content.shape[0], peer):
+            if not self.is_of_peer(start, <uint32_t>content.shape[0], peer, NULL):
                 return None
-        elif not self.is_authentic(start, <uint32_t>content.shape[0]):
+        elif not self.is_authentic(start, <uint32_t>content.shape[0], NULL):
             return None
         return memoryview(data)[: content.shape[0] - TRAILER_SIZE]
 
@@ -349,8 +395,12 @@ cdef class Authenticator:
         cdef Py_ssize_t index, kept = 0
         cdef const Peer *peer
         cdef uint8_t *data
+        cdef Lookahead ahead
+        ahead.key, ahead.data = NULL, NULL
         for index in range(batch.count):
             data = batch.data + index * batch.stride
+            ahead.following = data + batch.stride if index + 1 < batch.count else NULL
+            ahead.following_size = batch.sizes[index + 1] if index + 1 < batch.count else 0
             peer = NULL
             if self._peer_count and self.is_for_peers(data, batch.sizes[index]):
                 peer = self.find_peer_of(batch, index)
@@ -358,9 +408,9 @@ cdef class Authenticator:
                 if has_trailer(data, batch.sizes[index]):
                     batch.sizes[index] -= TRAILER_SIZE
             elif (
-                self.is_authentic(data, batch.sizes[index])
+                self.is_authentic(data, batch.sizes[index], &ahead)
                 if peer is NULL
-                else self.is_of_peer(data, batch.sizes[index], peer)
+                else self.is_of_peer(data, batch.sizes[index], peer, &ahead)
             ):
                 batch.sizes[index] -= TRAILER_SIZE
             else:
@@ -393,7 +443,9 @@ cdef class Authenticator:
             return &self._peers[low]
         return NULL
 
-    cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer) noexcept nogil:
+    cdef bint is_of_peer(
+        self, const uint8_t *data, uint32_t size, const Peer *peer, Lookahead *ahead
+    ) noexcept nogil:
         """Whether the tag is right under a key of the peer."""
         cdef uint32_t key_id, index
         if not has_trailer(data, size):
@@ -402,21 +454,30 @@ cdef class Authenticator:
         key_id = load_u32(data + size - TRAILER_SIZE + TRAILER_KEY_ID_AT)
         for index in range(peer.key_count):
             if peer.keys[index].key_id == key_id:
-                return self.has_right_tag(data, size, &peer.keys[index])
+                return self.has_right_tag(data, size, &peer.keys[index], ahead)
         self.unknown_key += 1
         return False
 
-    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key) noexcept nogil:
+    cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key, Lookahead *ahead) noexcept nogil:
         cdef const uint8_t *trailer = data + size - TRAILER_SIZE
         cdef uint64_t tag[2]
-        siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
+        if ahead is not NULL and ahead.key is key and ahead.data is data:
+            tag[0], tag[1] = ahead.tag[0], ahead.tag[1]
+        elif ahead is not NULL and look_ahead(ahead, key):
+            siphash_tag_two(
+                data, size - TRAILER_SIZE + TRAILER_TAG_AT,
+                ahead.data, ahead.following_size - TRAILER_SIZE + TRAILER_TAG_AT,
+                &key.hashing, tag, ahead.tag,
+            )
+        else:
+            siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
         # all bits are compared, so that the time says nothing about how many are right
         if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
             self.forged += 1
             return False
         return True
 
-    cdef bint is_authentic(self, const uint8_t *data, uint32_t size) noexcept nogil:
+    cdef bint is_authentic(self, const uint8_t *data, uint32_t size, Lookahead *ahead) noexcept nogil:
         cdef const uint8_t *trailer = data + size - TRAILER_SIZE
         cdef const Vouched *vouched
         cdef const Key *key
@@ -433,7 +494,7 @@ cdef class Authenticator:
         if vouched is NULL or vouched.scope != key.scope or not vouched.epoch_first <= epoch <= vouched.epoch_last:
             self.unvouched += 1
             return False
-        if not self.has_right_tag(data, size, key):
+        if not self.has_right_tag(data, size, key, ahead):
             return False
         if self._lease is not None and self._lease.has_ended:
             self.lease_ended += 1

@@ -28,6 +28,7 @@ cdef class PacketStore:
     cdef uint64_t space(self, uint32_t size) noexcept nogil
     cdef uint8_t *reserve(self, uint32_t size) noexcept nogil
     cdef void commit(self, uint32_t size) noexcept nogil
+    cdef void place_next(self, uint32_t size) noexcept nogil
     cdef void keep_packet(self, uint64_t sequence, const uint8_t *packet, uint32_t size) noexcept nogil
 
     # Pack messages that were checked, and store the packets; return their number. `packet` gives the stream and the

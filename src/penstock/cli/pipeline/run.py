@@ -17,7 +17,7 @@ from penstock.spark.pipeline.archive.archive import Archive
 from penstock.spark.pipeline.archive.commits import Account
 from penstock.spark.pipeline.derive import DERIVATIONS
 from penstock.spark.pipeline.models import register_models
-from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, run
+from penstock.spark.pipeline.runner import RunReport, balance, cores_of, follow, quarantine_reasons, run
 from penstock.spark.pipeline.sources.find import SourceSelection, find_sources
 from penstock.spark.session import session
 
@@ -138,7 +138,9 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
         typer.echo(f"committed {typical:.1f} s after the capture (median), {max(report.delays_s):.1f} s at most")
     source = report.account.source
     if (source.taken or source.damages) and not source.used and not source.repeated:
-        typer.echo("nothing could be read or converted; the table quarantine says why", err=True)
+        for reason in quarantine_reasons(archive, report):
+            typer.echo(reason, err=True)
+        typer.echo("nothing could be read or converted; the table quarantine has the reasons", err=True)
         raise typer.Exit(1)
     if not report.is_complete and not options.is_following:
         typer.echo("ended early; the same command goes on", err=True)

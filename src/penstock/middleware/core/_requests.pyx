@@ -128,7 +128,7 @@ cdef class RequestGate:
         if (self.own and source == self.own) or self.is_for_others(data, size):
             return False
         if self._authenticator is not None:
-            if not self._authenticator.is_authentic(data, size):
+            if not self._authenticator.is_authentic(data, size, NULL):
                 return False
             if not self.is_new(load_u64(data + PACKET_SEQUENCE_AT), load_u32(data + PACKET_GAP_AT), now_ns):
                 self.stale += 1

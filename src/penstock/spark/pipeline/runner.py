@@ -14,16 +14,18 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import pyarrow.parquet as pq
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ArchiveError, ConfigurationError, LocalProtocolError
 from penstock.spark.pipeline.archive.archive import Archive
-from penstock.spark.pipeline.archive.commits import Account, Commit, FileEntry, TradingDay
+from penstock.spark.pipeline.archive.commits import Account, Catalogue, Commit, FileEntry, TradingDay
 from penstock.spark.pipeline.archive.compaction import compact, crowded_files, retain
 from penstock.spark.pipeline.archive.days import (
+    FEED,
     OtherSources,
     Removed,
     covered_days,
@@ -31,6 +33,7 @@ from penstock.spark.pipeline.archive.days import (
     refuse_other_days,
     remove_day,
 )
+from penstock.spark.pipeline.archive.placing import kept
 from penstock.spark.pipeline.archive.schemas import evolved
 from penstock.spark.pipeline.derive import Derivation
 from penstock.spark.pipeline.deriving import derive, derive_dates
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 
 CHUNK_SLICES_PER_CORE = 2
 """Slices per commit and core; several, so that cores do not wait for each other."""
+
+REASONS_MAX = 3
+"""Reasons that a run without any converted message shows."""
 
 POLL_SECONDS = 0.2
 """Polling interval of a follower without new input."""
@@ -175,7 +181,8 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         cursors = {stream: image for result in results for stream, image in result.cursors.items()}
         _refuse_streams_of_feeds(archive, cursors)
         files = _files(results, pieces)
-        refuse_archived_rows(archive, files, {piece.source: piece.position for piece in pieces})
+        positions = _positions(archive.catalogue, pieces, files)
+        refuse_archived_rows(archive, files, positions)
     except BaseException:
         archive.abandon(staging)
         raise
@@ -185,7 +192,7 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
         files=files,
         account=account,
         schemas=schemas,
-        sources={piece.source: piece.position for piece in pieces},
+        sources=positions,
         cursors=cursors,
         sessions=session_changes(archive.catalogue, (result.sessions for result in results), staging.number),
         watermarks=_watermarks(files),
@@ -194,6 +201,17 @@ def append(spark: SparkSession, archive: Archive, pieces: list[Piece], report: R
     report.account.add(account)
     report.commits += 1
     return commit
+
+
+def _positions(catalogue: Catalogue, pieces: list[Piece], files: list[FileEntry]) -> dict[str, dict[str, Any]]:
+    """Return the position of each source after these pieces, with a mark on feeds that have added no message yet."""
+    found = {piece.source: piece.position for piece in pieces}
+    with_rows = {file.source for file in files if file.stream is not None}
+    for source, position in found.items():
+        was_empty = source not in catalogue.sources or catalogue.sources[source].get("is_empty", False)
+        if source.startswith(FEED) and was_empty and source not in with_rows:
+            found[source] = {**position, "is_empty": True}
+    return found
 
 
 def replace(
@@ -431,3 +449,14 @@ def balance(account: Account) -> list[str]:
     if account.in_quarantine:
         lines.append(f"the table quarantine has {account.in_quarantine:,} rows with the reasons")
     return lines
+
+
+def quarantine_reasons(archive: Archive, report: RunReport) -> list[str]:
+    """Return the place and the reason of the first REASONS_MAX rows that the run added to the table `quarantine`."""
+    first = archive.catalogue.number - report.commits + 1
+    found: list[str] = []
+    for file in archive.files("quarantine"):
+        if file.commit_last >= first and len(found) < REASONS_MAX:
+            rows = pq.ParquetFile(kept(archive.path, file.path)).read(["place", "position", "reason"]).to_pylist()
+            found += [f"{row['place']}, at {row['position']}: {row['reason']}" for row in rows]
+    return found[:REASONS_MAX]

@@ -61,7 +61,8 @@ class OtherSources(msgspec.Struct, frozen=True):
 
 
 def other_sources(catalogue: Catalogue, day: TradingDay, key: str, stream: int = 0) -> OtherSources:
-    """Return all sources of a day except `key`. With a stream, return only the recorded file of that stream."""
+    """Return all sources of a day except `key` and files without messages. With a stream, return only the recorded file
+    of that stream."""
     by_source: dict[str, list[FileEntry]] = {}
     for file in all_files(catalogue):
         by_source.setdefault(file.source, []).append(file)
@@ -71,7 +72,7 @@ def other_sources(catalogue: Catalogue, day: TradingDay, key: str, stream: int =
         of_day = [file for file in files if file.stream is not None and day.has(file)]
         if other.startswith(JOURNAL):
             found.mixed.extend(of_day if day.venue and not stream else ())
-        elif other == key or (stream and position["stream"] != stream):
+        elif other == key or position.get("is_empty") or (stream and position["stream"] != stream):
             continue
         elif _is_of_one_day(catalogue, position, files, day):
             found.feeds[other] = position
