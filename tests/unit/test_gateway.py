@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import LimitError, ModelError, RequestError
-from penstock.capture.reading import UnreadMessage
+from penstock.capture.core.message_reader import UnreadMessage
 from penstock.model import Message, shipped
 from penstock.tree.core.infostream import Neighbour, Path, Siblings
 from penstock.web.gateway.core import fields

@@ -21,7 +21,7 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from penstock.base.errors import ForbiddenError, PenstockError, RequestError
-from penstock.capture.reading import Readable
+from penstock.capture.core.message_reader import Readable
 from penstock.client import Client, Subscription
 from penstock.middleware import Discontinuity, SessionEvent
 from penstock.model import Message, MessageModel, shipped, shipped_names

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.base.errors import PenstockError
-from penstock.capture.reading import Readable
+from penstock.capture.core.message_reader import Readable
 from penstock.model import Message, MessageModel
 from penstock.web.gateway.core.replies import Info, Receipt, State
 from penstock.web.gateway.core.requests import Subscribe

@@ -20,7 +20,7 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.model import Message, MessageModel
 from penstock.net.core.client_session import Over
 from penstock.security.live.client import AdminClient

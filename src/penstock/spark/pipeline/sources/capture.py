@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.base.errors import ArchiveError, ConfigurationError, JournalGoneError
-from penstock.capture.cursors import CursorImage
+from penstock.capture.core.cursors import CursorImage
 from penstock.feed.recorded.dates import find_date
 from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions

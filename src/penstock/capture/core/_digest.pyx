@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 import numpy
 
-from penstock.capture._rows cimport OriginRow
+from penstock.capture.core._rows cimport OriginRow
 from penstock.wire._codec cimport MessageView
 
 from penstock.base.errors import LocalProtocolError

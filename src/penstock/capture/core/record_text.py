@@ -7,7 +7,7 @@ from typing import Any
 from penstock.base.errors import PacketError
 from penstock.base.ids import format_group
 from penstock.base.readable import harmless_json, printable
-from penstock.capture.reading import KnownModels
+from penstock.capture.core.message_reader import KnownModels
 from penstock.journal import Record
 from penstock.wire import Kind, Packet, PacketMessage, decode
 

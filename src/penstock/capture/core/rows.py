@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.base.counters import Cause
 from penstock.base.limits import MESSAGE_SIZE_MAX
-from penstock.capture._rows import (
+from penstock.capture.core._rows import (
     ORIGIN_DTYPE,
     PLACE_DTYPE,
     STREAM_DTYPE,
@@ -36,7 +36,7 @@ from penstock.capture._rows import (
     read_origins,
     read_places,
 )
-from penstock.capture.refusals import REASONS, BadRecord, Loss
+from penstock.capture.core.refusals import REASONS, BadRecord, Loss
 from penstock.journal import RecordBatch
 from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
 from penstock.model import MessageModel

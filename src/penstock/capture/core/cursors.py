@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError
-from penstock.capture._cursors import (
+from penstock.capture.core._cursors import (
     ANNOUNCEMENT,
     FENCED,
     KEPT,
@@ -28,7 +28,7 @@ from penstock.capture._cursors import (
     StreamCursor,
     judge_rows,
 )
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 
 __all__ = ["KEPT", "REPEATED", "SKIPPED", "CursorImage", "Cursors"]
 

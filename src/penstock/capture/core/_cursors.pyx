@@ -11,7 +11,7 @@ from libc.string cimport memmove, memset
 import numpy
 
 from penstock.base._prefetch cimport prefetch
-from penstock.capture._rows cimport AHEAD, OriginRow, read_origin
+from penstock.capture.core._rows cimport AHEAD, OriginRow, read_origin
 from penstock.wire._codec cimport MessageView, ORIGIN_DISCONTINUITY, ORIGIN_IMAGE, ORIGIN_SYNCHRONISED
 
 from penstock.base.crc32c import crc32c
