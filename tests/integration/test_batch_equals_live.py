@@ -11,8 +11,8 @@ from integration.feed_kit import running_feed
 from penstock.bench.adapters import AdapterProcess, wait_for
 from penstock.capture.core.rows import PacketRows
 from penstock.convert import TableChoice
+from penstock.feed.adapter_config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
 from penstock.feed.config import ServiceConfig, SynchroniserConfig
-from penstock.feed.live.config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.udp import free_channel
 from penstock.spark.feedindex import plan_slices

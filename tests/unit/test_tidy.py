@@ -45,7 +45,7 @@ ENTRY_POINTS = {
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",
-    "penstock.web.process",
+    "penstock.web.live.process",
 }
 
 

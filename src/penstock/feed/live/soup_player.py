@@ -22,8 +22,9 @@ from penstock.feed.formats._framing import cut, soup_data
 from penstock.feed.formats.soup import NOT_AUTHORISED, NOT_AVAILABLE, SoupAccepted, SoupLogin
 from penstock.feed.live.mold_player import open_script
 from penstock.net.config import StreamConfig
-from penstock.net.live.stream import StreamConnection, is_loopback
+from penstock.net.live.stream import StreamConnection
 from penstock.net.live.stream_server import StreamServer
+from penstock.net.place import is_loopback
 
 TURN_NS = 20 * NS_PER_MS
 SEND_MESSAGES_MAX = 1_024

@@ -7,15 +7,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witness import WitnessStatus
+from penstock.assured.core.status import RouterStatus, WitnessStatus
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
 from penstock.base.errors import RemoteProtocolError
-from penstock.feed.live.status import AdapterStatus
-from penstock.filter.live.status import FilterStatus
+from penstock.feed.core.status import AdapterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.plant.core.status import NodeStatus
-from penstock.top.places import Place
-from penstock.tree.live.status import AgentStatus
+from penstock.top.core.places import Place
+from penstock.tree.core.status import AgentStatus
 
 NUMBER_MAX = 2.0**64
 PREFIX, UPTIME = "penstock_", "penstock_uptime_seconds"

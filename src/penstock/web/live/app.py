@@ -31,14 +31,14 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
-from penstock.web.actions import AnyAction
-from penstock.web.answers import answer, refusal
-from penstock.web.connections import BrowserConnection, WebSocketListener
-from penstock.web.core.sessions import Session, SessionDocument
-from penstock.web.gateway.session import BINARY, SUBPROTOCOLS, GatewaySession
-from penstock.web.service import ConsoleService
+from penstock.web.gateway.live.session import BINARY, SUBPROTOCOLS, GatewaySession
+from penstock.web.live.actions import AnyAction
+from penstock.web.live.answers import answer, refusal
+from penstock.web.live.connections import BrowserConnection, WebSocketListener
+from penstock.web.live.service import ConsoleService
+from penstock.web.live.sessions import Session, SessionDocument
 
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parents[1] / "assets"
 HINT = "docs/reference/protocol/console.md says what is expected"
 JSON = "application/json"
 

@@ -20,9 +20,9 @@ from penstock.security.core.brokering import Name, Topics
 from penstock.tree.client.operator import order_agent
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.control import Order as TreeOrder
-from penstock.web.core.sessions import Session
-from penstock.web.news import News
-from penstock.web.trees import place_of
+from penstock.web.live.news import News
+from penstock.web.live.sessions import Session
+from penstock.web.live.trees import place_of
 
 LOG_NAME = "actions.jsonl"
 NS_PER_MS = 1_000_000

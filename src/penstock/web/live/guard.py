@@ -9,9 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ForbiddenError
 from penstock.base.log import logger
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.node.console_config import ConsoleConfig
-from penstock.web.answers import refusal
+from penstock.web.live.answers import refusal
 
 HEADERS = {
     "content-security-policy": (

@@ -14,7 +14,7 @@ from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.security.live.client import AdminClient
 from penstock.web.gateway.core.replies import Receipt
 from penstock.web.gateway.core.requests import Subscribe
-from penstock.web.gateway.source import Arrival, Outlet
+from penstock.web.gateway.live.source import Arrival, Outlet
 
 LOOK_S = 0.1
 GATHER_S = 0.02

@@ -9,11 +9,11 @@ from penstock.net.secret import read_secret
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.runtime.happening import Happening
-from penstock.top.reading import Reading
+from penstock.top.core.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.live.status import AgentStatus
+from penstock.tree.core.status import AgentStatus
 from penstock.web.gateway.core.replies import Info
-from penstock.web.gateway.publishing import TreePlaces
+from penstock.web.gateway.live.publishing import TreePlaces
 
 SAID = "said"
 QUIET = frozenset({"through", "load"})

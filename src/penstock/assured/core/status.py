@@ -1,4 +1,4 @@
-"""How a message router is, as its operator sees it."""
+"""Status of a message router or witness, as its operator sees it."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
@@ -121,3 +121,27 @@ def rows_of(status: RouterStatus) -> Iterator[Row]:
         yield Row("endpoint_bytes", labels, each.bytes)
         yield Row("endpoint_unsettled", labels, each.unsettled)
         yield Row("endpoint_flows", labels, each.flows)
+
+
+class WitnessStatus(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["witness"]
+    epoch: int
+    """The newest that it has granted."""
+
+    holder: str
+    """To whom; empty if it never has."""
+
+    bound_to: str
+    """Who has its vote now."""
+
+    alone: str
+    """The router that has what the other has not: no automatic switch while there is one (REPL-8)."""
+
+    routers: tuple[str, str]
+    in_touch: list[str]
+    """Those of them that are connected."""
+
+    control_port: int
+    is_storing: bool
+    """Whether its disk takes what it promises."""

@@ -11,9 +11,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from penstock.base.counters import Cause
 from penstock.base.errors import TokenError
 from penstock.base.log import logger
-from penstock.web.core.sessions import Session
-from penstock.web.news import NEWS_KEPT, News
-from penstock.web.service import ConsoleService
+from penstock.web.live.news import NEWS_KEPT, News
+from penstock.web.live.service import ConsoleService
+from penstock.web.live.sessions import Session
 
 GOING_AWAY = 1001
 GARBAGE, NO_SESSION, FORBIDDEN, SLOW, TOO_MANY, NO_AGENT = 4400, 4401, 4403, 4408, 4429, 4503

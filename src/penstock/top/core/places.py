@@ -6,11 +6,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.errors import ConfigurationError
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig

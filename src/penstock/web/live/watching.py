@@ -7,14 +7,14 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.node.plant import Plant
-from penstock.top.fetching import fetch_all
-from penstock.top.places import places_of_plant
-from penstock.top.watch import Watch
-from penstock.web.actions import is_supervised
+from penstock.top.core.places import places_of_plant
+from penstock.top.core.watch import Watch
+from penstock.top.live.fetching import fetch_all
 from penstock.web.core.picture import PictureDocument, Topology
 from penstock.web.gateway.core.replies import Info
-from penstock.web.news import News
-from penstock.web.trees import Happenings
+from penstock.web.live.actions import is_supervised
+from penstock.web.live.news import News
+from penstock.web.live.trees import Happenings
 
 NS_PER_MS = 1_000_000
 

@@ -12,11 +12,11 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.top.fetching import fetch_all
-from penstock.top.picture import Picture
-from penstock.top.places import Place
-from penstock.top.shown import NODES, VIEWS, View, duration
-from penstock.top.watch import Watch
+from penstock.top.core.picture import Picture
+from penstock.top.core.places import Place
+from penstock.top.core.shown import NODES, VIEWS, View, duration
+from penstock.top.core.watch import Watch
+from penstock.top.live.fetching import fetch_all
 
 ROWS_MAX = 500
 """Maximum number of rows drawn; the heading gives the total, and a filter finds other rows."""

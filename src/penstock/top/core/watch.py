@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.top.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
-from penstock.top.reading import Reading
-from penstock.top.rows import NodeView, Rows
+from penstock.top.core.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.core.reading import Reading
+from penstock.top.core.rows import NodeView, Rows
 
 SLACK_SECONDS = 5.0
 """Maximum age of an answer on arrival; more than the time that nodes have to answer."""

@@ -34,8 +34,8 @@ from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
 from penstock.web.gateway.core import replies
 from penstock.web.gateway.core.requests import Subscribe
-from penstock.web.gateway.publishing import BrokeredGrant, Publisher, TreePlaces, party
-from penstock.web.gateway.source import Arrival, Outlet
+from penstock.web.gateway.live.publishing import BrokeredGrant, Publisher, TreePlaces, party
+from penstock.web.gateway.live.source import Arrival, Outlet
 from penstock.wire import Extension, PacketMessage, decode_hops
 
 TEND_S = 0.1

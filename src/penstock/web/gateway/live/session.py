@@ -12,10 +12,10 @@ from penstock.base.errors import LimitError, PenstockError, RateLimitedError, Re
 from penstock.base.log import logger
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
-from penstock.web.connections import GARBAGE, NO_AGENT, SLOW, TOO_MANY, BrowserConnection, Closing, first_of
 from penstock.web.gateway.core import fields, replies, requests
 from penstock.web.gateway.core.outbox import Outbox
-from penstock.web.gateway.source import Arrival, Outlet, Source
+from penstock.web.gateway.live.source import Arrival, Outlet, Source
+from penstock.web.live.connections import GARBAGE, NO_AGENT, SLOW, TOO_MANY, BrowserConnection, Closing, first_of
 
 JSON, BINARY = "penstock.json.1", "penstock.binary.1"
 SUBPROTOCOLS = (JSON, BINARY)

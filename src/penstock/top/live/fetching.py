@@ -12,8 +12,8 @@ from pathlib import Path
 
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.net.page_access import read_token
-from penstock.top.places import Place
-from penstock.top.reading import Page, Pages, Reading, parse_answer, understand
+from penstock.top.core.places import Place
+from penstock.top.core.reading import Page, Pages, Reading, parse_answer, understand
 
 TIMEOUT_SECONDS = 3.0
 """Time limit for all pages of a node together."""

@@ -28,15 +28,15 @@ from penstock.security.core.brokering import Session as AdminSession
 from penstock.security.core.policy import NAME
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
-from penstock.web.actions import ActionLog, Actions
 from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
 from penstock.web.core.picture import PictureDocument, with_actions
-from penstock.web.core.sessions import Session, Sessions
-from penstock.web.gateway.feed import FeedSource
-from penstock.web.gateway.source import Outlet, Source
-from penstock.web.gateway.tree import TreeSource
-from penstock.web.trees import guard_of, places_in
-from penstock.web.watching import Watcher
+from penstock.web.gateway.live.feed import FeedSource
+from penstock.web.gateway.live.source import Outlet, Source
+from penstock.web.gateway.live.tree import TreeSource
+from penstock.web.live.actions import ActionLog, Actions
+from penstock.web.live.sessions import Session, Sessions
+from penstock.web.live.trees import guard_of, places_in
+from penstock.web.live.watching import Watcher
 
 COOKIE = "penstock_session"
 TICK_S = 1.0

@@ -21,9 +21,9 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.runtime.node import Node
 from penstock.runtime.web_server import WebServer, check_tls
-from penstock.web.app import ConsoleApp
-from penstock.web.guard import Guard
-from penstock.web.service import ConsoleService
+from penstock.web.live.app import ConsoleApp
+from penstock.web.live.guard import Guard
+from penstock.web.live.service import ConsoleService
 
 PING_S = 20.0
 RESET = struct.pack("ii", 1, 0)

@@ -6,17 +6,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.assured.core.lease.protocol import VOTERS
-from penstock.assured.live.status import Replication, RouterStatus
-from penstock.assured.live.witness import WitnessStatus
+from penstock.assured.core.status import Replication, RouterStatus, WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
-from penstock.feed.live.status import AdapterStatus
-from penstock.filter.live.status import FilterStatus
+from penstock.feed.core.status import AdapterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.plant.core.status import NodeStatus
-from penstock.top.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
-from penstock.top.reading import Reading, Status
-from penstock.tree.live.status import AgentStatus
+from penstock.top.core.picture import ClassRow, ConsumerRow, EndpointRow, LossRow, StreamRow
+from penstock.top.core.reading import Reading, Status
+from penstock.tree.core.status import AgentStatus
 
 LOST = ("messages_lost", "source_messages_lost")
 """Counters whose sum a node's row shows."""

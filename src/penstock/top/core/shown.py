@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rich.text import Text
 
-from penstock.top.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.core.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 
 TEXT_SIZE_MAX = 100
 NOTHING = "-"

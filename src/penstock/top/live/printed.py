@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from penstock.top.picture import Picture
-from penstock.top.shown import VIEWS
+from penstock.top.core.picture import Picture
+from penstock.top.core.shown import VIEWS
 
 WIDTH = 240
 """Width without a terminal."""

@@ -1,4 +1,4 @@
-"""What a message router's process is told besides what its core is (RouterConfig)."""
+"""Configuration of the processes of a message router and of a witness; that of the router's core is in config.py."""
 
 from pathlib import Path
 from typing import Annotated
@@ -173,3 +173,34 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
         """Those that conditions may speak of: the shipped ones, and the router's own documents."""
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in self.models]
         return {model.id: model for model in models}
+
+
+class WitnessConfig(Config, frozen=True):
+    """One witness, of one pair."""
+
+    name: Name
+    routers: tuple[Name, Name]
+    """The pair, in the order in which its routers have it."""
+
+    state_directory: str
+    """Where it keeps what it has promised."""
+
+    lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
+    drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
+    """Both as the routers have them."""
+
+    control: LeaseAccess = LeaseAccess()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: AnyPort = 0
+    metrics_access: PageAccessConfig = PageAccessConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.state_directory:
+            where = f"witness {self.name}"
+            raise ConfigurationError("a witness keeps what it promised", where=where, hint="say state_directory")
+        _ = self.lease  # refused where it is made, if these three are not
+
+    @property
+    def lease(self) -> LeaseConfig:
+        return LeaseConfig(routers=self.routers, witness=self.name, lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)

@@ -9,7 +9,7 @@ from penstock.node.plant import Plant
 from penstock.node.process import Supervised
 from penstock.node.roles import Ready, Tell, heeding, run_supervised
 from penstock.runtime.running import run_live
-from penstock.web.server import ConsoleServer
+from penstock.web.live.server import ConsoleServer
 
 
 def main() -> None:
