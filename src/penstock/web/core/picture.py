@@ -20,7 +20,6 @@ from penstock.top.core.picture import WELL, ConsumerRow, EndpointRow, LossRow, N
 from penstock.top.core.reading import Reading
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.status import AgentStatus
-from penstock.web.live.trees import place_in_tree
 
 ROWS_MAX = 500
 """Of streams, losses, consumers and endpoints that are sent; `counts` says how many there are."""
@@ -214,3 +213,11 @@ def _state(source: ShownNode | None, target: ShownNode, said: Reading | None) ->
         case AgentStatus() as agent:
             is_fed = agent.is_rooted
     return "up" if is_fed else "down"
+
+
+def place_in_tree(status: AgentStatus) -> str:
+    """root, standby, fenced, or where below the root: leaf or intermediate."""
+    if status.state != "agent":
+        return status.state
+    has_agents = any(link.role in ("agent", "standby") for link in status.links)
+    return "intermediate" if has_agents else "leaf"

@@ -31,7 +31,7 @@ from penstock.security.live.http import parse_addresses
 from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
 from penstock.web.core.picture import PictureDocument, with_actions
 from penstock.web.gateway.live.feed import FeedSource
-from penstock.web.gateway.live.source import Outlet, Source
+from penstock.web.gateway.live.source import GatewaySource, Outlet
 from penstock.web.gateway.live.tree import TreeSource
 from penstock.web.live.actions import ActionLog, Actions
 from penstock.web.live.sessions import Session, Sessions
@@ -154,7 +154,7 @@ class ConsoleService:
         """Another connection to the administration server as the same client, for somebody else to close."""
         return AdminClient(self._addresses, session.admin.credentials)
 
-    async def open_source(self, session: Session, outlet: Outlet) -> Source:
+    async def open_source(self, session: Session, outlet: Outlet) -> GatewaySource:
         """Where a browser's messages come from: the tree, or without one the plant's feeds."""
         if self._places is None:
             return FeedSource(self.admin_of(session), outlet)

@@ -43,14 +43,6 @@ def places_in(plant: Plant, config: ConsoleConfig, guard: Guard) -> TreePlaces |
     return TreePlaces(agents[0].tree, config.agents or tuple(leaves or map(place_of, agents)), tuple(roots), guard)
 
 
-def place_in_tree(status: AgentStatus) -> str:
-    """root, standby, fenced, or where below the root: leaf or intermediate."""
-    if status.state != "agent":
-        return status.state
-    has_agents = any(link.role in ("agent", "standby") for link in status.links)
-    return "intermediate" if has_agents else "leaf"
-
-
 class Happenings:
     """What is new of what agents said, from look to look."""
 

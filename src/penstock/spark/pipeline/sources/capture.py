@@ -49,7 +49,7 @@ class Piece(msgspec.Struct, frozen=True):
     position: dict[str, Any]
 
 
-class Source(Protocol):
+class PipelineSource(Protocol):
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
         """Return the pieces that are not archived yet, in order."""
 

@@ -14,7 +14,7 @@ from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.node.console_config import ConsoleLimits
 from penstock.web.gateway.core import fields, replies, requests
 from penstock.web.gateway.core.outbox import Outbox
-from penstock.web.gateway.live.source import Arrival, Outlet, Source
+from penstock.web.gateway.live.source import Arrival, GatewaySource, Outlet
 from penstock.web.live.connections import GARBAGE, NO_AGENT, SLOW, TOO_MANY, BrowserConnection, Closing, first_of
 
 JSON, BINARY = "penstock.json.1", "penstock.binary.1"
@@ -33,7 +33,7 @@ class GatewaySession:
         connection: BrowserConnection,
         limits: ConsoleLimits,
         counters: Counters,
-        open_source: Callable[[Outlet], Awaitable[Source]],
+        open_source: Callable[[Outlet], Awaitable[GatewaySource]],
         *,
         is_binary: bool,
     ) -> None:
@@ -52,7 +52,7 @@ class GatewaySession:
         self._subscriptions: dict[int, requests.Subscribe] = {}
         self._models: dict[str, MessageModel] = {}
         self._open_source = open_source
-        self._source: Source
+        self._source: GatewaySource
 
     async def run(self) -> None:
         limits = self._limits

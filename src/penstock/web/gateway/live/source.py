@@ -39,7 +39,7 @@ class Outlet(Protocol):
     def heard(self, info: Info) -> None: ...
 
 
-class Source(Protocol):
+class GatewaySource(Protocol):
     """Of one WebSocket, with the grants of its user. Methods raise PenstockError for what is refused."""
 
     agent: str

@@ -14,7 +14,7 @@ EVERYTHING = ">"
 PUBLISHING_ROLES = frozenset({"publisher", "adapter"})
 
 
-class Rights:
+class ClientGrants:
     def __init__(self, policy: Policy, state: State) -> None:
         self.policy = policy
         self._state = state
