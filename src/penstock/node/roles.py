@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.admin.live.driver import LiveAdministration
     from penstock.assured.live.driver import LiveRouter
     from penstock.feed.live.adapter import LiveAdapter
-    from penstock.feed.live.live_player import LivePlayer
+    from penstock.feed.live.play.player_node import LivePlayer
     from penstock.filter.live.driver import LiveFilter
     from penstock.plant.live.driver import LiveNode
     from penstock.tree.live.driver import LiveAgent
@@ -261,7 +261,7 @@ def _witness(config: WitnessConfig, _: Path | None) -> Role[LiveWitness]:
 
 
 def _player(config: PlayerConfig, _: Path | None) -> "Role[LivePlayer]":
-    from penstock.feed.live.live_player import LivePlayer
+    from penstock.feed.live.play.player_node import LivePlayer
 
     return Role(
         lambda: LivePlayer(config),

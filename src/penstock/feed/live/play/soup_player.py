@@ -20,7 +20,7 @@ from penstock.feed.core.play.sent_messages import SentMessages
 from penstock.feed.core.soup_session import SOUP_CONFIG, SoupServerSession
 from penstock.feed.formats._framing import cut, soup_data
 from penstock.feed.formats.soup import NOT_AUTHORISED, NOT_AVAILABLE, SoupAccepted, SoupLogin
-from penstock.feed.live.mold_player import open_script
+from penstock.feed.live.play.mold_player import open_script
 from penstock.net.config import StreamConfig
 from penstock.net.live.stream import StreamConnection
 from penstock.net.live.stream_server import StreamServer

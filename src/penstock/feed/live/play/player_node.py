@@ -3,7 +3,7 @@
 import threading
 
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.play.mold_player import MoldPlayer
 from penstock.runtime.node import Node, in_thread
 
 
