@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats.mold import encode_end, encode_packet
 from penstock.middleware.core.batch import Packable

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 from penstock.base.crc32c import crc32c
-from penstock.capture.cursors import Cursors
-from penstock.capture.rows import PacketRows
+from penstock.capture.core.cursors import Cursors
+from penstock.capture.core.rows import PacketRows
 from penstock.journal import JournalWriter
 from penstock.model import shipped
 from penstock.spark.journals import JournalPlace

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import RemoteProtocolError
-from penstock.filter.live.status import FilterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.plant.core.status import NodeStatus
-from penstock.top.picture import Picture
-from penstock.top.places import Place
-from penstock.top.reading import Pages, parse_answer, read_metrics, understand
-from penstock.top.shown import VIEWS
-from penstock.top.watch import Watch
+from penstock.top.core.picture import Picture
+from penstock.top.core.places import Place
+from penstock.top.core.reading import Pages, parse_answer, read_metrics, understand
+from penstock.top.core.shown import VIEWS
+from penstock.top.core.watch import Watch
 
 PLACE = Place("127.0.0.1:1", "127.0.0.1", 1)
 

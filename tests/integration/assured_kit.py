@@ -11,9 +11,9 @@ import msgspec
 from integration.live_kit import Entered, NodeHere, NodeProcess
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import Assured, open_assured
-from penstock.assured.live.config import RouterAccess, RouterNodeConfig
+from penstock.assured.core.status import RouterStatus
 from penstock.assured.live.driver import LiveRouter
-from penstock.assured.live.status import RouterStatus
+from penstock.assured.node_config import RouterAccess, RouterNodeConfig
 from waiting import PATIENCE_SECONDS
 
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),))

@@ -32,7 +32,7 @@ from penstock.security.core.authentication import scope_of
 from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, Events
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
-from penstock.web.server import ConsoleServer
+from penstock.web.live.server import ConsoleServer
 from waiting import PATIENCE_SECONDS, wait_until
 
 SECRETS = {name: f"the secret of {name}" for name in ("alice", "bob", "boss", "clerk", "feed", "nodes")}

@@ -12,10 +12,7 @@ from penstock.base.clock import random_bytes
 from penstock.base.errors import PacketError
 from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
 from penstock.bench.merging import MergingSubscriber
-from penstock.feed.config import ServiceConfig, SynchroniserConfig
-from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
-from penstock.feed.live.config import (
+from penstock.feed.adapter_config import (
     AdapterConfig,
     AddressConfig,
     LineAddress,
@@ -24,6 +21,9 @@ from penstock.feed.live.config import (
     PublishConfig,
     SourceStreamConfig,
 )
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.formats.mold import decode_request, encode_end, encode_packet
 from penstock.middleware import ReceiverConfig
 from penstock.net.secret import write_private
 from penstock.net.udp import free_channel, free_ports, host_socket

@@ -11,7 +11,7 @@ from integration.assured_kit import RouterProcess, client_of, router_config
 from integration.relay import Relay
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import Assured
-from penstock.assured.live.config import LivePairConfig, PairAccess, RouterAccess, VotingConfig
+from penstock.assured.node_config import LivePairConfig, PairAccess, RouterAccess, VotingConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 

@@ -17,7 +17,7 @@ from admin_kit import credentials, credentials_file, policy_text
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError
 from penstock.client import Client, Subscription
-from penstock.feed.live.status import AdapterStatus
+from penstock.feed.core.status import AdapterStatus
 from penstock.middleware import MergeGap
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.node.plant import Plant

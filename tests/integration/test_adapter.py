@@ -18,16 +18,16 @@ from integration.feed_kit import running_feed
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.metrics import Metrics
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.feed.config import ServiceConfig, SynchroniserConfig
-from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.live.adapter import LiveAdapter
-from penstock.feed.live.config import (
+from penstock.feed.adapter_config import (
     AdapterConfig,
     AddressConfig,
     JournalCaptureConfig,
     PublishConfig,
     SourceStreamConfig,
 )
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
+from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
+from penstock.feed.live.adapter import LiveAdapter
 from penstock.feed.live.outbound import Outbound
 from penstock.feed.live.service_backend import CONTRIBUTION_JUMP_MAX
 from penstock.feed.live.sources import SourceStreams

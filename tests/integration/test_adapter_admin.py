@@ -18,10 +18,10 @@ from penstock.admin import AdminLimits
 from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import AuthenticationError, RefusedError, SealKeyError
 from penstock.bench.adapters import AdapterProcess, wait_for
+from penstock.feed.adapter_config import AdminConfig
 from penstock.feed.config import ServiceConfig
 from penstock.feed.core.sync import messages as feed_sync
 from penstock.feed.core.sync.messages import AdapterState
-from penstock.feed.live.config import AdminConfig
 from penstock.middleware import DeliverBatch
 from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.middleware.live import MulticastReceiver

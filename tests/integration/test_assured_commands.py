@@ -13,7 +13,7 @@ from command_here import run_here
 from first_plant_kit import free_first_port
 from integration.assured_kit import client_of, router_config, router_here
 from integration.command_kit import running
-from penstock.assured.live.config import RouterAccess
+from penstock.assured.node_config import RouterAccess
 from penstock.assured.wire._layout import OUTCOME_DEGRADED
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.net.secret import write_private

@@ -13,7 +13,7 @@ from integration.pair_kit import ORDERS, PairOfRouters, state_of, switch_to
 from integration.test_assured_pair import SYNC, counts, queue_of
 from integration.test_assured_router import number_of, taken
 from penstock.assured.core.pair.protocol import PAIR, Defined, Listed, Resync, Standing, StoredTo, Yielded
-from penstock.assured.live.config import LivePairConfig
+from penstock.assured.node_config import LivePairConfig
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.net.config import ControlConfig

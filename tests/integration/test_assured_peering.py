@@ -11,8 +11,8 @@ import pytest
 from certificates import make_certificate
 from integration.relay import Relay
 from penstock.assured.core.pair.protocol import PeerClosed, PeerFrame, PeerOpened
-from penstock.assured.live.config import LivePairConfig, PairAccess
 from penstock.assured.live.peer_connection import LIMITS, PeerConnection
+from penstock.assured.node_config import LivePairConfig, PairAccess
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError

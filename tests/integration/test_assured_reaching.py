@@ -9,7 +9,7 @@ import pytest
 
 from integration.assured_kit import router_config, router_here
 from penstock.assured.client import open_assured
-from penstock.assured.live.config import RouterAccess
+from penstock.assured.node_config import RouterAccess
 from penstock.assured.wire.control import ASSURED
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, NoSuchHostError, UnreachableError

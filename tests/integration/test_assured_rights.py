@@ -15,7 +15,7 @@ from integration.console_kit import SECRETS, policy_text
 from penstock.admin import AdminConfig, AdminLimits
 from penstock.admin.live.driver import AdminServer
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.live.config import RouterAccess
+from penstock.assured.node_config import RouterAccess
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, NotEntitledError, PenstockError, RefusedError
 from penstock.net.config import TlsConfig

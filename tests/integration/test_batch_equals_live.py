@@ -9,10 +9,10 @@ import pytest
 from feed_slices_kit import Message, converted_slices, messages_of, write_day
 from integration.feed_kit import running_feed
 from penstock.bench.adapters import AdapterProcess, wait_for
-from penstock.capture.rows import PacketRows
+from penstock.capture.core.rows import PacketRows
 from penstock.convert import TableChoice
+from penstock.feed.adapter_config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
 from penstock.feed.config import ServiceConfig, SynchroniserConfig
-from penstock.feed.live.config import AdapterConfig, JournalCaptureConfig, PublishConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.udp import free_channel
 from penstock.spark.feedindex import plan_slices

@@ -23,7 +23,7 @@ from integration.chaos_clients import NODES, Account
 from penstock.bench.failover.clients import ADAPTERS, Ports
 from penstock.bench.failover.nodes import TARGETS, plant_document
 from penstock.bench.transports import other_process
-from penstock.feed.live.config import AdapterConfig
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.net.udp import free_channel, free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant

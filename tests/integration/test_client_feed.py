@@ -20,8 +20,8 @@ from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import RevokedError
 from penstock.bench.adapters import wait_for
 from penstock.client import Subscription
+from penstock.feed.adapter_config import AdminConfig, SourceStreamConfig
 from penstock.feed.config import ServiceConfig
-from penstock.feed.live.config import AdminConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.config import TlsConfig
 from penstock.net.secret import read_secret, write_private

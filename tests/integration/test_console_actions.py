@@ -22,8 +22,8 @@ from penstock.node.running import RunningPlant
 from penstock.security import Credentials, Policy
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
-from penstock.web.actions import ActionLine, ActionLog
-from penstock.web.core.sessions import Session
+from penstock.web.live.actions import ActionLine, ActionLog
+from penstock.web.live.sessions import Session
 from waiting import wait_until
 
 

@@ -12,7 +12,7 @@ from penstock.node.plant import Plant
 from penstock.node.restarts import FAILING_DEATHS, RESTART_SECONDS
 from penstock.node.running import RunningPlant
 from penstock.top import Watch, fetch_all, places_of_plant
-from penstock.top.picture import NodeRow, State
+from penstock.top.core.picture import NodeRow, State
 from waiting import PATIENCE_SECONDS, wait_until
 
 DOCUMENT = """

@@ -15,9 +15,9 @@ from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats import MoldUDP64
 from penstock.feed.live.line_receiver import LineReceiver
-from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.play.mold_player import MoldPlayer
+from penstock.feed.live.play.soup_player import SoupPlayer
 from penstock.feed.live.soup_client import SoupClient, SoupClientConfig
-from penstock.feed.live.soup_player import SoupPlayer
 from penstock.net.config import StreamConfig
 from penstock.net.udp import free_channel
 from waiting import wait_until

@@ -17,8 +17,8 @@ from integration.feed_kit import running_feed
 from integration.tree_kit import agent_here, publish, publisher, root_config
 from penstock.admin.live.driver import AdminServer
 from penstock.bench.adapters import wait_for
+from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
 from penstock.feed.config import ServiceConfig
-from penstock.feed.live.config import AdminConfig, JournalCaptureConfig
 from penstock.runtime.accounts import AccountsConfig
 from penstock.security.core.access import AdminAccess
 from waiting import PATIENCE_SECONDS

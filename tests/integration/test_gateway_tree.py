@@ -16,9 +16,9 @@ from penstock.security import Credentials
 from penstock.security.core.brokering import Brokered
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
-from penstock.web.gateway.publishing import TreePlaces
-from penstock.web.gateway.source import Outlet
-from penstock.web.gateway.tree import TreeSource
+from penstock.web.gateway.live.publishing import TreePlaces
+from penstock.web.gateway.live.source import Outlet
+from penstock.web.gateway.live.tree import TreeSource
 from waiting import PATIENCE_SECONDS, wait_until
 
 

@@ -14,12 +14,12 @@ from integration.feed_kit import Feed, running_feed
 from penstock.admin.live.driver import AdminServer
 from penstock.base.errors import NotFoundError
 from penstock.bench.adapters import wait_for
-from penstock.capture.reading import UnreadMessage
-from penstock.capture.replay import replay
+from penstock.capture.core.message_reader import UnreadMessage
+from penstock.capture.core.replay import replay
 from penstock.client import Subscription
 from penstock.convert.table import DIRECTORY as TABLES
+from penstock.feed.adapter_config import AdminConfig, JournalCaptureConfig
 from penstock.feed.config import ServiceConfig
-from penstock.feed.live.config import AdminConfig, JournalCaptureConfig
 from penstock.journal import JournalReader
 from penstock.middleware import Deliver
 from penstock.middleware.core.reserved_topics import MODEL_TOPIC

@@ -12,7 +12,7 @@ from integration.plant_kit import MARKET, PlantOptions, TestPlant, is_real
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError, RevokedError, SealKeyError
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.gate import Gate
 from penstock.client.service import Protection, opened_stream
 from penstock.middleware.core.events import Deliver, DeliverBatch

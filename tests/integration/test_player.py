@@ -9,7 +9,7 @@ import pytest
 from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats.mold import MoldUDP64, encode_header
-from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.play.mold_player import MoldPlayer
 from penstock.net.udp import Channel, free_channel, group_socket
 
 DAY = GeneratorConfig(seed=3, symbols=20, messages=2_000)

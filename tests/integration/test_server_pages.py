@@ -22,8 +22,8 @@ from penstock.net.secret import write_private
 from penstock.node.plant import Plant
 from penstock.security import Credentials
 from penstock.security.live.client import AdminClient
-from penstock.top.fetching import fetch
-from penstock.top.places import places_of_plant
+from penstock.top.core.places import places_of_plant
+from penstock.top.live.fetching import fetch
 from waiting import PATIENCE_SECONDS
 
 TOKEN = "a-token-of-the-operator"

@@ -27,11 +27,11 @@ from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 from penstock.security.live.client import AdminClient
-from penstock.top.app import TopApp
-from penstock.top.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
-from penstock.top.picture import NodeRow, Picture, State
-from penstock.top.places import Place, place_given, places_of_plant
-from penstock.top.reading import Reading
+from penstock.top.core.picture import NodeRow, Picture, State
+from penstock.top.core.places import Place, place_given, places_of_plant
+from penstock.top.core.reading import Reading
+from penstock.top.live.app import TopApp
+from penstock.top.live.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
 from waiting import PATIENCE_SECONDS, wait_until
 
 QUICK_SECONDS = 0.1

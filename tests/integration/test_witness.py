@@ -12,9 +12,9 @@ from certificates import make_certificate
 from command_here import run_here
 from integration.command_kit import running
 from integration.live_kit import write_toml
-from penstock.assured.live.config import LeaseAccess
+from penstock.assured.core.status import WitnessStatus
 from penstock.assured.live.lease_memory import MEMORY_NAME
-from penstock.assured.live.witness import WitnessConfig, WitnessStatus
+from penstock.assured.node_config import LeaseAccess, WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.net.secret import write_private
 from penstock.node.checking import check_files

@@ -13,8 +13,8 @@ from integration.assured_kit import RouterProcess
 from integration.live_kit import Entered, NodeProcess
 from integration.pair_kit import NAMES, PairOfRouters
 from penstock.assured import EndpointConfig
-from penstock.assured.live.config import LeaseAccess, VotingConfig
-from penstock.assured.live.witness import WitnessConfig, WitnessStatus
+from penstock.assured.core.status import WitnessStatus
+from penstock.assured.node_config import LeaseAccess, VotingConfig, WitnessConfig
 from penstock.net.udp import free_ports
 from waiting import wait_until
 

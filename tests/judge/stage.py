@@ -16,7 +16,7 @@ from integration.voting_kit import LEASE_MS, WITNESS, WitnessProcess
 from judge.scene import ENDPOINTS, SETTINGS
 from judge.workload import Access
 from netns_kit import network_or_skip
-from penstock.assured.live.config import (
+from penstock.assured.node_config import (
     LEASE_PORT_DEFAULT,
     PORT_DEFAULT,
     LeaseAccess,
@@ -24,8 +24,8 @@ from penstock.assured.live.config import (
     PairAccess,
     RouterAccess,
     VotingConfig,
+    WitnessConfig,
 )
-from penstock.assured.live.witness import WitnessConfig
 from penstock.bench.hosts import Host
 from penstock.net.config import TlsConfig
 from penstock.net.secret import write_private

@@ -14,7 +14,7 @@ from judge.crews import Crew
 from judge.faults import CutOff, Fault, Full, Killed, Paused
 from judge.scene import ENDPOINTS, SETTINGS, Scene
 from judge.workload import Access
-from penstock.assured.live.config import RouterAccess
+from penstock.assured.node_config import RouterAccess
 from penstock.net.udp import free_ports
 
 

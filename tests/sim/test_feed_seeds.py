@@ -6,16 +6,18 @@ import msgspec
 import pytest
 
 from penstock.base.errors import SimulationError
+from penstock.feed.core.events import RoleChanged
 from penstock.feed.core.sync.flow import StreamFlow
 from penstock.feed.core.sync.follower import StreamFollower
 from penstock.feed.core.sync.image_transfer import ImageSender
 from penstock.feed.core.sync.membership import Membership
 from penstock.feed.core.sync.synchroniser import Synchroniser
-from penstock.middleware import SessionEvent
+from penstock.middleware import Discontinuity, SessionEvent
 from penstock.middleware.core.source_stream import SourceStream
 from penstock.sim import FeedPlant, FeedPlantOptions, World, run_feed_seed
+from penstock.sim.feed.checkers import LosslessChecker
 from penstock.sim.feed.nodes import AdapterNode
-from penstock.wire.term import Term
+from penstock.wire.term import TAKEOVERS_MAX, Term
 from sim.toy_market import ToyMarket
 
 SEEDS = 50
@@ -221,3 +223,30 @@ def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.Monk
 
 def test_the_simulator_takes_other_markets() -> None:
     assert run_feed_seed(3, seconds=0.5, market=ToyMarket(3)).messages_delivered > 0
+
+
+class ShortDays(ToyMarket):
+    def day(self, stream_id: int, session: str) -> list[bytes]:
+        return super().day(stream_id, session)[:40]
+
+
+def test_a_new_session_begins_when_the_messages_of_a_day_are_over() -> None:
+    plant = FeedPlant(World(7), FeedPlantOptions(), ShortDays(7))
+    plant.start()
+    plant.run(1_000_000_000)
+    plant.finish()
+    assert len(plant.exchange.logs[1].sessions) > 3
+    assert plant.summary().messages_delivered > 200
+
+
+@pytest.mark.parametrize("takeover", [TAKEOVERS_MAX - 2, TAKEOVERS_MAX - 1])
+def test_only_after_the_last_takeover_of_a_lineage_a_promotion_is_no_loss(takeover: int) -> None:
+    plant = FeedPlant(World(7), FeedPlantOptions())
+    checker = LosslessChecker(plant)
+    checker.role_changed(plant.adapters[0], RoleChanged("active", int(Term(3, 0, takeover, 0)), ""))
+    told = Discontinuity(1, int(Term(4, 1, 0, 1)), 9, 9, "promotion", ())
+    if takeover == TAKEOVERS_MAX - 1:
+        checker.told(plant.subscribers[0].viewer(), told)
+        return
+    with pytest.raises(SimulationError, match="without need"):
+        checker.told(plant.subscribers[0].viewer(), told)

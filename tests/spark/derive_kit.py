@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.capture.rows import rows_of_converted
+from penstock.capture.core.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable, SourceBatch
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.recorded.files import open_source

@@ -11,7 +11,7 @@ import pytest
 
 from file_kit import readable_by_others
 from penstock.base.errors import ConfigurationError, JournalGoneError
-from penstock.capture.cursors import CursorImage
+from penstock.capture.core.cursors import CursorImage
 from penstock.journal import JournalConfig, JournalWriter
 from penstock.spark.feedslices import Conversion
 from penstock.spark.journals import JournalPlace

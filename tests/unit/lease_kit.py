@@ -20,10 +20,10 @@ from penstock.assured.core.lease.protocol import (
     Reached,
     Tell,
 )
-from penstock.assured.live.config import LeaseAccess
 from penstock.assured.live.lease_links import LeaseLinks
 from penstock.assured.live.lease_memory import LeaseMemory
-from penstock.assured.live.witness import LiveWitness, WitnessConfig
+from penstock.assured.live.witness import LiveWitness
+from penstock.assured.node_config import LeaseAccess, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
 from penstock.net.live.agent import CoreRunner

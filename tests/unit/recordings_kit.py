@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.capture.rows import MessageRows, rows_of_converted
+from penstock.capture.core.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import JournalWriter

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.base.errors import ConfigurationError
+from penstock.feed.adapter_config import LineAddress, SourceStreamConfig
 from penstock.feed.formats import MoldUDP64, register_datagram_format
-from penstock.feed.live.config import LineAddress, SourceStreamConfig
 
 
 class Toy(MoldUDP64):

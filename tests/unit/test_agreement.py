@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from penstock.base.errors import LocalProtocolError
-from penstock.capture._digest import digest_rows
-from penstock.capture.rows import PacketRows
+from penstock.capture.core._digest import digest_rows
+from penstock.capture.core.rows import PacketRows
 from penstock.wire import Extension, Origin, Packer, encode_extensions, encode_origin
 from unit.rows_kit import batch_of
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.capture.rows import ORIGIN_DTYPE
+from penstock.capture.core.rows import ORIGIN_DTYPE
 from penstock.spark.pipeline.archive.commits import Catalogue, Commit, FileEntry
 from penstock.spark.pipeline.archive.sessiontags import SEQ_BITS, SeenRun, SessionsSeen
 from penstock.spark.pipeline.sessions import (

@@ -13,8 +13,8 @@ from penstock.assured.core.router.events import Event, ReadRecords, RecordsRead
 from penstock.assured.live import disk as storing_module
 from penstock.assured.live.access import ClientAccess
 from penstock.assured.live.client_links import ClientLinks
-from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.disk import LiveDisk
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.assured.wire.control import Done, Login, Refused
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.assured.core.lease.protocol import LEASE as PROTOCOL
 from penstock.assured.core.lease.protocol import Ask, Granted, LeaseConfig, LeaseTerms, Memory, Message
-from penstock.assured.live.config import LeaseAccess
 from penstock.assured.live.lease_links import LeaseLinks, apart_ms
 from penstock.assured.live.lease_memory import LeaseMemory
+from penstock.assured.node_config import LeaseAccess
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import AuthenticationError, ConfigurationError, RefusedError
 from penstock.net.core.clock import ClockEstimate

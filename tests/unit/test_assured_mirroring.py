@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.peer_settings import HEAD, REVOKED_PER_FRAME, SECRET, PeerSettings, configured
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError, RemoteProtocolError, RevokedError, TokenError
 from penstock.net.core.framing import FrameDecoder

@@ -9,7 +9,8 @@ import pytest
 from client_kit import QUOTE, content
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, NotFoundError
-from penstock.capture.reading import Models, UnreadMessage
+from penstock.capture.core.message_reader import UnreadMessage
+from penstock.capture.live.reading import Models
 from penstock.client.batch import Batch
 from penstock.client.gate import SEALED, Gate
 from penstock.middleware.core.reserved_topics import MODEL_TOPIC

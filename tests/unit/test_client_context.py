@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.base.errors import UnreachableError
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.model import MessageModel

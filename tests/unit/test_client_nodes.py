@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import FilterExpressionError
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.nodes import NodeConsumers

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.live.status import Replication, RouterStatus
-from penstock.assured.live.witness import WitnessStatus
+from penstock.assured.core.status import Replication, RouterStatus, WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, RateLimitedError, TokenError
@@ -18,13 +17,13 @@ from penstock.plant.core.status import NodeStatus
 from penstock.security import Credentials
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
-from penstock.top.picture import State
-from penstock.top.places import Place, places_of_plant
-from penstock.top.reading import Reading, Status
-from penstock.top.watch import Watch
+from penstock.top.core.picture import State
+from penstock.top.core.places import Place, places_of_plant
+from penstock.top.core.reading import Reading, Status
+from penstock.top.core.watch import Watch
 from penstock.web.core.picture import ROWS_MAX, PictureDocument, Topology, with_actions
-from penstock.web.core.sessions import Session, Sessions
-from penstock.web.guard import HEADERS
+from penstock.web.live.guard import HEADERS
+from penstock.web.live.sessions import Session, Sessions
 
 PLANT = """
 name = "trial"

@@ -20,8 +20,8 @@ from penstock.base.metrics import Metrics
 from penstock.net.page_access import PageAccessConfig, PageTokenConfig, page_access, page_token
 from penstock.net.secret import write_private
 from penstock.node.console_config import ConsoleConfig
-from penstock.top.fetching import fetch
-from penstock.top.places import Place, place_given
+from penstock.top.core.places import Place, place_given
+from penstock.top.live.fetching import fetch
 
 TOKEN = "a-token-of-the-operator"
 ELSEWHERE = ["0.0.0.0", "::", "192.0.2.1", "example.com", ""]

@@ -16,6 +16,7 @@ from penstock.middleware import (
     StreamStarted,
     Unicast,
 )
+from penstock.middleware.core.events import ReceiverInstruction
 from penstock.wire import PacketFlag, decode, encode_gone, restamp
 from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, NoRandomness, contents, of, packets, receiver, take
 
@@ -238,3 +239,18 @@ def test_last_packets_that_are_missing_when_the_publisher_restarts_are_reported(
     expect(core, 1, epoch=2)
     answers = take(core, packets(1, epoch=2), source=FILTER)
     assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.RESTARTED)]
+
+
+@pytest.mark.spec("FILT-5", "FILT-10")
+def test_an_epoch_that_is_known_by_its_end_only_is_missed_from_its_start() -> None:
+    core, config = receiver(), ReceiverConfig()
+    expect(core, 1)
+    take(core, packets(2), source=FILTER)
+    expired: list[ReceiverInstruction] = []
+    for quarter in range(1, 7):
+        expired += core.handle(Tick(), quarter * config.publisher_expiry_ms * MS // 4)
+    assert of(StreamEnded, expired) == [StreamEnded(KEY, 1, 3, Cause.EXPIRED)]
+    expect(core, 5, epoch=2)
+    assert core.handle(ExpectEnd(KEY, 2, 6), 0) == [StreamStarted(KEY, 2, 1)]
+    (request,) = core.handle(Tick(), 0)
+    assert decode(request.data).ranges == [(1, 5)]

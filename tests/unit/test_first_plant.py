@@ -7,7 +7,7 @@ from pathlib import Path
 from children import child_environment
 from command_here import run_here
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import PORT_DEFAULT as ROUTER_PORT_DEFAULT
+from penstock.assured.node_config import PORT_DEFAULT as ROUTER_PORT_DEFAULT
 from penstock.demo.ports import Ports
 from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT
 from penstock.filter.core.control import PORT_DEFAULT as FILTER_PORT_DEFAULT

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from penstock.base.errors import LimitError, ModelError, RequestError
-from penstock.capture.reading import UnreadMessage
+from penstock.capture.core.message_reader import UnreadMessage
 from penstock.model import Message, shipped
 from penstock.tree.core.infostream import Neighbour, Path, Siblings
 from penstock.web.gateway.core import fields
 from penstock.web.gateway.core.outbox import BATCH_MAX, REPLIES_MAX, Outbox
 from penstock.web.gateway.core.replies import Pong, Receipt
 from penstock.web.gateway.core.requests import Budget, Malformed, Subscribe, parse
-from penstock.web.gateway.tree import info_document
+from penstock.web.gateway.live.tree import info_document
 
 QUOTE = shipped("quote")
 SECOND = 1_000_000_000

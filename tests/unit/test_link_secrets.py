@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
-from penstock.assured.live.config import LeaseAccess, LivePairConfig, PairAccess, RouterNodeConfig, VotingConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import (
+    LeaseAccess,
+    LivePairConfig,
+    PairAccess,
+    RouterNodeConfig,
+    VotingConfig,
+    WitnessConfig,
+)
 from penstock.base.errors import ConfigurationError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.feed.adapter_config import AdapterConfig, LineAddress, PeerConfig, PeersConfig, SourceStreamConfig
+from penstock.feed.adapter_config import AdminConfig as FeedAdminConfig
 from penstock.feed.config import ServiceConfig
-from penstock.feed.live.config import AdapterConfig, LineAddress, PeerConfig, PeersConfig, SourceStreamConfig
-from penstock.feed.live.config import AdminConfig as FeedAdminConfig
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
 from penstock.security.core.access import AdminAccess

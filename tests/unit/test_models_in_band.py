@@ -10,13 +10,13 @@ from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, NotFoundError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.gate import Gate
+from penstock.feed.adapter_config import PublishConfig
 from penstock.feed.config import ServiceConfig
 from penstock.feed.core.models_in_band import ModelsInBand
 from penstock.feed.core.service.events import Recorded
 from penstock.feed.core.service.published import PublishedBatch, Unpacker
-from penstock.feed.live.config import PublishConfig
 from penstock.feed.live.outbound import Outbound
 from penstock.middleware import (
     DatagramReceived,

@@ -9,8 +9,8 @@ from penstock.admin.config import AdminConfig
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.demo.layout import write_layout
 from penstock.demo.reports import DemoOptions
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant

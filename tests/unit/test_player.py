@@ -18,7 +18,7 @@ from penstock.feed.core.play.pace import Pace
 from penstock.feed.core.play.script import Script
 from penstock.feed.formats.mold import MoldUDP64, encode_header
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.live.mold_player import MoldPlayer, open_script
+from penstock.feed.live.play.mold_player import MoldPlayer, open_script
 from penstock.net.udp import Channel
 from unit.test_feed_files import frame, pcap
 

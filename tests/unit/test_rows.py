@@ -10,7 +10,7 @@ import pytest
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import LocalProtocolError
 from penstock.capture import replay
-from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
+from penstock.capture.core.rows import MessageRows, PacketRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.journal import Record

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ConfigurationError, JournalError
-from penstock.capture.cursors import KEPT, Cursors
-from penstock.capture.rows import MessageRows, PacketRows
+from penstock.capture.core.cursors import KEPT, Cursors
+from penstock.capture.core.rows import MessageRows, PacketRows
 from penstock.journal import JournalConfig, JournalReader, JournalWriter
 from penstock.journal.live.extent import measure
 from penstock.journal.server import JournalServer

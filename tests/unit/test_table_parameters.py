@@ -12,7 +12,7 @@ from feed_slices_kit import DAY, blocks_of, write_day
 from penstock.base.errors import ConfigurationError, TableError
 from penstock.convert import Converter, ConverterTable, SourceBatch, TableChoice, converter_function, shipped_tables
 from penstock.convert.table import DIRECTORY
-from penstock.feed.live.config import AdapterConfig
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 from penstock.spark.feedoptions import FeedSourceOptions

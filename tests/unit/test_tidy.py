@@ -45,7 +45,7 @@ ENTRY_POINTS = {
     "penstock.demo.pipeline",
     "penstock.demo.subscriber",
     "penstock.node.roles",
-    "penstock.web.process",
+    "penstock.web.live.process",
 }
 
 
@@ -98,11 +98,24 @@ def test_cores_import_no_clock_socket_random_or_thread(package: str) -> None:
 
 def test_core_folders_import_no_clock_socket_random_or_thread() -> None:
     """In every package, also in one that does I/O elsewhere."""
-    cores = [path for path in python_files() if "core" in path.relative_to(SOURCE).parts[:-1]]
+    cores = list(filter(is_core, python_files()))
     packages = {path.relative_to(SOURCE).parts[0] for path in cores}
-    assert packages >= {"assured", "convert", "filter", "net", "plant", "tree", "web"}
+    assert packages >= {"assured", "capture", "convert", "filter", "net", "plant", "top", "tree", "web"}
     for path in cores:
         assert_deterministic(path)
+
+
+def is_core(path: Path) -> bool:
+    return "core" in path.relative_to(SOURCE).parts[:-1]
+
+
+def test_cores_import_no_drivers() -> None:
+    """A core imports nothing below `live/`, and nothing below `client/` but a client's core."""
+    for path in filter(is_core, python_files()):
+        for name in imports(path):
+            folders = name.split(".")[2:]
+            is_of_driver = "core" not in folders and not {"live", "client"}.isdisjoint(folders)
+            assert not is_of_driver, f"{path.relative_to(SOURCE)} imports {name}"
 
 
 def test_no_file_is_dead() -> None:

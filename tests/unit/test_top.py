@@ -9,22 +9,21 @@ import msgspec
 import pytest
 
 from penstock.assured.config import EndpointConfig
-from penstock.assured.live.status import Replication, RouterStatus, Voting
-from penstock.assured.live.witness import WitnessStatus
+from penstock.assured.core.status import Replication, RouterStatus, Voting, WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.counters import CATALOGUE, Counters
 from penstock.base.errors import ConfigurationError, RemoteProtocolError
 from penstock.base.metrics import Metrics
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
-from penstock.filter.live.status import ApplicationStatus, FilterStatus
+from penstock.filter.core.status import ApplicationStatus, FilterStatus
 from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
-from penstock.top.picture import ConsumerRow, NodeRow, Picture, State
-from penstock.top.places import Place, place_given
-from penstock.top.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand
-from penstock.top.rows import TROUBLES
-from penstock.top.shown import CONSUMERS, ENDPOINTS, LOSSES, NODES, STREAMS, VIEWS, duration, word
-from penstock.top.watch import Watch
+from penstock.top.core.picture import ConsumerRow, NodeRow, Picture, State
+from penstock.top.core.places import Place, place_given
+from penstock.top.core.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand
+from penstock.top.core.rows import TROUBLES
+from penstock.top.core.shown import CONSUMERS, ENDPOINTS, LOSSES, NODES, STREAMS, VIEWS, duration, word
+from penstock.top.core.watch import Watch
 
 PLANT = Place("records", "127.0.0.1", 7001, "plant")
 BESIDE = Place("beside", "127.0.0.1", 7002, "filter")

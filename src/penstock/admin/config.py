@@ -7,8 +7,8 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
-from penstock.net.live.stream import is_loopback
 from penstock.net.page_access import PageTokenConfig, check_page_token
+from penstock.net.place import is_loopback
 from penstock.security.live.http import parse_addresses
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]

@@ -16,8 +16,8 @@ import msgspec
 
 from penstock.base.config import Config
 from penstock.base.errors import ProcessError
-from penstock.feed.live.config import AdapterConfig
-from penstock.feed.live.status import AdapterStatus
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.feed.core.status import AdapterStatus
 
 COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
 START_SECONDS = 120.0

@@ -7,8 +7,8 @@
 docs/reference/protocol/capture.md defines the content of a record.
 """
 
-from penstock.capture.driver import Capture
-from penstock.capture.replay import replay
-from penstock.capture.rows import MessageRows, PacketRows, rows_of_converted
+from penstock.capture.core.replay import replay
+from penstock.capture.core.rows import MessageRows, PacketRows, rows_of_converted
+from penstock.capture.live.driver import Capture
 
 __all__ = ["Capture", "MessageRows", "PacketRows", "replay", "rows_of_converted"]

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common.nodes import described_node, run_node
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.live.adapter import LiveAdapter
-from penstock.feed.live.config import AdapterConfig
 
 
 def adapter(

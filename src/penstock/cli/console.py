@@ -13,7 +13,7 @@ from penstock.base.files import share_with_group
 from penstock.net.place import answers
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting
-from penstock.web.process import run_console
+from penstock.web.live.process import run_console
 
 
 def console(

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.assured.live.config import PORT_DEFAULT, RouterAccess, RouterNodeConfig
+from penstock.assured.core.status import RouterStatus
 from penstock.assured.live.driver import LiveRouter
-from penstock.assured.live.status import RouterStatus
+from penstock.assured.node_config import PORT_DEFAULT, RouterAccess, RouterNodeConfig
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError
 from penstock.base.readable import printable

@@ -12,11 +12,11 @@ import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.node.plant import Plant
-from penstock.top.fetching import fetch_all
-from penstock.top.picture import Picture
-from penstock.top.places import Place, place_given, places_of_plant
-from penstock.top.printed import print_picture
-from penstock.top.watch import Watch
+from penstock.top.core.picture import Picture
+from penstock.top.core.places import Place, place_given, places_of_plant
+from penstock.top.core.watch import Watch
+from penstock.top.live.fetching import fetch_all
+from penstock.top.live.printed import print_picture
 
 
 def top(
@@ -55,7 +55,7 @@ def top(
         raise typer.Exit(0 if picture.is_well else 1)
     if not sys.stdout.isatty():
         raise ConfigurationError("standard output is no terminal", hint="say --once, or --once --json for scripts")
-    from penstock.top.app import TopApp  # here, so that no other command pays for textual
+    from penstock.top.live.app import TopApp  # here, so that no other command pays for textual
 
     TopApp(title, find, interval).run()
 

@@ -21,7 +21,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
-from penstock.web.process import run_console
+from penstock.web.live.process import run_console
 
 
 def up(

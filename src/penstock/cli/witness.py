@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.core.status import WitnessStatus
+from penstock.assured.live.witness import LiveWitness
+from penstock.assured.node_config import WitnessConfig
 from penstock.base.readable import printable
 from penstock.cli.common.nodes import control_facts, described_node, run_node
 from penstock.cli.common.statuses import show_statuses

@@ -8,7 +8,7 @@ multicast or TCP. Read docs/how-to/client.md first; then client.py, subscription
 messages before the application receives them.
 """
 
-from penstock.capture.reading import UnreadMessage
+from penstock.capture.core.message_reader import UnreadMessage
 from penstock.client.batch import Batch
 from penstock.client.client import Client
 from penstock.client.config import ClientConfig

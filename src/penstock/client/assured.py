@@ -61,19 +61,3 @@ class AssuredSessions:
             )
 
         return context.open(receive, made, send=send)
-
-
-class AssuredWays:
-    """The methods of a client for assured messages."""
-
-    _assured: AssuredSessions
-
-    def assured(
-        self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
-    ) -> HeldAssured:
-        """Open publishers, endpoints and transactions at a pair of message routers (docs/how-to/assured.md).
-
-        Requires grants to send on the topics of `send` and to receive those of `receive`; topics without a grant are
-        left out. `options`: role, silence_ms, backoff_ms and others of SessionConfig.
-        """
-        return self._assured.open(routers, tuple(receive), tuple(send), **options)

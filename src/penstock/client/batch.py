@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from penstock.base.errors import ModelError
-from penstock.capture.reading import Models, Readable
+from penstock.capture.core.message_reader import Readable
+from penstock.capture.live.reading import Models
 from penstock.middleware import Merged, MergedBatch, records_of
 from penstock.model import MessageModel
 from penstock.wire import MessageBatch, PacketMessage

@@ -21,18 +21,18 @@ from penstock.base.errors import (
     UnreachableError,
 )
 from penstock.base.log import logger
-from penstock.capture.reading import Models
-from penstock.client.assured import AssuredSessions, AssuredWays, HeldAssured
+from penstock.capture.live.reading import Models
+from penstock.client.assured import AssuredSessions, HeldAssured, Routers
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
 from penstock.client.line import Surroundings, Transport
-from penstock.client.noded import NodeSubscription
-from penstock.client.nodes import NodeConsumers, NodeWays, kinds_of
+from penstock.client.noded import NodeRecords, NodeSubscription
+from penstock.client.nodes import NodeConsumers, kinds_of
 from penstock.client.service import Protection
-from penstock.client.streams import HeldStream, Places, Streams, StreamWays
+from penstock.client.streams import HeldPublisher, HeldStream, Places, Streams
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
@@ -69,7 +69,7 @@ Held: TypeAlias = Subscription | Holding
 log = logger("client")
 
 
-class Client(NodeWays, StreamWays, AssuredWays):
+class Client:
     """Subscriptions and contributions of one connection. A thread renews grants and receives changes.
 
     While the administration server is unavailable, everything continues until the grants expire.
@@ -208,6 +208,47 @@ class Client(NodeWays, StreamWays, AssuredWays):
         holder.append(subscription)
         self._adopt(brokered, subscription)
         return subscription
+
+    def metered(
+        self,
+        *topics: str,
+        per_second: float,
+        where: str | None = None,
+        node: str | None = None,
+        offload: bool | None = None,
+        convert: bool = False,
+    ) -> NodeSubscription:
+        """Receive messages from a distribution node, at most `per_second` of each topic. Earlier updates of a topic are
+        merged as its model defines; the newest one is always delivered.
+        """
+        return self._nodes.messages(
+            topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
+        )
+
+    def records(
+        self, *topics: str, node: str | None = None, offload: bool | None = None, convert: bool = False
+    ) -> NodeRecords:
+        """Return the newest records of these topics, in shared memory of a distribution node of this host."""
+        return self._nodes.records(topics, node=node, offload=offload, convert=convert)
+
+    def stream_publisher(self, *topics: str, agent: Places, name: str = "", **options: Any) -> HeldPublisher:
+        """Open a publisher on the streams of a tree; `agent` names its root and the standby. Requires grants to send on
+        `topics` (default: all granted topics).
+
+        With a fixed `name`, a restarted publisher continues its numbering. `options`: tree, on, on_infostream,
+        unconfirmed_max (docs/how-to/agents.md).
+        """
+        return self._streams.publisher(agent, topics or (">",), name=name, **options)
+
+    def assured(
+        self, routers: Routers, *, receive: Sequence[str] = (), send: Sequence[str] = (">",), **options: Any
+    ) -> HeldAssured:
+        """Open publishers, endpoints and transactions at a pair of message routers (docs/how-to/assured.md).
+
+        Requires grants to send on the topics of `send` and to receive those of `receive`; topics without a grant are
+        left out. `options`: role, silence_ms, backoff_ms and others of SessionConfig.
+        """
+        return self._assured.open(routers, tuple(receive), tuple(send), **options)
 
     def contribute(self, stream: str, *topics: str) -> Contributor:
         """Open a contributed source stream of a feed, to publish messages on these topics; requires grants to send."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.base.clock import random_bytes
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.holding import Manager
 from penstock.net.guard import Guard

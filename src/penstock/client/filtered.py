@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.base.counters import Counters
 from penstock.base.errors import RefusedError
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
 from penstock.client.service import Protection, place

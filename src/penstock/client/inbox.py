@@ -8,7 +8,8 @@ from typing import Self
 
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError
-from penstock.capture.reading import Models, Readable
+from penstock.capture.core.message_reader import Readable
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.service import Protection
 from penstock.filter.client import FilteredReceiver

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import PenstockError
-from penstock.capture.reading import ORIGIN
+from penstock.capture.live.reading import ORIGIN
 from penstock.client.config import ClientConfig
 from penstock.client.service import Image, place
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, Merger, SessionEvent, StartAfter, StreamKey

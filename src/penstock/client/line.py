@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
-from penstock.capture.reading import Models
+from penstock.capture.live.reading import Models
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate

@@ -98,31 +98,3 @@ def _can_meet(model: MessageModel, where: str) -> bool:
     except FilterExpressionError:
         return False
     return True
-
-
-class NodeWays:
-    """The methods of a client for distribution nodes."""
-
-    _nodes: NodeConsumers
-
-    def metered(
-        self,
-        *topics: str,
-        per_second: float,
-        where: str | None = None,
-        node: str | None = None,
-        offload: bool | None = None,
-        convert: bool = False,
-    ) -> NodeSubscription:
-        """Receive messages from a distribution node, at most `per_second` of each topic. Earlier updates of a topic are
-        merged as its model defines; the newest one is always delivered.
-        """
-        return self._nodes.messages(
-            topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
-        )
-
-    def records(
-        self, *topics: str, node: str | None = None, offload: bool | None = None, convert: bool = False
-    ) -> NodeRecords:
-        """Return the newest records of these topics, in shared memory of a distribution node of this host."""
-        return self._nodes.records(topics, node=node, offload=offload, convert=convert)

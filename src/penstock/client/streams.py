@@ -94,18 +94,3 @@ def _places(agent: Places) -> tuple[str, ...]:
     if not all(places):
         raise LocalProtocolError("no agent is named", hint='pass one, for example agent="127.0.0.1:7422"')
     return places
-
-
-class StreamWays:
-    """The methods of a client for distribution trees."""
-
-    _streams: Streams
-
-    def stream_publisher(self, *topics: str, agent: Places, name: str = "", **options: Any) -> HeldPublisher:
-        """Open a publisher on the streams of a tree; `agent` names its root and the standby. Requires grants to send on
-        `topics` (default: all granted topics).
-
-        With a fixed `name`, a restarted publisher continues its numbering. `options`: tree, on, on_infostream,
-        unconfirmed_max (docs/how-to/agents.md).
-        """
-        return self._streams.publisher(agent, topics or (">",), name=name, **options)

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
-from penstock.capture.reading import Readable
+from penstock.capture.core.message_reader import Readable
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings

@@ -42,13 +42,13 @@ from penstock.demo.layout import (
 from penstock.demo.reports import DemoOptions, Subscribed, SubscriberReport, SubscriberTask, Tally
 from penstock.demo.routing import ROUTERS
 from penstock.filter.client.discovery import NONE
-from penstock.filter.live.status import FilterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.node.member import Member
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
 from penstock.security.core.credentials import CredentialsDocument
-from penstock.tree.live.status import AgentStatus
+from penstock.tree.core.status import AgentStatus
 
 START_SECONDS = 180.0
 DRAIN_SECONDS = 20.0

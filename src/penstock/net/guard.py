@@ -4,7 +4,7 @@ import ssl
 
 import msgspec
 
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.net.secret import Secret
 
 

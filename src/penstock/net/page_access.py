@@ -10,7 +10,7 @@ from penstock.base.endpoint import BearerToken, Endpoint, Health, PageAccess
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
 from penstock.net.config import TlsConfig
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.net.secret import SECRET_SIZE_MIN, read_private
 from penstock.net.tls import server_context
 

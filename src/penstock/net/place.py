@@ -1,5 +1,6 @@
 """Where a node is: host:port, and whether somebody answers there."""
 
+import ipaddress
 import socket
 
 from penstock.base.errors import ConfigurationError
@@ -14,6 +15,14 @@ def parse_place(text: str) -> Address:
     if not host or set(host) & set("/@ ") or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
         raise ConfigurationError(f"{text!r} is not an address", hint="write host:port, like 127.0.0.1:7402")
     return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this one for sure; a name other than localhost is not, wherever it leads today."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def answers(place: Address) -> bool:

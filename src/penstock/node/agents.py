@@ -14,8 +14,7 @@ from penstock.client.feeding import Content, SubscribedFeed
 from penstock.middleware.core.events import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.net.guard import Guard
-from penstock.net.live.stream import is_loopback
-from penstock.net.place import parse_place
+from penstock.net.place import is_loopback, parse_place
 from penstock.net.secret import read_secret
 from penstock.node.plant import Plant
 from penstock.runtime.node import in_thread

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.errors import ConfigurationError
 from penstock.engine import ClassMap
-from penstock.feed.live.config import AdapterConfig
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.node.console_config import ConsoleConfig

@@ -7,9 +7,8 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.net.core.control import Name
-from penstock.net.live.stream import is_loopback
 from penstock.net.page_access import PageTokenConfig, check_page_token
-from penstock.net.place import parse_place
+from penstock.net.place import is_loopback, parse_place
 from penstock.security.core.access import AnyPort
 from penstock.security.live.http import parse_addresses
 

@@ -80,12 +80,11 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.config import Config, convert, load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.core.control import Name
 from penstock.node.console_config import ConsoleConfig

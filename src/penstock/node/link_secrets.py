@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.clock import random_bytes
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory
-from penstock.feed.live.config import AdapterConfig
-from penstock.net.live.stream import is_loopback
+from penstock.feed.adapter_config import AdapterConfig
+from penstock.net.place import is_loopback
 from penstock.net.secret import write_private
 
 SECRET_SIZE = 32

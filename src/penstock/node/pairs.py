@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.base.errors import ConfigurationError
 
 

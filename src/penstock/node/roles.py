@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witness import LiveWitness, WitnessConfig, WitnessStatus
+from penstock.assured.core.status import RouterStatus, WitnessStatus
+from penstock.assured.live.witness import LiveWitness
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
 from penstock.base.log import configure
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
-from penstock.feed.live.status import AdapterStatus
-from penstock.filter.live.status import FilterStatus
+from penstock.feed.core.status import AdapterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.agent import run_agent
 from penstock.node.document import NodeConfig, name_of
@@ -33,13 +33,13 @@ from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
 from penstock.runtime.running import SWITCH_SECONDS, L, run_live
 from penstock.tree.config import AgentConfig
-from penstock.tree.live.status import AgentStatus
+from penstock.tree.core.status import AgentStatus
 
 if TYPE_CHECKING:
     from penstock.admin.live.driver import LiveAdministration
     from penstock.assured.live.driver import LiveRouter
     from penstock.feed.live.adapter import LiveAdapter
-    from penstock.feed.live.live_player import LivePlayer
+    from penstock.feed.live.play.player_node import LivePlayer
     from penstock.filter.live.driver import LiveFilter
     from penstock.plant.live.driver import LiveNode
     from penstock.tree.live.driver import LiveAgent
@@ -118,7 +118,7 @@ class Role(NamedTuple, Generic[L]):
 
 def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *, path: Path | None = None) -> int:
     """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status. A console is run by the package
-    that it is in (penstock.web.process). `path` is the plant's document, for nodes that read it again on SIGHUP."""
+    that it is in (web/live/process.py). `path` is the plant's document, for nodes that read it again on SIGHUP."""
     role = role_of(config, path)
     return run_agent(lambda stop: _run_role(role, tell, heeding(stop, supervised)), name=name_of(config))
 
@@ -261,7 +261,7 @@ def _witness(config: WitnessConfig, _: Path | None) -> Role[LiveWitness]:
 
 
 def _player(config: PlayerConfig, _: Path | None) -> "Role[LivePlayer]":
-    from penstock.feed.live.live_player import LivePlayer
+    from penstock.feed.live.play.player_node import LivePlayer
 
     return Role(
         lambda: LivePlayer(config),

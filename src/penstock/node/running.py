@@ -14,15 +14,14 @@ from typing import Self
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.config import RouterNodeConfig
-from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witness import WitnessConfig, WitnessStatus
+from penstock.assured.core.status import RouterStatus, WitnessStatus
+from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.errors import HandoverError, NotFoundError, RequestError
 from penstock.base.log import logger
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
-from penstock.feed.live.status import AdapterStatus
-from penstock.filter.live.status import FilterStatus
+from penstock.feed.core.status import AdapterStatus
+from penstock.filter.core.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.document import NodeConfig
@@ -46,7 +45,7 @@ from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig
 from penstock.tree.config import AgentConfig
-from penstock.tree.live.status import AgentStatus
+from penstock.tree.core.status import AgentStatus
 
 START_SECONDS = 180.0
 """How long a node may take to come up."""
@@ -54,7 +53,7 @@ START_SECONDS = 180.0
 ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 
 MAIN = "penstock.node.roles:main"
-MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.process:main"}
+MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.live.process:main"}
 """What the process of a node runs that knows more than nodes do of each other."""
 
 log = logger("node")

@@ -9,7 +9,7 @@ from penstock.base.errors import ConfigurationError
 from penstock.engine.config import EngineConfig
 from penstock.engine.control import EDGE_PORT_DEFAULT
 from penstock.net.config import Milliseconds, TlsConfig
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.plant.config import MuxAccess, MuxConfig
 from penstock.security.core.access import AnyPort
 

@@ -57,7 +57,7 @@ class DataPath(Protocol):
     def ask(self, question: Callable[[], T]) -> "Future[T]": ...
 
 
-class Terms(NamedTuple):
+class ServiceTexts(NamedTuple):
     """The texts and names in which services differ."""
 
     peer: str
@@ -84,7 +84,7 @@ class ControlService(Generic[M, R, P]):
         access: AccessControl[P],
         refusals: Refusals[R],
         data: DataPath,
-        terms: Terms,
+        texts: ServiceTexts,
         settings: ServiceSettings,
         *,
         outbox_max: int,
@@ -94,15 +94,15 @@ class ControlService(Generic[M, R, P]):
         self.outboxes: dict[int, Outbox[Any]] = {}  # by party
         self._refusals = refusals
         self._data_path = data
-        self._terms = terms
+        self._texts = texts
         self._outbox_max = outbox_max
         self._log = settings.log
         self._admission: Admission[Outbox[Any], R] = Admission(
             refusals,
             Outbox.end,
             self._protocol_error,
-            party=terms.peer,
-            counter=f"{terms.peer}s_refused",
+            party=texts.peer,
+            counter=f"{texts.peer}s_refused",
             counters=settings.counters,
             log=settings.log,
         )
@@ -170,7 +170,7 @@ class ControlService(Generic[M, R, P]):
 
     def end(self, party: P, error: PenstockError) -> None:
         """Serve this party no longer."""
-        self._log.warning(f"{self._terms.peer}_ended", **self._named(party.name), code=error.code, why=str(error))
+        self._log.warning(f"{self._texts.peer}_ended", **self._named(party.name), code=error.code, why=str(error))
         if (outbox := self.outboxes.get(party.number)) is not None:
             outbox.end(self._refusals.of(error))
             self.cut_off(party)
@@ -183,7 +183,7 @@ class ControlService(Generic[M, R, P]):
 
     async def close(self) -> None:
         for outbox in self.open_outboxes():
-            outbox.end(self._refusals.of(RefusalError(self._terms.stopping_code, self._terms.stopping)))
+            outbox.end(self._refusals.of(RefusalError(self._texts.stopping_code, self._texts.stopping)))
         await self.server.close()
 
     def open_outboxes(self) -> list[Outbox[Any]]:
@@ -193,8 +193,8 @@ class ControlService(Generic[M, R, P]):
 
     async def converse_with(self, connection: Connection[M]) -> None:
         """From the first message of a connection to its end."""
-        too_slow = f"the {self._terms.peer} does not listen to what it is told"
-        refusal = self._refusals.of(RefusalError(self._terms.limit_code, too_slow))
+        too_slow = f"the {self._texts.peer} does not listen to what it is told"
+        refusal = self._refusals.of(RefusalError(self._texts.limit_code, too_slow))
         outbox: Outbox[Any] = Outbox(self._outbox_max, "end", too_slow=refusal)
         await converse(connection, outbox, self._read(connection, outbox))
 
@@ -206,11 +206,11 @@ class ControlService(Generic[M, R, P]):
             finally:
                 self._admission.arrived(outbox)
             if first is not None and not await self.begin(connection, outbox, first):
-                error = self._protocol_error(self._terms.first)
+                error = self._protocol_error(self._texts.first)
                 self._admission.refuse(outbox, error, address=connection.address)
 
     def _protocol_error(self, what: str) -> RefusalError:
-        return RefusalError(self._terms.protocol_code, what)
+        return RefusalError(self._texts.protocol_code, what)
 
     async def serve(self, connection: Connection[M], outbox: Outbox[Any], party: P) -> None:
         """An admitted party, until its connection ends."""
@@ -220,7 +220,7 @@ class ControlService(Generic[M, R, P]):
                 await self.attach(party, connection, outbox)
             except PenstockError as error:
                 raise self._refusals.final(error) from None
-            self.counters.add(f"{self._terms.peer}s_attached")
+            self.counters.add(f"{self._texts.peer}s_attached")
             async for message in connection:
                 await self.take(party, message, outbox)
         except RefusalError as error:
@@ -233,14 +233,14 @@ class ControlService(Generic[M, R, P]):
             await self.detach(party)
         self.outboxes.pop(party.number, None)
         self.access.leave(party.number)
-        self._log.info(f"{self._terms.peer}_detached", **self._named(party.name))
+        self._log.info(f"{self._texts.peer}_detached", **self._named(party.name))
 
     def refuse(self, outbox: Outbox[Any], name: str, error: PenstockError) -> None:
         """Refuse a party; its connection ends."""
         self._admission.refuse(outbox, error, **self._named(name))
 
     def _named(self, name: str) -> dict[str, str]:
-        return {self._terms.peer: name}
+        return {self._texts.peer: name}
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of the data thread."""

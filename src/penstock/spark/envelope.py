@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 from penstock.model import shipped, shipped_names
 
 if TYPE_CHECKING:

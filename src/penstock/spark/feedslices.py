@@ -25,7 +25,7 @@ import msgspec
 from penstock.base.crc32c import crc32c
 from penstock.base.errors import ConfigurationError, FeedIndexError, PenstockError
 from penstock.base.extensions import load_modules
-from penstock.capture.rows import MessageRows, rows_of_converted
+from penstock.capture.core.rows import MessageRows, rows_of_converted
 from penstock.convert import Converter, ConverterTable, Plan, TableChoice
 from penstock.convert.core.document import QuantityDecimals
 from penstock.feed.core.lines.events import LineInstruction, SessionStarted, SourceLost, SourceReady

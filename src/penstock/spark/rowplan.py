@@ -16,7 +16,7 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import ConfigurationError
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 from penstock.model import MessageModel, shipped
 from penstock.model.columns import spark_schema, to_spark
 from penstock.spark.envelope import ALWAYS, COLUMNS, envelope_array, envelope_schema

@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.errors import JournalError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
-from penstock.capture.cursors import CursorImage
+from penstock.capture.core.cursors import CursorImage
 from penstock.journal.core.format import segment_name
 from penstock.journal.live.files import Directory
 from penstock.spark.journals import JournalPlace

@@ -19,8 +19,8 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from penstock.capture.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Cursors
-from penstock.capture.rows import BadRecord, Loss, MessageRows, PacketRows
+from penstock.capture.core.cursors import KEPT, REPEATED, SKIPPED, CursorImage, Cursors
+from penstock.capture.core.rows import BadRecord, Loss, MessageRows, PacketRows
 from penstock.journal.core.messages import Extent
 from penstock.spark.journals import JournalPlace
 from penstock.spark.scanmemory import ScanMemory

@@ -36,7 +36,7 @@ from penstock.base.config import Config
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError, JournalGoneError, PacketError
 from penstock.base.log import logger
-from penstock.capture.cursors import CursorImage
+from penstock.capture.core.cursors import CursorImage
 from penstock.model import MessageModel
 from penstock.spark.envelope import COLUMNS
 from penstock.spark.journals import JournalPlace, find_journals

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from penstock.admin.config import AdminLimits
 from penstock.admin.core.authentication import StreamAuthentication
+from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.feeds import Feeds, adapter_name, topics_of
 from penstock.admin.core.publishers import Publishers
 from penstock.admin.core.readers import EventReaders
 from penstock.admin.core.records import Adapter, Denial, Denials
-from penstock.admin.core.rights import Rights
 from penstock.admin.core.state import Audit, State, Stored
 from penstock.admin.core.subscriptions import Subscriptions
 from penstock.base.clock import NS_PER_SECOND
@@ -71,7 +71,7 @@ class StreamAdministration:
         now_ns: int,
     ) -> None:
         self.state = State(records, events_kept=limits.events_kept)
-        self.rights = Rights(policy, self.state)
+        self.rights = ClientGrants(policy, self.state)
         self._limits = limits
         self._key = key
         self._signer = TokenSigner(key)

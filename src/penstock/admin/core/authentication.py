@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
+from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.feeds import Feeds
 from penstock.admin.core.readers import EventReaders
 from penstock.admin.core.records import AuthenticationKeyRecord, KeyState
-from penstock.admin.core.rights import Rights
 from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import EPOCH_MAX
@@ -38,7 +38,7 @@ class StreamAuthentication:
         limits: AdminLimits,
         random: Callable[[int], bytes],
         feeds: Feeds,
-        rights: Rights,
+        rights: ClientGrants,
         readers: EventReaders,
         issuer: str,
     ) -> None:

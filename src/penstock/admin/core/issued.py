@@ -1,8 +1,8 @@
 """Tokens that were issued before a subscription was modified: they are good until they expire, so the server must not
 forget what they give."""
 
+from penstock.admin.core.client_grants import has_lost, is_denial
 from penstock.admin.core.records import Issued
-from penstock.admin.core.rights import has_lost, is_denial
 from penstock.base.errors import LimitError
 from penstock.security.core.token import Grant
 

@@ -3,7 +3,7 @@
 from itertools import islice
 
 from penstock.admin.core.administration import Caller
-from penstock.admin.core.rights import Rights
+from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.state import State
 from penstock.base.errors import TokenError
 from penstock.security.core import operating as o
@@ -12,7 +12,7 @@ ROWS_MAX = 1_000
 """Clients and subscriptions that are listed."""
 
 
-def entitlements(rights: Rights, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:
+def entitlements(rights: ClientGrants, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:
     """A client that was removed from the policy is refused: an answer without roles looks like that of a client that
     never had a role, and its session would go on."""
     if caller.client not in rights.policy.clients:
@@ -39,7 +39,7 @@ def entitlements(rights: Rights, state: State, caller: Caller, is_of_all: object
     )
 
 
-def _rights(rights: Rights, state: State, client: str, now_ns: int) -> o.ClientRights:
+def _rights(rights: ClientGrants, state: State, client: str, now_ns: int) -> o.ClientRights:
     entry = rights.policy.clients.get(client)
     held = state.denials.get(client)
     return o.ClientRights(

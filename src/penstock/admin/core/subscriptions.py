@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.admin.config import AdminLimits
+from penstock.admin.core.client_grants import ClientGrants, has_lost
 from penstock.admin.core.feeds import Feeds
 from penstock.admin.core.issued import still_issued, wanted
 from penstock.admin.core.records import Issued, Subscription
-from penstock.admin.core.rights import Rights, has_lost
 from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RevokedError
@@ -30,7 +30,9 @@ TOPICS_SIZE_MAX = 65_536
 
 
 class Subscriptions:
-    def __init__(self, state: State, feeds: Feeds, rights: Rights, limits: AdminLimits, signer: TokenSigner) -> None:
+    def __init__(
+        self, state: State, feeds: Feeds, rights: ClientGrants, limits: AdminLimits, signer: TokenSigner
+    ) -> None:
         self._state = state
         self._feeds = feeds
         self._rights = rights

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.assured.live.access import REFUSALS, ClientAccess, ClientRights
-from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.assured.wire.control import (
     ASSURED,

@@ -6,9 +6,9 @@ from penstock.assured.core.router import events
 from penstock.assured.core.router.router import MessageRouter
 from penstock.assured.live.access import REFUSALS, ClientAccess, ClientRights
 from penstock.assured.live.client_links import ClientLinks
-from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.observation import endpoints_of, role_of
 from penstock.assured.live.pair import LivePair
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.assured.wire.control import (
     Degrade,
     EndpointInfo,

@@ -20,18 +20,18 @@ from penstock.assured.core.lease.protocol import Keep, Tell
 from penstock.assured.core.pair.protocol import PairInstruction, PeerEnd, PeerSend
 from penstock.assured.core.router import events
 from penstock.assured.core.router.router import MessageRouter
+from penstock.assured.core.status import RouterStatus, detail_of, gauges_of, rows_of
 from penstock.assured.live.access import REFUSALS, ClientAccess
 from penstock.assured.live.account_rows import account_rows
 from penstock.assured.live.client_links import ClientLinks
 from penstock.assured.live.client_requests import ClientRequests
-from penstock.assured.live.config import RouterNodeConfig
 from penstock.assured.live.disk import LiveDisk
 from penstock.assured.live.inline_commit import RouterInlineCommit
 from penstock.assured.live.observation import endpoints_of, role_of
 from penstock.assured.live.pair import LivePair
 from penstock.assured.live.peer_settings import peer_settings_of
 from penstock.assured.live.reserve import reserve_of
-from penstock.assured.live.status import RouterStatus, detail_of, gauges_of, rows_of
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.assured.wire.control import (
     Refused,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from penstock.assured.core.lease.protocol import LEASE, Ask, Denied, Granted, LeaseConfig, LeaseTerms, Message, Released
-from penstock.assured.live.config import LeaseAccess
+from penstock.assured.node_config import LeaseAccess
 from penstock.base.backoff import Backoff, BackoffPolicy
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.counters import Cause, Counters

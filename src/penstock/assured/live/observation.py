@@ -4,7 +4,7 @@ from penstock.assured.config import Role
 from penstock.assured.core.pair.pair import Pair
 from penstock.assured.core.router.endpoints import Endpoint
 from penstock.assured.core.router.router import MessageRouter
-from penstock.assured.live.status import Copying
+from penstock.assured.core.status import Copying
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.errors import PenstockError
 

@@ -24,12 +24,12 @@ from penstock.assured.core.pair.protocol import (
     SwitchHere,
 )
 from penstock.assured.core.router.router import MessageRouter
-from penstock.assured.live.config import LivePairConfig
+from penstock.assured.core.status import Replication
 from penstock.assured.live.observation import copying_of, lacking_of, objection
 from penstock.assured.live.peer_connection import PeerConnection
 from penstock.assured.live.peer_settings import HEAD, PeerSettings
-from penstock.assured.live.status import Replication
 from penstock.assured.live.voter import LiveVoter
+from penstock.assured.node_config import LivePairConfig
 from penstock.assured.wire.control import Degrade, Done, Message, Refused, Switch
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause, Counters

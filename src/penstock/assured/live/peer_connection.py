@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.assured.core.pair.protocol import PAIR, PeerClosed, PeerEvent, PeerFrame, PeerOpened
-from penstock.assured.live.config import LivePairConfig
+from penstock.assured.node_config import LivePairConfig
 from penstock.assured.wire._layout import PEER_FRAME_SIZE_MAX
 from penstock.base.backoff import Backoff, BackoffPolicy
 from penstock.base.clock import SystemRandomness

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from penstock.assured.live.config import RouterNodeConfig
+from penstock.assured.node_config import RouterNodeConfig
 from penstock.assured.wire._layout import KIND_BESIDE
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import RemoteProtocolError

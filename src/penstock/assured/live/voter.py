@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.assured.core.lease.protocol import Heard, Keep, Kept, LeaseConfig, Memory, Tell
-from penstock.assured.live.config import LeaseAccess
+from penstock.assured.core.status import Voting
 from penstock.assured.live.lease_links import LeaseLinks
 from penstock.assured.live.lease_memory import LeaseMemory
-from penstock.assured.live.status import Voting
+from penstock.assured.node_config import LeaseAccess
 from penstock.base.counters import Counters
 from penstock.base.log import logger
 

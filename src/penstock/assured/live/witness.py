@@ -8,81 +8,19 @@ It stores no messages. Where it runs matters: apart from both routers, so that i
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
 
-import msgspec
-
-from penstock.assured.core.lease.protocol import LeaseConfig, VoterEvent, VoterInstruction
+from penstock.assured.core.lease.protocol import VoterEvent, VoterInstruction
 from penstock.assured.core.lease.voter import LeaseVoter
-from penstock.assured.live.config import LeaseAccess
+from penstock.assured.core.status import WitnessStatus
 from penstock.assured.live.voter import LiveVoter
+from penstock.assured.node_config import WitnessConfig
 from penstock.base.clock import BootClock
-from penstock.base.config import Config
 from penstock.base.endpoint import Health
-from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
-from penstock.net.core.control import Name
 from penstock.net.live.agent import CoreRunner
-from penstock.net.page_access import PageAccessConfig
 from penstock.runtime.node import Node
-from penstock.security.core.access import AnyPort
 
 log = logger("assured.witness")
-
-
-class WitnessConfig(Config, frozen=True):
-    """One witness, of one pair."""
-
-    name: Name
-    routers: tuple[Name, Name]
-    """The pair, in the order in which its routers have it."""
-
-    state_directory: str
-    """Where it keeps what it has promised."""
-
-    lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
-    drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
-    """Both as the routers have them."""
-
-    control: LeaseAccess = LeaseAccess()
-    metrics_host: str = "127.0.0.1"
-    metrics_port: AnyPort = 0
-    metrics_access: PageAccessConfig = PageAccessConfig()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.state_directory:
-            where = f"witness {self.name}"
-            raise ConfigurationError("a witness keeps what it promised", where=where, hint="say state_directory")
-        _ = self.lease  # refused where it is made, if these three are not
-
-    @property
-    def lease(self) -> LeaseConfig:
-        return LeaseConfig(routers=self.routers, witness=self.name, lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
-
-
-class WitnessStatus(msgspec.Struct, frozen=True):
-    name: str
-    kind: Literal["witness"]
-    epoch: int
-    """The newest that it has granted."""
-
-    holder: str
-    """To whom; empty if it never has."""
-
-    bound_to: str
-    """Who has its vote now."""
-
-    alone: str
-    """The router that has what the other has not: no automatic switch while there is one (REPL-8)."""
-
-    routers: tuple[str, str]
-    in_touch: list[str]
-    """Those of them that are connected."""
-
-    control_port: int
-    is_storing: bool
-    """Whether its disk takes what it promises."""
 
 
 def gauges_of(status: WitnessStatus) -> dict[str, float]:

@@ -13,8 +13,14 @@ from pathlib import Path
 
 from penstock.assured.client import Assured, AssuredEndpoint, AssuredPublisher, open_assured
 from penstock.assured.config import Treatment
-from penstock.assured.live.config import LeaseAccess, LivePairConfig, PairAccess, RouterAccess, VotingConfig
-from penstock.assured.live.witness import WitnessConfig
+from penstock.assured.node_config import (
+    LeaseAccess,
+    LivePairConfig,
+    PairAccess,
+    RouterAccess,
+    VotingConfig,
+    WitnessConfig,
+)
 from penstock.bench.adapters import NodeProcess, wait_for
 from penstock.bench.assured.process import (
     CONDITIONS,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from penstock.assured import EndpointConfig, Want
-from penstock.assured.live.config import RouterAccess, RouterNodeConfig
-from penstock.assured.live.status import RouterStatus
+from penstock.assured.core.status import RouterStatus
+from penstock.assured.node_config import RouterAccess, RouterNodeConfig
 from penstock.bench.adapters import NodeProcess
 from penstock.bench.brokers import HOST, free_port
 

@@ -20,8 +20,7 @@ from penstock.bench.failover import nodes
 from penstock.bench.harness import Result, result
 from penstock.bench.merging import Book, MergingSubscriber
 from penstock.bench.transports import other_process
-from penstock.feed.config import ServiceConfig, SynchroniserConfig
-from penstock.feed.live.config import (
+from penstock.feed.adapter_config import (
     AdapterConfig,
     AddressConfig,
     LineAddress,
@@ -30,6 +29,7 @@ from penstock.feed.live.config import (
     PublishConfig,
     SourceStreamConfig,
 )
+from penstock.feed.config import ServiceConfig, SynchroniserConfig
 from penstock.middleware import PublisherConfig, ReceiverConfig
 from penstock.net.udp import Channel, free_channel, free_ports
 

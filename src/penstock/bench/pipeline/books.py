@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from penstock.bench.conversion import write_day
 from penstock.bench.harness import Result, interleaved_seconds, result
 from penstock.bench.pipeline.feeds import ROUNDS
-from penstock.capture.rows import rows_of_converted
+from penstock.capture.core.rows import rows_of_converted
 from penstock.convert import Converter, ConverterTable
 from penstock.feed.recorded.files import open_source
 from penstock.model import shipped

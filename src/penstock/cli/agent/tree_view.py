@@ -10,9 +10,9 @@ import typer
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.base.readable import harmless_json, printable
 from penstock.node.plant import Plant
-from penstock.top.fetching import fetch
-from penstock.top.places import Place, place_given, places_of_plant
-from penstock.tree.live.status import AgentStatus
+from penstock.top.core.places import Place, place_given, places_of_plant
+from penstock.top.live.fetching import fetch
+from penstock.tree.core.status import AgentStatus
 
 
 def print_tree(plant: Path | None, nodes: list[str], *, is_json: bool) -> None:

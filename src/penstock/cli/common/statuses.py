@@ -11,8 +11,8 @@ import typer
 from penstock.base.errors import ConfigurationError
 from penstock.base.readable import harmless_json, printable
 from penstock.node.plant import Plant
-from penstock.top.fetching import fetch
-from penstock.top.places import place_given, places_of_plant
+from penstock.top.core.places import place_given, places_of_plant
+from penstock.top.live.fetching import fetch
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 from penstock.feed.formats import datagram_format
 from penstock.feed.formats.stream import ByteStream
-from penstock.feed.live.mold_player import MoldPlayer
+from penstock.feed.live.play.mold_player import MoldPlayer
 from penstock.feed.live.soup_client import SoupClientConfig
 from penstock.feed.recorded.files import guess_format, open_file
 from penstock.feed.recorded.inspect import inspect

@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.soup_player import SoupPlayer
+from penstock.feed.live.play.soup_player import SoupPlayer
 
 
 def play_soup(config: PlayerConfig) -> None:

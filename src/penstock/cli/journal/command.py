@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import ConfigurationError, JournalCorruptError, JournalError
-from penstock.capture.record_text import json_line, text_lines
+from penstock.capture.core.record_text import json_line, text_lines
 from penstock.cli.common.times import parse_time
 from penstock.journal import JournalReader, Record
 from penstock.journal.client import follow_remote

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from penstock.base.readable import harmless_json, printable
-from penstock.capture.reading import Readable
+from penstock.capture.core.message_reader import Readable
 from penstock.cli.common.interrupt import Interrupt
 from penstock.cli.sub.views import PAYLOAD_SHOWN_MAX, shown_value
 from penstock.client import UnreadMessage

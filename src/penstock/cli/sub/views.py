@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.base.ids import format_group
 from penstock.base.readable import harmless_json, printable
-from penstock.capture.reading import KnownModels
+from penstock.capture.core.message_reader import KnownModels
 from penstock.middleware import (
     Collision,
     Deliver,

@@ -17,7 +17,7 @@ from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 
 log = logger("engine.consumer")
 

@@ -34,6 +34,7 @@ from penstock.net.core.events import (
     SessionEvent,
     SessionInstruction,
 )
+from penstock.net.core.heartbeat import Heartbeat
 
 SOUP_CONFIG = StreamConfig(ping_ms=1_000, silence_ms=15_000)
 """Heartbeats after a second of silence, dead after fifteen: as the protocol has it."""
@@ -49,11 +50,9 @@ class SoupSession(ABC):
     def __init__(self, config: StreamConfig) -> None:
         self._config = config
         self._frames = SoupFrames()
-        self._is_open = False
         self._is_over = False
         self._handshake_due_ns: int | None = None
-        self._beat_due_ns = 0
-        self._silence_due_ns: int | None = None
+        self._heartbeat: Heartbeat | None = None  # when the session is open
 
     def handle(self, event: SessionEvent, now_ns: int) -> list[SessionInstruction]:
         if self._is_over:
@@ -67,15 +66,16 @@ class SoupSession(ABC):
             case EndOfStream():
                 return self._end(Cause.CUT, ConnectionLostError("the connection was cut"))
             case ReadingPaused():
-                self._silence_due_ns = None
+                if self._heartbeat is not None:
+                    self._heartbeat.pause()
                 return []
             case ReadingResumed():
                 self._heard(now_ns)
                 return []
             case Send():
-                if not self._is_open:
+                if self._heartbeat is None:
                     raise LocalProtocolError("send before login")
-                self._beat_due_ns = now_ns + self._config.ping_ms * NS_PER_MS
+                self._heartbeat.postpone_ping(now_ns)
                 return [SendBytes(event.message)]
             case Close():
                 return [*self._goodbye(), *self._end(Cause.CLOSED, None)]
@@ -87,9 +87,11 @@ class SoupSession(ABC):
     def next_deadline_ns(self) -> int | None:
         if self._is_over:
             return None
-        if not self._is_open:
-            return self._handshake_due_ns
-        return self._beat_due_ns if self._silence_due_ns is None else min(self._beat_due_ns, self._silence_due_ns)
+        return self._handshake_due_ns if self._heartbeat is None else self._heartbeat.next_deadline_ns()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._heartbeat is not None
 
     def _receive(self, data: bytes, now_ns: int) -> list[SessionInstruction]:
         self._heard(now_ns)
@@ -105,26 +107,27 @@ class SoupSession(ABC):
         return instructions
 
     def _tick(self, now_ns: int) -> list[SessionInstruction]:
-        if not self._is_open:
+        if self._heartbeat is None:
             if self._handshake_due_ns is not None and now_ns >= self._handshake_due_ns:
                 return self._end(Cause.HANDSHAKE, ConnectionLostError("no login came in time"))
             return []
-        if self._silence_due_ns is not None and now_ns >= self._silence_due_ns:
+        if self._heartbeat.is_silent(now_ns):
             what = f"nothing was heard for {self._config.silence_ms} ms"
             return self._end(Cause.SILENT, ConnectionLostError(what))
-        if now_ns >= self._beat_due_ns:
-            self._beat_due_ns = now_ns + self._config.ping_ms * NS_PER_MS
+        if self._heartbeat.take_ping(now_ns):
             return [SendBytes(encode_soup(self.heartbeat))]
         return []
 
     def _open(self, peer: SoupLogin | SoupAccepted, now_ns: int) -> Opened:
-        self._is_open = True
-        self._beat_due_ns = now_ns + self._config.ping_ms * NS_PER_MS
-        self._heard(now_ns)
+        ping_ns, silence_ns = self._config.ping_ms * NS_PER_MS, self._config.silence_ms * NS_PER_MS
+        # sending postpones ticks by more than a ping interval, so an interval without ticks is no suspension
+        self._heartbeat = Heartbeat(now_ns, ping_ns=ping_ns, silence_ns=silence_ns, forgives_suspension=False)
+        self._heartbeat.postpone_ping(now_ns)
         return Opened(peer)
 
     def _heard(self, now_ns: int) -> None:
-        self._silence_due_ns = now_ns + self._config.silence_ms * NS_PER_MS
+        if self._heartbeat is not None:
+            self._heartbeat.heard(now_ns)
 
     def _end(self, cause: Cause, error: PenstockError | None) -> list[SessionInstruction]:
         self._is_over = True

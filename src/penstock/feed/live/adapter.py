@@ -19,6 +19,7 @@ from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.adapter import FeedAdapter
 from penstock.feed.core.events import (
     AdapterInstruction,
@@ -33,9 +34,9 @@ from penstock.feed.core.events import (
 )
 from penstock.feed.core.models_in_band import ModelsInBand
 from penstock.feed.core.service.service import ServiceIdentity, StreamService
+from penstock.feed.core.status import PERCENTILES, AdapterStatus, StreamStatus, gauges_of, shown_latency
 from penstock.feed.core.sync.health import Health
 from penstock.feed.live.administration import Administration, open_to_all
-from penstock.feed.live.config import AdapterConfig
 from penstock.feed.live.data_path import DataPath
 from penstock.feed.live.health_meter import HealthMeter, Totals
 from penstock.feed.live.outbound import Outbound
@@ -44,7 +45,6 @@ from penstock.feed.live.recorder import Recorder
 from penstock.feed.live.service_backend import DataThreadBackend
 from penstock.feed.live.service_pump import ServicePump
 from penstock.feed.live.sources import RepairSocket, SourceStreams
-from penstock.feed.live.status import PERCENTILES, AdapterStatus, StreamStatus, gauges_of, shown_latency
 from penstock.feed.live.stream_sources import ReplaySource, SoupSource
 from penstock.feed.live.subscriber_server import SubscriberServer
 from penstock.feed.live.term_file import TermFile

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.base.log import logger
-from penstock.feed.live.config import AdapterConfig
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.live.outbound import Outbound
 from penstock.feed.live.registration import Registration
 from penstock.security import Grant, Sealer, StreamKey, Token

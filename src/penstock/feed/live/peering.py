@@ -15,9 +15,9 @@ from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.feed.adapter_config import PeerConfig, PeersConfig
 from penstock.feed.core.events import AdapterEvent, PeerConnected, PeerDisconnected, PeerMessageReceived
 from penstock.feed.core.sync.messages import CONNECTION, PROTOCOL, SyncMessage
-from penstock.feed.live.config import PeerConfig, PeersConfig
 from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
 from penstock.net.live.dialling import redial
 from penstock.net.live.outbox import Outbox, converse

@@ -8,12 +8,12 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
 from penstock.convert import Converter, ConverterTable, Plan
+from penstock.feed.adapter_config import AdapterConfig, AddressConfig, LineAddress, SourceStreamConfig
 from penstock.feed.core.contribution import TABLE as CONTRIBUTION_TABLE
 from penstock.feed.core.events import RequestSource
 from penstock.feed.core.lines.arbiter import LineArbiter
 from penstock.feed.core.session_dates import SessionDates
 from penstock.feed.formats import datagram_format
-from penstock.feed.live.config import AdapterConfig, AddressConfig, LineAddress, SourceStreamConfig
 from penstock.feed.recorded.dates import replay_date
 from penstock.feed.recorded.files import open_source
 from penstock.middleware.live.receiver import note_unsent

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
+from penstock.feed.adapter_config import SourceStreamConfig
 from penstock.feed.core.events import AdapterEvent, SessionBegan, SessionOver, SourceBroken, SourceMessages
 from penstock.feed.core.lines.events import LineInstruction, SessionEnded, SessionStarted, SourceLost, SourceReady
-from penstock.feed.live.config import SourceStreamConfig
 from penstock.feed.live.data_path import DataPath
 from penstock.feed.live.soup_client import SoupClient, SoupClientConfig
 from penstock.feed.recorded.files import open_source

@@ -40,7 +40,7 @@ from penstock.filter.core.control import (
 from penstock.net.live.control_client import ControlClient
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.handover import await_segment
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.net.secret import Secret
 from penstock.net.udp import Address, Channel, group_socket, host_socket
 

@@ -28,7 +28,7 @@ from penstock.filter.core.entitled_interests import EntitledInterests, Plan
 from penstock.filter.core.events import Attach, Interests, Want
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.net.udp import Channel
 from penstock.security import Token
 from penstock.security.core.access_control import AccessControl, Rights, Verify, check_same_subject

@@ -18,7 +18,7 @@ Condition = tuple[str, bytes]
 Wanted = tuple[str, Condition]
 
 
-class Held(NamedTuple):
+class EntitledInterest(NamedTuple):
     """What the core is told in place of an interest, and where the topics flow."""
 
     texts: tuple[str, ...]
@@ -30,8 +30,8 @@ class Plan(NamedTuple):
 
     add: list[Interests]
     remove: list[Interests]
-    gained: dict[Wanted, Held]
-    dropped: dict[Wanted, Held]
+    gained: dict[Wanted, EntitledInterest]
+    dropped: dict[Wanted, EntitledInterest]
 
 
 class EntitledInterests:
@@ -40,14 +40,14 @@ class EntitledInterests:
     def __init__(self, grants: Sequence[Grant]) -> None:
         self.grants = tuple(grants)
         self._denied = denials(grants)
-        self._wanted: dict[Wanted, Held] = {}
+        self._wanted: dict[Wanted, EntitledInterest] = {}
         self._uses: Counter[Wanted] = Counter()  # how many interests each that the core was told stands for
         self._conditions: Counter[Condition] = Counter()  # how many interests are under each
 
     def plan(self, add: Iterable[Interests], remove: Iterable[Interests]) -> Plan:
         """What a change means here; nothing is changed yet. TopicError or NotEntitledError if it cannot be."""
-        gained: dict[Wanted, Held] = {}
-        dropped: dict[Wanted, Held] = {}
+        gained: dict[Wanted, EntitledInterest] = {}
+        dropped: dict[Wanted, EntitledInterest] = {}
         added: list[Interests] = []
         for each in remove:
             dropped |= {key: self._wanted[key] for key in _keys(each) if key in self._wanted}
@@ -56,7 +56,7 @@ class EntitledInterests:
             for key in _keys(each):
                 held = gained.get(key) or self._wanted.get(key)
                 if held is None or key in dropped:
-                    held = gained[key] = Held(narrowed(self.grants, key[0]), tuple(each.groups))
+                    held = gained[key] = EntitledInterest(narrowed(self.grants, key[0]), tuple(each.groups))
                 told |= dict.fromkeys(held.texts)
             added.append(Interests([*told, *self._denied], each.where, each.content, each.groups))
         return Plan(added, self._released(gained, dropped), gained, dropped)
@@ -79,13 +79,13 @@ class EntitledInterests:
                 texts = narrowed(renewed.grants, key[0])
             except NotEntitledError:
                 continue
-            renewed._wanted[key] = Held(texts, held.groups)
+            renewed._wanted[key] = EntitledInterest(texts, held.groups)
             renewed._count(key, renewed._wanted[key], 1)
         gone = self._told() - renewed._told()
         plan = Plan(renewed._all(), _grouped(gone), {}, {})
         return renewed, plan
 
-    def _count(self, key: Wanted, held: Held, step: int) -> None:
+    def _count(self, key: Wanted, held: EntitledInterest, step: int) -> None:
         self._conditions[key[1]] += step
         for text in held.texts:
             use = (text, key[1])
@@ -106,7 +106,9 @@ class EntitledInterests:
             Interests([*texts, *self._denied], *condition, groups) for (condition, groups), texts in by_place.items()
         ]
 
-    def _released(self, gained: dict[Wanted, Held], dropped: dict[Wanted, Held]) -> list[Interests]:
+    def _released(
+        self, gained: dict[Wanted, EntitledInterest], dropped: dict[Wanted, EntitledInterest]
+    ) -> list[Interests]:
         """What nothing uses any more, and denials where nothing is left to deny."""
         uses: Counter[Wanted] = Counter()
         conditions: Counter[Condition] = Counter()

@@ -30,12 +30,12 @@ from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.handover import await_segment
 from penstock.net.live.outbox import Outbox
 from penstock.net.secret import Secret
-from penstock.runtime.control_service import Connection, ControlService, Terms
+from penstock.runtime.control_service import Connection, ControlService, ServiceTexts
 from penstock.runtime.service_settings import ServiceSettings
 from penstock.security.core.refusal import RefusalError, check_number
 
 ID_BITS = 64
-TERMS = Terms("application", first="the first message registers, or offers a ring", stopping="the filter stops")
+TEXTS = ServiceTexts("application", first="the first message registers, or offers a ring", stopping="the filter stops")
 
 log = logger("filter.control")
 
@@ -68,7 +68,7 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
             access,
             REFUSALS,
             data,
-            TERMS,
+            TEXTS,
             ServiceSettings(config.name, config.control, secret, tls, CONNECTION, counters, log),
             outbox_max=config.told_max,
         )

@@ -22,9 +22,9 @@ from penstock.filter.core.access import ApplicationAccess
 from penstock.filter.core.account_rows import account_rows
 from penstock.filter.core.events import ChangeMap, Tell
 from penstock.filter.core.module import FilterModule
+from penstock.filter.core.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.filter.live.control_server import ApplicationServer
 from penstock.filter.live.datapath import DataPath
-from penstock.filter.live.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names

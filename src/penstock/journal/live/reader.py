@@ -37,7 +37,7 @@ class OpenSegment(Protocol):
     def close(self) -> None: ...
 
 
-class Source(Protocol):
+class JournalFiles(Protocol):
     """The location of a journal: a directory, or the simulator's."""
 
     def first_sequences(self) -> list[int]: ...
@@ -56,7 +56,7 @@ class _Place(NamedTuple):
 class JournalReader:
     """Reads forwards from a position; opened by open()."""
 
-    def __init__(self, source: Source, run_id: bytes, config: FollowConfig, where: str) -> None:
+    def __init__(self, source: JournalFiles, run_id: bytes, config: FollowConfig, where: str) -> None:
         self._source = source
         self._run_id = run_id
         self._config = config

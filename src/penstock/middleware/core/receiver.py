@@ -273,8 +273,9 @@ class Receiver:
         stream = self._streams.get(event.stream)
         if stream is None and (expected := self._expectation(event.stream, event.epoch)) is not None:
             known = self._positions.get(event.stream)
-            first = max(expected.next_sequence, known.next_sequence if known and known.epoch == event.epoch else 0)
-            if first < event.next_sequence and len(self._streams) < self.config.streams_max:
+            is_over = known is not None and event.epoch < known.epoch
+            first = self._first_sequence(event.stream, event.epoch, expected.next_sequence)
+            if not is_over and first < event.next_sequence and len(self._streams) < self.config.streams_max:
                 stream = self._begin(event.stream, event.epoch, first, expected.source, now_ns)  # with what is missing
                 instructions.append(StreamStarted(event.stream, event.epoch, first))
         if stream is None or stream.epoch != event.epoch or stream.newest_sequence + 1 >= event.next_sequence:
@@ -372,19 +373,22 @@ class Receiver:
         if len(self._streams) >= self.config.streams_max and not self._evict_newcomer(now_ns):
             self.counters.add("packets_dropped", cause=Cause.STREAM_LIMIT)
             return None
+        if known is not None and packet.epoch == known.epoch and packet.sequence < known.next_sequence:
+            self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
+            return None
         expected = self._expectation(key, packet.epoch)
-        if self.config.join == "start" or (known is not None and not known.was_left):
-            first = 1
-        else:
-            first = packet.sequence - packet.gap if expected is None else expected.next_sequence
-        if known is not None and packet.epoch == known.epoch:
-            if packet.sequence < known.next_sequence:
-                self.counters.add("packets_dropped", cause=Cause.DUPLICATE)
-                return None
-            first = max(first, known.next_sequence)
+        joined = packet.sequence - packet.gap if expected is None else expected.next_sequence
+        first = self._first_sequence(key, packet.epoch, joined)
         stream = self._begin(key, packet.epoch, first, source, now_ns)
         stream.is_replay = bool(packet.flags & REPLAY)
         return stream
+
+    def _first_sequence(self, key: StreamKey, epoch: int, joined: int) -> int:
+        """The number that a stream begins with: `joined` if it is new here; else the start of a newer epoch, or the
+        number where the stream ended, because everything since then is received or reported."""
+        known = self._positions.get(key)
+        first = 1 if self.config.join == "start" or (known is not None and not known.was_left) else joined
+        return max(first, known.next_sequence) if known is not None and known.epoch == epoch else first
 
     def _begin(self, key: StreamKey, epoch: int, first: int, source: Address, now_ns: int) -> IncomingStream:
         expected = self._expectation(key, epoch)

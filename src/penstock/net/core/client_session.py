@@ -371,26 +371,36 @@ class ClientSession(Generic[W]):
             self._out.append(Close(link))
 
 
+class RequestNumbers:
+    """Numbers of requests: from 1 to 2**32 - 1, and then from 1 again, without those for which `is_used` is true."""
+
+    def __init__(self, is_used: Callable[[int], bool]) -> None:
+        self._is_used = is_used
+        self._last = 0
+
+    def next(self) -> int:
+        while True:
+            self._last = self._last % U32_MAX + 1
+            if not self._is_used(self._last):
+                return self._last
+
+
 R = TypeVar("R")
 
 
 class Requests(Generic[R]):
-    """The requests of a client that are not answered yet, by number. Numbers go from 1 to 2**32 - 1 and then begin
-    again; one whose request waits is left out, and so is one for which `is_used` is true."""
+    """The requests of a client that are not answered yet, by number. A new request has the number of no waiting
+    request, and none for which `is_used` is true."""
 
     def __init__(self, is_used: Callable[[int], bool] | None = None) -> None:
-        self._is_used = is_used
-        self._number = 0
         self._waiting: dict[int, R] = {}
+        self._numbers = RequestNumbers(lambda number: number in self._waiting or bool(is_used and is_used(number)))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def next_number(self) -> int:
-        while True:
-            self._number = self._number % U32_MAX + 1
-            if self._number not in self._waiting and not (self._is_used and self._is_used(self._number)):
-                return self._number
+        return self._numbers.next()
 
     def add(self, request: R) -> int:
         """The number under which it is asked."""

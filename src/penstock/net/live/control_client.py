@@ -25,12 +25,11 @@ from penstock.base.errors import (
 )
 from penstock.base.log import Logger
 from penstock.net.config import ControlConfig
+from penstock.net.core.client_session import RequestNumbers
 from penstock.net.core.control import ControlProtocol, Refused
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
-
-U32_MAX = 2**32 - 1
 
 M = TypeVar("M")
 A = TypeVar("A")
@@ -69,7 +68,7 @@ class ControlClient(Generic[M]):
         self._config = config
         self._log = log
         self._task: asyncio.Task[None] | None = None
-        self._number = 0
+        self._numbers = RequestNumbers(self.is_used)
         self._requests: dict[int, asyncio.Queue[M | PenstockError]] = {}
 
     @property
@@ -218,10 +217,7 @@ class ControlClient(Generic[M]):
         return Request(self.connection, self._requests, number, question(number), self.refusal)
 
     def next_number(self) -> int:
-        while True:
-            self._number = self._number % U32_MAX + 1
-            if not self.is_used(self._number):
-                return self._number
+        return self._numbers.next()
 
     def give_answer(self, number: int, message: M) -> None:
         """Give an answer to the request of this number, if it still waits."""

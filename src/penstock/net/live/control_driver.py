@@ -18,8 +18,9 @@ from penstock.net.core.clock import ClockEstimate, ClockEstimator
 from penstock.net.core.control import NONCE_SIZE, ControlProtocol
 from penstock.net.core.events import ClockSampled
 from penstock.net.core.session import ControlSession, Peer, Side
-from penstock.net.live.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.live.stream import StreamConnection, open_stream
 from penstock.net.live.stream_server import StreamServer, Through
+from penstock.net.place import is_loopback
 from penstock.net.secret import Secret
 
 M = TypeVar("M")

@@ -6,7 +6,6 @@ for too long is cut off), how long a handshake and an end may take.
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 import ssl
 from collections import deque
@@ -305,14 +304,6 @@ def keep_little_unsent(sock: socket.socket) -> None:
     """Let the kernel take little beyond what is on its way, for a socket or for those that a listening one accepts.
     What waits there only grows old, and nobody sees that the other side does not read."""
     sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_SIZE_MAX)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this one for sure; a name other than localhost is not, wherever it leads today."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _address_of(writer: asyncio.StreamWriter) -> str:

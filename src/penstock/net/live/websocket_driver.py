@@ -17,8 +17,9 @@ from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import WebSocketConfig
 from penstock.net.core.websocket import WebSocketClientSession, WebSocketMessage, WebSocketPeer, WebSocketServerSession
-from penstock.net.live.stream import StreamConnection, is_loopback, open_stream
+from penstock.net.live.stream import StreamConnection, open_stream
 from penstock.net.live.stream_server import StreamServer, Through
+from penstock.net.place import is_loopback
 
 WebSocketConnection: TypeAlias = StreamConnection[WebSocketMessage, WebSocketPeer]
 

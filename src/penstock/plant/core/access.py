@@ -23,7 +23,7 @@ from penstock.base.errors import (
 from penstock.engine import control
 from penstock.engine.control import ClassName, RefusalCode, Refused
 from penstock.engine.core.metering_limits import MeteringLimits
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.security.core.access_control import AccessControl, Rights
 from penstock.security.core.refusal import RefusalError, Refusals
 from penstock.topics import Interest

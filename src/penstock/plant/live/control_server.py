@@ -26,12 +26,12 @@ from penstock.plant.core.snapshot import snapshot
 from penstock.plant.live.datapath import DataPath
 from penstock.plant.live.downstream import DownstreamNodes
 from penstock.plant.live.session_transport import session_place
-from penstock.runtime.control_service import Connection, ControlService, Terms
+from penstock.runtime.control_service import Connection, ControlService, ServiceTexts
 from penstock.runtime.service_settings import ServiceSettings
 from penstock.security.core.access_control import Rights, check_same_subject
 from penstock.security.core.refusal import RefusalError
 
-TERMS = Terms("consumer", first="the first message is a login", stopping="the node stops")
+TEXTS = ServiceTexts("consumer", first="the first message is a login", stopping="the node stops")
 
 GROUP_KEY_STEP_S = 1.0
 """Time until members have heard of a new key of the group, and then until packets with the old one have arrived."""
@@ -81,7 +81,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             access,
             REFUSALS,
             data,
-            TERMS,
+            TEXTS,
             ServiceSettings(
                 config.name,
                 config.control,

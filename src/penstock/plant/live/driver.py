@@ -20,7 +20,7 @@ from penstock.base.log import logger
 from penstock.engine import ClassMap, DistributionEngine
 from penstock.engine.control import OpenRegion
 from penstock.engine.core.events import ChangeClasses
-from penstock.feed.live.status import PERCENTILES, shown_latency
+from penstock.feed.core.status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.live.handover import Handover, HandoverConfig

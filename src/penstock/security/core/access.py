@@ -7,7 +7,7 @@ import msgspec
 from penstock.base.config import Config
 from penstock.base.errors import ConfigurationError
 from penstock.net.config import TlsConfig
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 
 AnyPort = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 

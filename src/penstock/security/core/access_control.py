@@ -73,7 +73,7 @@ class Rights(msgspec.Struct, frozen=True):
         return _EVERYTHING if self.grants is None else self.grants
 
 
-class Party(Protocol):
+class AdmittedParty(Protocol):
     """Somebody whom a server has admitted."""
 
     @property
@@ -86,7 +86,7 @@ class Party(Protocol):
     def rights(self) -> Rights: ...
 
 
-P = TypeVar("P", bound=Party)
+P = TypeVar("P", bound=AdmittedParty)
 
 
 class AccessControl(Generic[P]):

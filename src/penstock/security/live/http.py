@@ -22,7 +22,7 @@ from penstock.base.errors import (
     RemoteProtocolError,
     UnreachableError,
 )
-from penstock.net.live.stream import is_loopback
+from penstock.net.place import is_loopback
 from penstock.security.core.brokering import ErrorDocument
 from penstock.security.core.proof import UNBOUND
 

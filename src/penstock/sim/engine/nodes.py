@@ -52,7 +52,7 @@ class Work:
     """The next of what a node was asked to do, in the order in which it was asked."""
 
 
-class Party(Protocol):
+class AttachedConsumer(Protocol):
     """A consumer or multiplexer that is attached to a node."""
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class DistributionNode(Node):
         super().__init__(plant.world, name, "engine")
         self.plant = plant
         self.randomness = plant.world.randomness.fork(name)
-        self.parties: dict[int, Party] = {}
+        self.parties: dict[int, AttachedConsumer] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._attached = 0
         self._offers = Offers()
@@ -187,7 +187,7 @@ class DistributionNode(Node):
         self._attached += 1
         return self._attached - 1
 
-    def attach(self, party: Party, name: str, sinks: Sinks, number: int | None = None) -> int:
+    def attach(self, party: AttachedConsumer, name: str, sinks: Sinks, number: int | None = None) -> int:
         number = self.reserve() if number is None else number
         self.parties[number] = party
         self.say(Attach(number, name, sinks))

@@ -26,7 +26,7 @@ from penstock.sim.engine.faults import EngineFaultSchedule
 from penstock.sim.engine.links import SessionLink
 from penstock.sim.engine.market import MODELS, Market
 from penstock.sim.engine.muxes import MuxNode
-from penstock.sim.engine.nodes import DistributionNode, Party, PlantNode
+from penstock.sim.engine.nodes import AttachedConsumer, DistributionNode, PlantNode
 from penstock.sim.engine.options import EnginePlantOptions, EngineSummary
 from penstock.sim.engine.receipts import ReceiptChecker, SignalChecker
 from penstock.sim.engine.records import AgeChecker, RecordChecker
@@ -183,7 +183,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             self.rule_changes += 1
             node.ask(lambda: node.say(ChangeClasses(rules)))
 
-    def parties_of(self, node: DistributionNode) -> list[Party]:
+    def parties_of(self, node: DistributionNode) -> list[AttachedConsumer]:
         """Consumers and multiplexers of the node, attached or reconnecting."""
         muxes = [each for each in self.muxes if each.above is node]
         return [*muxes, *(each for each in self.consumers if each.node is node)]

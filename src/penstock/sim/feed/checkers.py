@@ -7,7 +7,7 @@ TermChecker          no two adapters are active in one term, terms are on the di
 PromotionChecker     nobody goes on seamlessly with another conversion state
 StoryChecker         each subscriber gets every message once and in order, or is told
 LosslessChecker      where nothing worse happens than the death of active adapters with synchronised backups, nothing is
-                     lost and nothing is announced but the start and new sessions
+                     lost and nothing is announced but the start, new sessions and the end of a lineage's takeovers
 LivenessChecker      when the faults are over there is one active adapter, all others are synchronised, and every
                      subscriber is up to date
 """
@@ -28,7 +28,7 @@ from penstock.sim.feed.exchange import Made
 from penstock.sim.feed.packables import ApplicationMessage
 from penstock.sim.fencing import FencingChecker
 from penstock.wire import Origin, OriginFlag
-from penstock.wire.term import SESSION_TAG_SHIFT, Term, lineage
+from penstock.wire.term import SESSION_TAG_SHIFT, TAKEOVERS_MAX, Term, lineage
 
 if TYPE_CHECKING:
     from penstock.sim.feed.nodes import AdapterNode
@@ -281,6 +281,13 @@ class LosslessChecker(FeedChecker):
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
         self._got: dict[tuple[Viewer, int], int] = {}
+        self._takeovers: dict[int, int] = {}
+        """The highest number of a takeover, by generation."""
+
+    def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None:
+        if change.role == "active":
+            term = Term.of(change.term)
+            self._takeovers[term.generation] = max(term.takeover, self._takeovers.get(term.generation, 0))
 
     def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
         key = (viewer, message[1].stream_id)
@@ -288,6 +295,8 @@ class LosslessChecker(FeedChecker):
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
         is_planned = isinstance(what, Discontinuity) and what.reason in ("start", "session")
+        before = self._takeovers.get(Term.of(what.term).generation - 1, 0)
+        is_planned |= isinstance(what, Discontinuity) and before + 1 >= TAKEOVERS_MAX
         self.require(is_planned, f"{viewer} misses something without need: {what}")
 
     def finish(self, plant: "FeedPlant") -> None:

@@ -29,7 +29,7 @@ class Market(Protocol):
     """Source messages of an exchange, and their conversion."""
 
     def day(self, stream_id: int, session: str) -> list[bytes]:
-        """The messages of one session, more than a run needs."""
+        """The messages of one session; when all are sent, the next session begins."""
         ...
 
     def converter(self, stream_id: int, checkpoint_interval: int) -> Conversion: ...
@@ -84,6 +84,11 @@ class SourceStreamLog:
         self._said[self.session] = []
         self._converter.new_session(self.session, self.dates[self.session])
         self.digests[self.session, 1] = self._converter.state.digest
+
+    @property
+    def is_day_over(self) -> bool:
+        """True if all messages of the session were sent."""
+        return self.next_sequence > len(self._day)
 
     def say(self, count: int) -> tuple[int, list[bytes]]:
         """The next messages, with the number of the first."""
@@ -157,6 +162,8 @@ class Exchange:
             return
         count = self._randomness.between(1, BURST_MAX)
         log = self.logs[stream_id]
+        if log.is_day_over:
+            self.begin_session()
         first, messages = log.say(count)
         if messages:
             self._send(stream_id, encode_packet(log.session, first, messages), log.session)

@@ -308,7 +308,7 @@ class JournalNode(Node):
             return
 
         def write() -> None:
-            self.log(f"write {name} at {offset}: {len(content)} bytes, alone")
+            self.log(f"write {name} at {offset}: {len(content)} bytes, inline")
             self.plant.appended(sequence, now_ns, payload)
             try:
                 self.disk.write(name, offset, content)

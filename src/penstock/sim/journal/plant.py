@@ -63,7 +63,7 @@ class JournalOptions(msgspec.Struct, kw_only=True):
 class JournalSummary(PlantSummary, kw_only=True):
     records_appended: int
     records_acknowledged: int
-    records_brought_alone: int
+    records_committed_inline: int
     records_read: int
     crashes: int
     kills: int
@@ -202,7 +202,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         return {
             "records_appended": self.checker.appended,
             "records_acknowledged": self.checker.durable,
-            "records_brought_alone": self.node.inline_commits,
+            "records_committed_inline": self.node.inline_commits,
             "records_read": self.checker.shown,
             "crashes": self.faults.crashes,
             "kills": self.faults.kills,

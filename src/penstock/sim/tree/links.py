@@ -17,7 +17,7 @@ CONNECT_NS_MAX = 3 * NS_PER_MS
 TIMEOUT_NS = 100 * NS_PER_MS
 
 
-class Party(Protocol):
+class LinkedProcess(Protocol):
     """A process at the end of a link."""
 
     name: str
@@ -39,7 +39,7 @@ class Party(Protocol):
 class TreeEnd(LinkEnd[bytes]):
     """One end of a link between two parties: takes bytes from its party as long as the window has room."""
 
-    def __init__(self, link: "OrderedLink[TreeEnd]", party: Party, number: int) -> None:
+    def __init__(self, link: "OrderedLink[TreeEnd]", party: LinkedProcess, number: int) -> None:
         super().__init__(link, party.name, partial(party.received, number), partial(party.ended, number))
         self.party = party
         self.number = number
@@ -101,7 +101,10 @@ class TreeNetwork:
         return self.links
 
     def connect(
-        self, opener: Party, target: Party | None, done: Callable[[TreeEnd | None, TreeEnd | None], None]
+        self,
+        opener: LinkedProcess,
+        target: LinkedProcess | None,
+        done: Callable[[TreeEnd | None, TreeEnd | None], None],
     ) -> None:
         """`done` has both ends, or None if nobody answers."""
         delay_ns = self._randomness.below(CONNECT_NS_MAX)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from penstock.base.errors import ArchiveCorruptError, ModelError, NotFoundError
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.recorded import from_spark, record_size_of
 from penstock.spark.journals import JournalPlace

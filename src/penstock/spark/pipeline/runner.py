@@ -40,7 +40,7 @@ from penstock.spark.pipeline.deriving import derive, derive_dates
 from penstock.spark.pipeline.failures import spark_failures
 from penstock.spark.pipeline.models import models_in_band, read_again
 from penstock.spark.pipeline.sessions import session_changes, sessions_going_on
-from penstock.spark.pipeline.sources.capture import FeedSource, Piece, Source, feed_streams
+from penstock.spark.pipeline.sources.capture import FeedSource, Piece, PipelineSource, feed_streams
 from penstock.spark.pipeline.sources.normalise import Known
 from penstock.spark.pipeline.work import SliceResult, write_slices
 
@@ -97,7 +97,7 @@ class RunReport(msgspec.Struct):
 def run(
     spark: SparkSession,
     archive: Archive,
-    sources: Sequence[Source],
+    sources: Sequence[PipelineSource],
     derivations: Sequence[Derivation],
     progress: Progress,
     *,
@@ -134,7 +134,7 @@ def run(
 def follow(
     spark: SparkSession,
     archive: Archive,
-    sources: Sequence[Source],
+    sources: Sequence[PipelineSource],
     derivations: Sequence[Derivation],
     progress: Progress,
     *,

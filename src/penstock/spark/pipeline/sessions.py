@@ -6,7 +6,7 @@
 
 A session of a stream is a run of messages with the same session tag in their ORIGIN flags, in the order of their
 positions (lineage, then number). If two adjacent sessions have the same tag, the announcement between them, which has
-the full name and trading date, separates them (capture.cursors). A session ends
+the full name and trading date, separates them (capture.core.cursors). A session ends
 
 * when a later session of its stream begins,
 * when an adapter announces its end, after the last message of the announcement,

@@ -22,7 +22,8 @@ from penstock.base.counters import Cause, Counters
 from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
-from penstock.capture.reading import Models, Readable
+from penstock.capture.core.message_reader import Readable
+from penstock.capture.live.reading import Models
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent
 from penstock.middleware.core.reserved_topics import SESSION_TOPIC

@@ -58,12 +58,12 @@ from penstock.tree.core.events import (
     Start,
     Stop,
 )
+from penstock.tree.core.status import AgentStatus, gauges_of, rows_of
 from penstock.tree.live.access import REFUSALS, PartyAccess
 from penstock.tree.live.account_rows import account_rows
 from penstock.tree.live.journal_queue import Storing
 from penstock.tree.live.links import AgentLinks
 from penstock.tree.live.load import watch_load
-from penstock.tree.live.status import AgentStatus, gauges_of, rows_of
 from penstock.tree.live.status_snapshot import observed
 from penstock.tree.live.stream_store import StreamStore
 

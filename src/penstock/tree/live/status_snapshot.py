@@ -8,8 +8,8 @@ from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.children import ChildLeg
 from penstock.tree.core.events import Party
 from penstock.tree.core.kernel._fanout import Fanout
+from penstock.tree.core.status import AgentStatus, LinkStatus, State, StreamStatus
 from penstock.tree.core.streams import Stream
-from penstock.tree.live.status import AgentStatus, LinkStatus, State, StreamStatus
 
 
 def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStatus:

@@ -6,22 +6,20 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from penstock.admin.config import AdminConfig
-from penstock.assured.live.status import RouterStatus
-from penstock.assured.live.witness import WitnessStatus
+from penstock.assured.core.status import RouterStatus, WitnessStatus
+from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.play.config import PlayerConfig
-from penstock.feed.live.config import AdapterConfig
-from penstock.feed.live.status import AdapterStatus
+from penstock.feed.core.status import AdapterStatus
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.node.document import NodeConfig
 from penstock.node.plant import Plant
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig
-from penstock.top.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
-from penstock.top.reading import Reading
+from penstock.top.core.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.core.reading import Reading
 from penstock.tree.config import AgentConfig
-from penstock.tree.live.status import AgentStatus
-from penstock.web.trees import place_in_tree
+from penstock.tree.core.status import AgentStatus
 
 ROWS_MAX = 500
 """Of streams, losses, consumers and endpoints that are sent; `counts` says how many there are."""
@@ -215,3 +213,11 @@ def _state(source: ShownNode | None, target: ShownNode, said: Reading | None) ->
         case AgentStatus() as agent:
             is_fed = agent.is_rooted
     return "up" if is_fed else "down"
+
+
+def place_in_tree(status: AgentStatus) -> str:
+    """root, standby, fenced, or where below the root: leaf or intermediate."""
+    if status.state != "agent":
+        return status.state
+    has_agents = any(link.role in ("agent", "standby") for link in status.links)
+    return "intermediate" if has_agents else "leaf"

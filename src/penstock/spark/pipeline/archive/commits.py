@@ -210,7 +210,7 @@ class Commit(msgspec.Struct, kw_only=True, omit_defaults=True):
     forgotten: list[str] = []
     """Keys of files whose rows another file has replaced; the sessions of their streams are removed as well."""
     cursors: dict[str, Any] = {}
-    """By stream: the read position, in the format of capture.cursors."""
+    """By stream: the read position, in the format of capture.core.cursors."""
     account: Account = msgspec.field(default_factory=Account)
     schemas: dict[str, str] = {}
     """New or changed schemas of tables, as Spark DDL."""

@@ -37,7 +37,7 @@ class SessionsSeen:
         self._ends: dict[tuple[int, int, int], list[int]] = {}
 
     def note_ends(self, origins: NDArray[Any]) -> None:
-        """Announcements that a session ended (their rows of capture.rows.ORIGIN_DTYPE)."""
+        """Announcements that a session ended (their rows of capture.core.rows.ORIGIN_DTYPE)."""
         for origin in origins:
             lineage, tag = int(origin["term"]) >> LINEAGE_SHIFT, int(origin["flags"]) >> SESSION_TAG_SHIFT
             ends = self._ends.setdefault((int(origin["stream_id"]), lineage, tag), [])
@@ -45,7 +45,7 @@ class SessionsSeen:
                 insort(ends, number)
 
     def note(self, origins: NDArray[Any], times_ns: NDArray[np.int64]) -> None:
-        """Record rows of capture.rows.ORIGIN_DTYPE and their times."""
+        """Record rows of capture.core.rows.ORIGIN_DTYPE and their times."""
         lineages = origins["term"] >> np.uint64(LINEAGE_SHIFT)
         keys = np.empty((len(origins), 3), np.int64)
         keys[:, 0] = origins["stream_id"]
@@ -79,7 +79,7 @@ class SessionsSeen:
         known.last_ns = max(known.last_ns, found.last_ns)
 
     def export(self, beginnings: Mapping[int, Sequence[int]] | None = None) -> dict[str, list[SeenRun]]:
-        """Return the runs by stream; `beginnings` come from capture.cursors."""
+        """Return the runs by stream; `beginnings` come from capture.core.cursors."""
         made: dict[str, list[SeenRun]] = {}
         for (stream, lineage, _, _), run in self._runs.items():
             begun = (beginnings or {}).get(stream, ())

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
-from penstock.capture.rows import EXCERPT_SIZE, MessageRows
+from penstock.capture.core.rows import EXCERPT_SIZE, MessageRows
 from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.model import MessageModel, shipped, shipped_names
 from penstock.model.columns import beyond_spark, spark_arrow_schema, spark_schema, to_spark

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.base.errors import ArchiveError, ConfigurationError, JournalGoneError
-from penstock.capture.cursors import CursorImage
+from penstock.capture.core.cursors import CursorImage
 from penstock.feed.recorded.dates import find_date
 from penstock.spark.feedindex import Progress, plan_slices, slice_size_of
 from penstock.spark.feedslices import Conversion, FeedOptions
@@ -49,7 +49,7 @@ class Piece(msgspec.Struct, frozen=True):
     position: dict[str, Any]
 
 
-class Source(Protocol):
+class PipelineSource(Protocol):
     def pieces(self, catalogue: Catalogue) -> list[Piece]:
         """Return the pieces that are not archived yet, in order."""
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.base.histogram import LatencyHistogram
-from penstock.capture._digest import digest_rows
-from penstock.capture.rows import Loss, MessageRows
+from penstock.capture.core._digest import digest_rows
+from penstock.capture.core.rows import Loss, MessageRows
 from penstock.middleware.core.source_stream import DiscontinuityNote
 from penstock.model import MessageModel
 from penstock.spark.pipeline.archive.bounds import PartitionBound

@@ -9,7 +9,14 @@ from penstock.base.calendar import locate
 from penstock.base.errors import ConfigurationError
 from penstock.convert.core.document import chosen_table
 from penstock.spark.feedslices import Conversion, FeedOptions, open_as_told
-from penstock.spark.pipeline.sources.capture import STEP_RECORDS, FeedSource, JournalSource, Source, place_of, same_day
+from penstock.spark.pipeline.sources.capture import (
+    STEP_RECORDS,
+    FeedSource,
+    JournalSource,
+    PipelineSource,
+    place_of,
+    same_day,
+)
 
 T = TypeVar("T", str, int)
 
@@ -43,9 +50,9 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True):
     credentials: str = ""
 
 
-def find_sources(options: SourceSelection, cores: int) -> list[Source]:
+def find_sources(options: SourceSelection, cores: int) -> list[PipelineSource]:
     """The sources to read, journals first; raises for the first unreadable source."""
-    journals: list[Source] = []
+    journals: list[PipelineSource] = []
     files = []
     for text in options.sources:
         place = place_of(text, options.secret, options.ca, options.admin, options.credentials)

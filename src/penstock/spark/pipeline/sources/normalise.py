@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.capture.rows import MessageRows
+from penstock.capture.core.rows import MessageRows
 from penstock.middleware.core.source_stream import END_INDEX
 from penstock.model import MessageModel
 from penstock.spark.feedslices import FeedReader, FeedSlice

@@ -88,7 +88,7 @@ from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError
 from penstock.topics import Interest, InterestTable
 from penstock.tree.core.kernel.notices import LinkState, Portion, StreamState
-from penstock.tree.core.kernel.taken import Source, Taken
+from penstock.tree.core.kernel.taken import PublisherProgress, Taken
 
 __all__ = ["Brings", "Fanout", "LinkClass"]
 
@@ -626,7 +626,8 @@ cdef class Fanout:
             for slot in self._publishers.values():
                 publisher = &self.link_table[slot].publisher
                 if publisher.untold:
-                    sources.append(Source(self.link_table[slot].number, publisher.id, publisher.through, publisher.untold))
+                    link = self.link_table[slot].number
+                    sources.append(PublisherProgress(link, publisher.id, publisher.through, publisher.untold))
                     publisher.untold = 0
             packets = self.intake.tail.take_untold()
         return Taken(packets, sources)

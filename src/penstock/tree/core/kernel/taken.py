@@ -11,7 +11,7 @@ from penstock.tree.core.kernel._frame import packet_rows
 Rows = npt.NDArray[numpy.uint32]
 
 
-class Source(NamedTuple):
+class PublisherProgress(NamedTuple):
     """A publisher, and how far it is."""
 
     link: int
@@ -25,7 +25,7 @@ class Source(NamedTuple):
 class Taken(NamedTuple):
     packets: bytes
     """Of all streams, in the order in which they were taken."""
-    sources: list[Source]
+    sources: list[PublisherProgress]
 
     def streams(self) -> Iterator[tuple[int, Rows, Rows]]:
         """Of each stream: where its packets are, and how large."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.base.errors import ModelError, NotFoundError, RequestError
-from penstock.capture.reading import Readable, UnreadMessage
+from penstock.capture.core.message_reader import Readable, UnreadMessage
 from penstock.model import Message, MessageModel
 from penstock.model.jsontext import values
 from penstock.web.gateway.core.replies import MessageDocument

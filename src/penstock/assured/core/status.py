@@ -1,0 +1,147 @@
+"""Status of a message router or witness, as its operator sees it."""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from penstock.assured.config import Role
+from penstock.assured.wire.control import EndpointInfo
+from penstock.base.metrics import Row
+from penstock.base.words import counted
+from penstock.runtime.happening import Happening
+
+Copying: TypeAlias = Literal["in step", "catching up", "degraded", "apart"]
+"""In step: the router that stands by has everything. Catching up: it is getting it. Degraded: the active router
+acknowledges synchronous messages without it. Apart: there is no link, or nobody is active."""
+
+
+class Voting(msgspec.Struct, frozen=True):
+    """Of a router whose pair switches by itself."""
+
+    witness: str
+    in_touch: list[str]
+    """The other voters that are connected."""
+
+    is_storing: bool
+    """True if the disk accepts the promises that this router makes as a voter."""
+
+    clocks_apart_ms: int = 0
+    """By how much another voter's wall clock differs at least: messages expire by that of the active router."""
+
+
+class Replication(msgspec.Struct, frozen=True):
+    """How a router and the other one of its pair are."""
+
+    other: str
+    state: Copying
+    since_ns: int
+    """By the wall clock: when it became so."""
+
+    is_linked: bool
+    is_ordered: bool
+    """Degraded by an operator's order."""
+
+    backlog: int
+    """Of the active router: messages, and whatever else happened, that the other one has not got yet."""
+
+    differences: tuple[str, ...] = ()
+    """What the other router was configured otherwise with, though it should be alike."""
+
+    lacking: tuple[str, ...] = ()
+    """Endpoints that only the active router has: what they have is on one disk."""
+
+    is_other_storing: bool = True
+    """Whether the other router's disk takes what comes, as far as is known."""
+
+    voting: Voting | None = None
+    """Without, operators decide which router is active."""
+
+
+class RouterStatus(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["router"]
+    role: Role
+    epoch: int
+    control_port: int
+    clients: int
+    is_storing: bool
+    """Whether the disk takes what comes."""
+    is_in_touch: bool
+    """Whether the administration server answers; true where there is none."""
+    endpoints: list[EndpointInfo]
+    happenings: list[Happening]
+    """The newest, oldest first."""
+
+    replication: Replication | None = None
+    """Of a router that has another beside it."""
+
+
+def detail_of(status: RouterStatus) -> str:
+    """In a line, for those who ask whether it is well."""
+    queued = sum(each.messages for each in status.endpoints)
+    replication = status.replication
+    copies = "" if replication is None else f", {replication.state}"
+    clients, messages = counted(status.clients, "client"), counted(queued, "message")
+    detail = f"{status.role}, epoch {status.epoch}{copies}, {clients}, {messages} queued"
+    if not status.is_in_touch:
+        detail += "; the administration server does not answer"
+    if not status.is_storing:
+        detail += "; the disk takes nothing"
+    if replication is not None and not replication.is_other_storing:
+        detail += f"; the disk of {replication.other} takes nothing"
+    return detail
+
+
+def gauges_of(status: RouterStatus) -> dict[str, float]:
+    gauges: dict[str, float] = {
+        "router_active": status.role == "active",
+        "router_epoch": status.epoch,
+        "router_clients": status.clients,
+        "router_storing": status.is_storing,
+        "router_endpoints": len(status.endpoints),
+        "router_messages": sum(each.messages for each in status.endpoints),
+    }
+    if (replication := status.replication) is not None:
+        gauges["router_replication_linked"] = replication.is_linked
+        gauges["router_replication_in_step"] = replication.state == "in step"
+        gauges["router_replication_degraded"] = replication.state == "degraded"
+        gauges["router_replication_backlog"] = replication.backlog
+        gauges["router_replication_lacking"] = len(replication.lacking)
+        gauges["router_replication_other_storing"] = replication.is_other_storing
+        if replication.voting is not None:
+            gauges["router_voters"] = len(replication.voting.in_touch)
+    return gauges
+
+
+def rows_of(status: RouterStatus) -> Iterator[Row]:
+    for each in status.endpoints:
+        labels = {"node": status.name, "endpoint": each.endpoint.name}
+        yield Row("endpoint_messages", labels, each.messages)
+        yield Row("endpoint_bytes", labels, each.bytes)
+        yield Row("endpoint_unsettled", labels, each.unsettled)
+        yield Row("endpoint_flows", labels, each.flows)
+
+
+class WitnessStatus(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["witness"]
+    epoch: int
+    """The newest that it has granted."""
+
+    holder: str
+    """To whom; empty if it never has."""
+
+    bound_to: str
+    """Who has its vote now."""
+
+    alone: str
+    """The router that has what the other has not: no automatic switch while there is one (REPL-8)."""
+
+    routers: tuple[str, str]
+    in_touch: list[str]
+    """Those of them that are connected."""
+
+    control_port: int
+    is_storing: bool
+    """Whether its disk takes what it promises."""

@@ -1,0 +1,1 @@
+"""Rows, cursors and texts of captured records, without I/O."""

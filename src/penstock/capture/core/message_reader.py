@@ -1,0 +1,50 @@
+"""Messages as an application reads them: decoded by their model, or unread where the model is unknown."""
+
+from typing import TypeAlias
+
+from penstock.base.errors import ModelError
+from penstock.model import Message, MessageModel
+from penstock.model.library import shipped, shipped_names
+from penstock.wire import Origin, PacketMessage
+
+
+class UnreadMessage:
+    """A message whose model is unknown: its bytes and header."""
+
+    __slots__ = ("model_id", "model_version", "payload", "seq", "source", "topic")
+
+    model = None
+
+    def __init__(self, message: PacketMessage, seq: int, source: Origin | None) -> None:
+        self.topic = message.topic
+        self.seq = seq
+        self.source = source
+        self.model_id = message.model_id
+        self.model_version = message.model_version
+        self.payload = message.payload
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.payload)
+
+    def __repr__(self) -> str:
+        return f"<UnreadMessage {self.topic} #{self.seq}, {len(self.payload)} bytes of model {self.model_id}>"
+
+
+Readable: TypeAlias = Message | UnreadMessage
+
+
+class KnownModels:
+    """Models by id: those that are shipped, and others; nobody is asked for more."""
+
+    def __init__(self, *others: MessageModel) -> None:
+        self._by_id = {model.id: model for model in (*map(shipped, shipped_names()), *others)}
+
+    def read(self, message: PacketMessage) -> Message | None:
+        """The message by its model, if that is known and fits."""
+        model = self._by_id.get(message.model_id)
+        if model is None:
+            return None
+        try:
+            return model.view(message.payload, message.model_version)
+        except ModelError:
+            return None

@@ -1,0 +1,1 @@
+"""From status pages to a picture of the plant, without I/O."""

@@ -1,0 +1,1 @@
+"""Fetching the pages of nodes, and drawing the picture in a terminal."""

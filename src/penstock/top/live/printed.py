@@ -1,0 +1,26 @@
+"""Print a picture as plain tables, for `penstock top --once`."""
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.top.core.picture import Picture
+from penstock.top.core.shown import VIEWS
+
+WIDTH = 240
+"""Width without a terminal."""
+
+
+def print_picture(picture: Picture) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    for view in VIEWS:
+        rows, _ = view.table(picture)
+        if not rows:
+            continue
+        table = Table(box=None, padding=(0, 2, 0, 0), title=view.name, title_justify="left")
+        for column in view.columns:
+            table.add_column(column.title, no_wrap=True)
+        for cells in rows:
+            table.add_row(*cells)
+        console.print(table)

@@ -1,0 +1,1 @@
+"""The gateway on real WebSockets, trees and feeds."""

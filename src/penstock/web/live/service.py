@@ -1,0 +1,235 @@
+"""What the console's requests share: its plant, sessions, the picture, and what it counts."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, SystemClock, random_bytes
+from penstock.base.counters import Cause, Counters
+from penstock.base.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    PenstockError,
+    RateLimitedError,
+    StandbyError,
+    UnreachableError,
+)
+from penstock.base.log import logger
+from penstock.base.metrics import Metrics
+from penstock.model import MessageModel, shipped, shipped_names
+from penstock.node.console_config import ConsoleConfig
+from penstock.node.plant import Plant
+from penstock.security import Credentials
+from penstock.security.core.brokering import Session as AdminSession
+from penstock.security.core.policy import NAME
+from penstock.security.live.client import AdminClient
+from penstock.security.live.http import parse_addresses
+from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
+from penstock.web.core.picture import PictureDocument, with_actions
+from penstock.web.gateway.live.feed import FeedSource
+from penstock.web.gateway.live.source import GatewaySource, Outlet
+from penstock.web.gateway.live.tree import TreeSource
+from penstock.web.live.actions import ActionLog, Actions
+from penstock.web.live.sessions import Session, Sessions
+from penstock.web.live.trees import guard_of, places_in
+from penstock.web.live.watching import Watcher
+
+COOKIE = "penstock_session"
+TICK_S = 1.0
+PUBLISHING_THREADS = 16
+"""In which browsers' messages wait for the root, so that nothing else waits for one that is slow."""
+
+log = logger("console")
+
+
+class ConsoleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What /status shows: numbers, and nobody's name."""
+
+    name: str
+    kind: str
+    sessions: int
+    sockets: int
+    picture: int
+
+
+class ConsoleService:
+    """Made in the thread of the running loop, in which everything happens; only calls of the administration server are
+    made in others."""
+
+    def __init__(self, plant: Plant, config: ConsoleConfig) -> None:
+        self.plant = plant
+        self.config = config
+        self.is_secure = bool(config.certificate)
+        self.cookie = f"__Host-{COOKIE}" if self.is_secure else COOKIE
+        self.is_closing = False
+        self.counters = Counters("console")
+        self.metrics = Metrics()
+        self.metrics.register(self.counters)
+        self.metrics.show_gauges(self._gauges)
+        self.watcher = Watcher(plant, config.interval_ms / 1_000)
+        limits = config.limits
+        self.action_log = ActionLog(
+            Path(config.state_directory), size_max=limits.actions_bytes_max, files_max=limits.actions_files_max
+        )
+        self._guard = guard_of(config)
+        self.actions = Actions(plant, self.action_log, self._guard)
+        self._places = places_in(plant, config, self._guard)
+        self.sessions = Sessions(config.limits, random_bytes, self._ended)
+        self._clock = SystemClock()
+        self._logins = asyncio.Semaphore(config.limits.logins_at_once)
+        self._addresses = parse_addresses(config.admin_url) if config.admin_url else []
+        self._ca_file = Path(config.ca_file) if config.ca_file else None
+        self._publishing = ThreadPoolExecutor(PUBLISHING_THREADS, "penstock-publishing")
+
+    async def run(self) -> None:
+        """Poll the plant, end expired sessions and reread the roles of the others, until cancelled."""
+        await asyncio.gather(self.watcher.run(), self._tick(), self._follow_roles())
+
+    def end_sessions(self) -> None:
+        """The console is ending: whoever is there is told."""
+        self.is_closing = True
+        self.sessions.close()
+
+    def close(self) -> None:
+        """When nothing is asked any more."""
+        self._publishing.shutdown(wait=False, cancel_futures=True)
+        self.action_log.close()
+
+    # Sessions
+
+    def session(self, cookies: Mapping[str, str]) -> Session:
+        return self.sessions.find(cookies.get(self.cookie, ""), self._clock.now_ns())
+
+    async def login(self, name: str, secret: str, address: str) -> tuple[str, Session]:
+        """The key of a new session. Whatever is wrong with name and secret is the same refusal."""
+        if not self._addresses:
+            raise ConfigurationError("this plant has no administration server, so nobody can log in")
+        self.sessions.check_patience(name, address, self._clock.now_ns())
+        try:
+            async with self._logins:
+                self.sessions.check_patience(name, address, self._clock.now_ns())
+                admin, opened = await asyncio.to_thread(self._log_in, name, secret)
+        except AuthenticationError as error:
+            self.sessions.note_failure(name, address, self._clock.now_ns())
+            self.counters.add("requests_refused", cause=Cause.AUTHENTICATION)
+            log.warning("login_failed", client=name if NAME.fullmatch(name) else "?", address=address, code=error.code)
+            raise
+        session = Session(opened.client, frozenset(opened.roles), admin, address, self._clock.now_ns())
+        try:
+            key = self.sessions.open(session, self._clock.now_ns())
+        except PenstockError:
+            admin.close()
+            raise
+        log.info("logged_in", client=session.client, address=address)
+        return key, session
+
+    def _log_in(self, name: str, secret: str) -> tuple[AdminClient, AdminSession]:
+        try:
+            if NAME.fullmatch(name) is None:
+                raise ConfigurationError("is no name")
+            credentials = Credentials(name, secret=secret.encode(), ca_file=self._ca_file)
+        except (ConfigurationError, UnicodeEncodeError):
+            raise AuthenticationError("unknown client or wrong secret") from None
+        admin = AdminClient(self._addresses, credentials)
+        try:
+            return admin, admin.login()
+        except BaseException:
+            admin.close()
+            raise
+
+    def logout(self, cookies: Mapping[str, str]) -> None:
+        self.sessions.end(cookies.get(self.cookie, ""))
+
+    def _ended(self, session: Session) -> None:
+        for end in list(session.sockets):
+            end()
+        session.admin.close()
+        log.info("session_over", client=session.client, address=session.address)
+
+    def admin_of(self, session: Session) -> AdminClient:
+        """Another connection to the administration server as the same client, for somebody else to close."""
+        return AdminClient(self._addresses, session.admin.credentials)
+
+    async def open_source(self, session: Session, outlet: Outlet) -> GatewaySource:
+        """Where a browser's messages come from: the tree, or without one the plant's feeds."""
+        if self._places is None:
+            return FeedSource(self.admin_of(session), outlet)
+        if session.models is None:
+            session.models = await asyncio.to_thread(_fetch_models, session.admin)
+        return TreeSource(self.admin_of(session), self._places, session.models, outlet, self._publishing)
+
+    # What is shown
+
+    def shown(self, picture: PictureDocument, session: Session) -> PictureDocument:
+        """As this session may see it."""
+        if not session.is_operator:
+            return picture
+        nodes = [with_actions(node, can_control=self.can_control) for node in picture.nodes]
+        return msgspec.structs.replace(picture, nodes=nodes)
+
+    async def entitlements(self, session: Session) -> EntitlementsDocument:
+        return entitlements_document(await asyncio.to_thread(session.read_roles, self._clock.now_ns()))
+
+    async def audit(self, session: Session, after: int) -> AuditDocument:
+        return audit_document(await asyncio.to_thread(session.admin.audit, after))
+
+    @property
+    def has_stream(self) -> bool:
+        return bool(self._addresses)
+
+    @property
+    def can_control(self) -> bool:
+        return self.watcher.is_supervised
+
+    @property
+    def detail(self) -> str:
+        return f"{len(self.sessions)} sessions"
+
+    def status(self) -> ConsoleStatus:
+        newest = self.watcher.newest()
+        return ConsoleStatus(
+            name=self.config.name,
+            kind="console",
+            sessions=len(self.sessions),
+            sockets=self.sessions.sockets,
+            picture=0 if newest is None else newest.number,
+        )
+
+    def _gauges(self) -> dict[str, float]:
+        return {"console_sessions": len(self.sessions), "console_sockets": self.sessions.sockets}
+
+    async def _follow_roles(self) -> None:
+        """Read the roles of every session again, so that a session shows what its roles allow now, not what they
+        allowed at the login, and a session whose client was removed ends."""
+        while True:
+            await asyncio.sleep(self.config.limits.roles_s)
+            await asyncio.gather(*(self._read_roles(key, session) for key, session in self.sessions.all()))
+
+    async def _read_roles(self, key: str, session: Session) -> None:
+        try:
+            await asyncio.to_thread(session.read_roles, self._clock.now_ns())
+        except (UnreachableError, ConnectionLostError, StandbyError, RateLimitedError) as error:
+            unread_ns = self._clock.now_ns() - session.roles_ns
+            if session.roles and unread_ns > self.config.limits.roles_lost_s * NS_PER_SECOND:
+                session.roles = frozenset()
+                log.warning("roles_lost", client=session.client, code=error.code, error=str(error))
+        except PenstockError as error:  # the server does not take its credentials any more
+            log.warning("session_refused", client=session.client, code=error.code, error=str(error))
+            self.sessions.end(key)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.sessions.tick(self._clock.now_ns())
+
+
+def _fetch_models(admin: AdminClient) -> list[MessageModel]:
+    """Those of the administration server, and those that come with Penstock."""
+    found = {model.id: model for model in map(shipped, shipped_names())}
+    for reference in admin.models():
+        found[reference.id] = admin.model(reference.id)
+    return list(found.values())
