@@ -37,8 +37,8 @@ def fanout() -> Fanout:
     return opened()
 
 
-def opened(**bounds: int) -> Fanout:
-    made = Fanout(TREE_ID, history_size=HISTORY_SIZE_MIN, **bounds)
+def opened(history_size: int = HISTORY_SIZE_MIN, **bounds: int) -> Fanout:
+    made = Fanout(TREE_ID, history_size=history_size, **bounds)
     made.open_stream(1, term=1)
     made.open_link(PARENT, brings=Brings.PACKETS | Brings.INFO)
     made.open_link(CHILD)
@@ -63,6 +63,19 @@ def test_a_run_of_packets_goes_out_as_it_came_in(fanout: Fanout) -> None:
     assert fanout.take(CHILD, 1 << 20) == frame
     assert fanout.take(CHILD, 1 << 20) == b""
     assert fanout.stream(1).accepted == 39
+
+
+def test_packets_on_both_sides_of_the_end_of_the_history_go_out_as_they_came_in() -> None:
+    """The packets fill the history exactly, so the places of the last and the first follow one another."""
+    sent = [packet(number, payload=bytes([number]) * 20_000) for number in range(1, 62)]
+    fanout = opened(history_size=60 * len(sent[0]))
+    fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
+    for each in sent[:59]:
+        fanout.receive(PARENT, block(each))
+        assert fanout.take(CHILD, 1 << 20) == block(each)
+    fanout.receive(PARENT, block(sent[59]))
+    fanout.receive(PARENT, block(sent[60]))
+    assert fanout.take(CHILD, 1 << 20) == block(*sent[59:])
 
 
 def test_frames_are_no_longer_than_a_frame_may_be(fanout: Fanout) -> None:

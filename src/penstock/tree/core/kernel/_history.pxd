@@ -1,8 +1,8 @@
 """The newest packets of all streams in one ring of bytes, and where each stream's are.
 
 A place is a number that only grows; the packet at place p lies at p modulo the ring's size, in one piece, until the
-ring has gone once around. Packets that came one after another lie one after another, so a run of them is one piece
-to send. A stream is known by its number; what is kept of it is in the order of its sequences, which need not be dense.
+ring has gone once around. Packets whose places follow one another lie one after another, so a run of them is one
+piece to send. A stream is known by its number; what is kept of it is in the order of its sequences, which need not be dense.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -69,7 +69,8 @@ cdef inline bint is_kept(History history, uint64_t place) noexcept nogil:
     return place + history.size >= history.end
 
 
-# Where the next packet of this size goes.
+# Where the next packet of this size goes. No packet ends at the end of the ring: its place and that of the next packet
+# would follow one another, and a run of both would not be one piece of memory.
 cdef inline uint64_t next_place(History history, uint32_t size) noexcept nogil:
     cdef uint64_t offset = history.end % history.size
-    return history.end if offset + size <= history.size else history.end + history.size - offset
+    return history.end if offset + size < history.size else history.end + history.size - offset
