@@ -265,7 +265,7 @@ def _audit_line(entry: AuditEntry) -> str:
 
 def _check_name(name: str) -> None:
     if NAME.fullmatch(name) is None:
-        raise ConfigurationError(f"{name[:80]!r} cannot be a name", hint="1 to 64 letters, digits, and _ . -")
+        raise ConfigurationError(f"{name[:80]!r} is not a valid name", hint="1 to 64 letters, digits, and _ . -")
 
 
 def _server_signing_key(path: Path) -> PrivateKey:
