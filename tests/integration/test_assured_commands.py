@@ -214,10 +214,10 @@ def test_what_cannot_run_says_why_as_other_commands_do(tmp_path: Path) -> None:
     [
         ("", "two is not"),
         ('pair = { routers = ["two", "one"] }', "two is not"),
-        ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "two ports for one link"),
+        ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "different ports for the same link"),
         (
             'pair = { routers = ["one", "two"], voting = { witness = "w", voters = { one = "h:1", w = "h:2" } } }',
-            "only one votes",
+            "only one of",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
     assert isinstance(tower, WitnessConfig)
     assert tower.state_directory == "state/tower"
     path.write_text(PLANT.format(port=7461))
-    with pytest.raises(ConfigurationError, match="tower and mast are both at"):
+    with pytest.raises(ConfigurationError, match="tower and mast have the same address"):
         check_files(Plant.load(path))
 
 
@@ -150,8 +150,8 @@ def test_a_plants_document_is_refused_whose_voters_would_not_vote_together(tmp_p
     path = tmp_path / "plant.toml"
     for port, lease_ms, why in (
         (7471, 3_000, ""),
-        (7471, 1_000, "do not vote together"),
-        (7470, 3_000, "east and tower are both at"),
+        (7471, 1_000, "have different voting configurations"),
+        (7470, 3_000, "east and tower have the same address"),
     ):
         path.write_text(VOTERS.format(port=port, lease_ms=lease_ms))
         if not why:

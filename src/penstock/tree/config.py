@@ -289,4 +289,4 @@ class AgentConfig(TreeConfig, frozen=True, kw_only=True):
         if self.subscribe and self.role == "agent":
             raise ConfigurationError("feeds come into the tree at its root", where=where)
         if self.subscribe and not self.admin.url:
-            raise ConfigurationError("subscribes without an administration server", where=where)
+            raise ConfigurationError("subscribe needs an administration server", where=where)
