@@ -177,7 +177,7 @@ def test_last_words_reach_a_peer_that_is_still_sending() -> None:
 
     async def main() -> None:
         async with serving(config=ControlConfig(linger_ms=20_000)) as server:
-            assert b"a frame of 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
+            assert b"the frame has 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
 
     run(main())
 

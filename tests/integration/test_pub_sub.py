@@ -82,7 +82,7 @@ def test_a_latency_that_cannot_be_told_is_refused() -> None:
     for options, what in (
         (("--clock", "127.0.0.1:1"), "--clock means nothing without --latency"),
         (("--latency", "--clock", "nonsense"), "is not an address"),
-        (("--latency", "--clock", "127.0.0.1:1"), "does `penstock clock serve` run there?"),
+        (("--latency", "--clock", "127.0.0.1:1"), "start `penstock clock serve` there"),
     ):
         done = completed("sub", *options)
         assert done.returncode == 1

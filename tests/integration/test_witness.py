@@ -119,7 +119,7 @@ def test_a_page_that_other_machines_reach_is_read_with_the_files_of_the_document
         token.chmod(0o644)
         with running("top", str(path), "--once", "--json", "--interval", "0.1") as top:
             assert top.end() == 1
-            assert "others may use this file" in json.loads(top.out)["nodes"][0]["detail"]
+            assert "other users can access this file" in json.loads(top.out)["nodes"][0]["detail"]
 
 
 def test_a_witness_has_a_name_of_its_own(tmp_path: Path) -> None:

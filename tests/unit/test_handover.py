@@ -384,9 +384,9 @@ def test_only_what_is_offered_is_given(ring: RingWriter, path: str) -> None:
         with pytest.raises(LocalProtocolError, match="no segment is offered"):
             handover.withdraw("events")
         for name in ("", "x" * 256, "\ud800"):
-            with pytest.raises(LocalProtocolError, match="is no name"):
+            with pytest.raises(LocalProtocolError, match="is not a valid segment name"):
                 handover.offer(name, ring.segment)
-            with pytest.raises(LocalProtocolError, match="is no name"):
+            with pytest.raises(LocalProtocolError, match="is not a valid segment name"):
                 receive_segment(path, name)
     with pytest.raises(ConfigurationError):
         HandoverConfig(connections_max=0)
