@@ -1,9 +1,9 @@
 """A plant on this machine: starts every node of plant.toml in its own process, in order, watches them, and stops them.
 
 with RunningPlant(Plant.load(path)) as running:
-        running.start()
-        while ...: running.poll(0.25)
-        running.stop()
+    running.start()
+    while ...: running.poll(0.25)
+    running.stop()
 """
 
 import time

@@ -1,8 +1,8 @@
 """The control connections of a node: one driver for the servers of nodes and filter modules.
 
-        handshake ─► first message, in time ─► admission ─► attach ─► requests and answers ─► detach
-                                                │                     │           │              │
-                                                └──── Refused without a number: the connection ends
+    handshake ─► first message, in time ─► admission ─► attach ─► requests and answers ─► detach
+                        │                     │           │              │
+                        └──── Refused without a number: the connection ends
 
 A subclass handles the first message and implements attaching, requests and detaching. A connection also ends when the
 rights of its party expire or are revoked (end()).

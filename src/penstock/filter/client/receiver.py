@@ -1,8 +1,8 @@
 """FilteredReceiver: receives the messages of an application's interests through a filter module.
 
-        with FilteredReceiver("127.0.0.1:7402", ["md.us.eq.AAPL.>"]) as receiver:
-                for message in receiver: ...
-                receiver.want("md.us.eq.IBM.>", where="bid_price > 100")
+    with FilteredReceiver("127.0.0.1:7402", ["md.us.eq.AAPL.>"]) as receiver:
+        for message in receiver: ...
+        receiver.want("md.us.eq.IBM.>", where="bid_price > 100")
 
 Use it like a MulticastReceiver, in the caller's thread; the control connection has a loop in another thread. When the
 filter module ends, the receiver reconnects; then streams continue at their positions, and packets that cannot be

@@ -1,21 +1,21 @@
 """The messages between applications, publishers and a filter module over TCP (protocol/filter-control.md).
 
 application                    filter
-    │ Register ────────────────────► │      name, delivery, and a token if the module requires one
-    │ ◄────────────────── Registered │      addresses of packets and of repairs
-    │ Models ──────────────────────► │      message models that conditions refer to
-    │ Want ────────────────────────► │      interests to add and to remove
-    │ ◄──────────────────── Position │      position of each stream that carries them
-    │ ◄─────────────────────── Holds │      the change is active: no matching message is lost from now on
-    │ ◄──── Position, Ended, Collided       changes of streams
-    │ RenewToken ──────────────────► │      the same rights for longer
-    │ RestartRing ─────────────────► │      the ring was overrun
-    │ ◄──────────────────── Restarted│
-    │ ◄────────────────────── Refused│      instead of an answer; a Refused without a number ends the connection
+  │ Register ────────────────────► │      name, delivery, and a token if the module requires one
+  │ ◄────────────────── Registered │      addresses of packets and of repairs
+  │ Models ──────────────────────► │      message models that conditions refer to
+  │ Want ────────────────────────► │      interests to add and to remove
+  │ ◄──────────────────── Position │      position of each stream that carries them
+  │ ◄─────────────────────── Holds │      the change is active: no matching message is lost from now on
+  │ ◄──── Position, Ended, Collided       changes of streams
+  │ RenewToken ──────────────────► │      the same rights for longer
+  │ RestartRing ─────────────────► │      the ring was overrun
+  │ ◄──────────────────── Restarted│
+  │ ◄────────────────────── Refused│      instead of an answer; a Refused without a number ends the connection
 
 publisher                      filter
-    │ OfferRing ───────────────────► │      a ring with every packet of the publisher, for a filter on its host
-    │ ◄─────────────────────── Holds │
+  │ OfferRing ───────────────────► │      a ring with every packet of the publisher, for a filter on its host
+  │ ◄─────────────────────── Holds │
 """
 
 from enum import StrEnum

@@ -7,12 +7,12 @@ address for direct messages, a consumer's number is small and reused.
         Attach, Want, Detach              an application registers, changes its interests, leaves
         LearnModel, ForgetModels          models that conditions refer to
         ChangeMap                         the groups of topics
-        DatagramReceived, DatagramsReceived, Tick
+    DatagramReceived, DatagramsReceived, Tick
               ->  Opened, Shut, Attached    addresses of consumers; the answer to Attach
                       Join, Leave               multicast groups
                       Tell                      messages for an application's control connection
-                      Send                      packets for consumers
-                      Unicast, Multicast        datagrams from the module's own socket
+            Send                      packets for consumers
+            Unicast, Multicast        datagrams from the module's own socket
                       Collision                 two publishers use the same id
 
 Attach, Want, LearnModel and ChangeMap may be refused with an error (LimitError, TopicError, FilterExpressionError,

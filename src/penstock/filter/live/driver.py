@@ -1,8 +1,8 @@
 """The driver of a filter module, from configuration to shutdown.
 
-        module = LiveFilter(config)
-        await module.node.start()
-        await module.node.run(stop)
+    module = LiveFilter(config)
+    await module.node.start()
+    await module.node.run(stop)
 
 The data thread (datapath.py) receives, matches and delivers. The loop's thread has the rest: control connections
 (control_server.py), tokens, the map's file, accounts and metrics.

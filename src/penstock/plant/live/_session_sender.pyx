@@ -1,10 +1,10 @@
 """Sends events from the buffers of thousands of sessions to their sockets, without Python code and without blocking.
 
-        session_sender = SessionSender(sessions_max, consumers_max, gather_ns=20_000_000, words_size_max=65_536)
+    session_sender = SessionSender(sessions_max, consumers_max, gather_ns=20_000_000, words_size_max=65_536)
         session_sender.open(session, sock.fileno())              # from now on only the session sender writes to this
 socket
         session_sender.say(session, data, now_ns)                # words: complete frames made by the caller
-        session_sender.attach(session, consumer, buffer, Framing.WEBSOCKET_MESSAGE)
+    session_sender.attach(session, consumer, buffer, Framing.WEBSOCKET_MESSAGE)
         session_sender.notice(consumers, now_ns)                 # the buffers of these consumers have events
         session_sender.run(now_ns)                               # sends what is due; next_due_ns is the time of the
 next call

@@ -1,9 +1,9 @@
 """Sealed streams: payloads are encrypted, so that only holders of the stream key can read or create them.
 
-        subkey     HKDF-SHA256(stream key, info = "penstock seal 1" + u64 publisher id + u32 epoch), 32 bytes
+    subkey     HKDF-SHA256(stream key, info = "penstock seal 1" + u64 publisher id + u32 epoch), 32 bytes
         nonce      6 bytes that the sealer chose at random when it was created, and a u48 counter of sealed messages
         content    AES-256-GCM of the payload, followed by the 16-byte tag
-        bound to   u16 size of the topic + topic + u16 model id + u16 model version + u8 1 + ORIGIN without its flags
+    bound to   u16 size of the topic + topic + u16 model id + u16 model version + u8 1 + ORIGIN without its flags
                               (u32 stream id, u32 term, u16 index, u64 source sequence, u64 message sequence), or u8 0
 without ORIGIN
 

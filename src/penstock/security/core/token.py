@@ -1,8 +1,8 @@
 """Tokens: signed by the administration server, verified offline by any holder of its public key.
 
-        text      "ps1." key id "." base64url(payload) "." base64url(signature)
-        payload   MessagePack array of the fields of Token, in their order
-        signature Ed25519 over "penstock token 1\\0" and everything before the last dot
+    text      "ps1." key id "." base64url(payload) "." base64url(signature)
+    payload   MessagePack array of the fields of Token, in their order
+    signature Ed25519 over "penstock token 1\\0" and everything before the last dot
 
 A client gets a *session* token at login and presents it to the administration server. A *stream* token has the receive
 and send grants of one subscription; the client presents it to adapters. Times are nanoseconds since 1970, passed in.

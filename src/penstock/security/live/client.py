@@ -1,10 +1,10 @@
 """AdminClient: the requests of clients, adapters and operators to the administration server.
 
-        client = AdminClient.connect("penstock://127.0.0.1:7400", Credentials.load("alice.toml"))
-        brokered = client.subscribe(["md.us.eq.>"])
-        ...
-        for event in client.events(brokered.events_after).events: ...       # waits; call it in a thread of its own
-        client.renew(brokered.subscription_id)                              # before brokered.expires_ns
+    client = AdminClient.connect("penstock://127.0.0.1:7400", Credentials.load("alice.toml"))
+    brokered = client.subscribe(["md.us.eq.>"])
+    ...
+    for event in client.events(brokered.events_after).events: ...       # waits; call it in a thread of its own
+    client.renew(brokered.subscription_id)                              # before brokered.expires_ns
 
 The client logs in when necessary, and tries the next address if a server does not answer or is a standby. Calls may be
 made in any thread. A refusal is raised as the error of its code (base.errors).

@@ -2,6 +2,6 @@
 
 core/               no I/O: requests and replies (docs/reference/protocol/console.md), the bounded outbox of a browser,
                     and messages as browsers read and write them
-source, feed        where messages come from: what a subscription is to the gateway, and the feeds of a plant
+source, feed        the origin of messages: subscriptions of the gateway, and the feeds of a plant
 session             one WebSocket
 """
