@@ -222,7 +222,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
         children = up.children()
         up.process.send_signal(signal.SIGINT)
         up.end()
-        assert "ending the plant, node after node\n" in up.out
+        assert "stopping the plant, node by node\n" in up.out
         assert "adapter-b: ending\n" in up.out
         assert not any(map(is_alive, children))
         assert "Traceback" not in up.err

@@ -80,7 +80,7 @@ def test_a_file_played_over_soup_is_listened_to_and_ctrl_c_ends_the_player(tmp_p
         while found is None:
             line = playing.stderr.readline()
             assert line, "the player ended"
-            found = re.search(r"logins are taken at (127\.0\.0\.1:\d+)", line)
+            found = re.search(r"logins are accepted at (127\.0\.0\.1:\d+)", line)
         said = run("listen", "--server", found[1], "--from-start")
         assert said.startswith(f"{messages:,} messages in ")
         assert " 0 lost" in said

@@ -52,7 +52,7 @@ def test_a_child_is_moved_returned_and_shown_below_whom_it_is(tmp_path: Path) ->
         ]
 
         said = ordered("move", left.place, "leaf", "--to", right.place, "--reason", "load")
-        assert said == f"{left.place}: move is under way\n"
+        assert said == f"{left.place}: move was started\n"
         wait_until(lambda: right.children() == ["leaf"] and left.children() == [], "the move")
         moved = [json.loads(line) for line in ordered("tree", "--json", *everybody).splitlines()]
         assert {each["name"]: each["parent"] for each in moved}["leaf"] == "right"

@@ -41,7 +41,7 @@ def test_a_witness_says_where_it_is_and_how(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{facts['url']}/metrics") as answer:
             assert "penstock_witness_routers" in answer.read().decode()
         told = run_here("witness", "status", "--node", facts["url"].removeprefix("http://"))
-        assert told.stdout == "tower: epoch 0, granted to nobody yet; in touch with no router\n"
+        assert told.stdout == "tower: epoch 0, not granted yet; in touch with no router\n"
         process.process.send_signal(signal.SIGTERM)
         assert process.end() == 0
 

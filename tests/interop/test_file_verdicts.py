@@ -72,7 +72,7 @@ def test_captures_of_other_protocols_are_not_called_sound() -> None:
     for path in found:
         done = run_here("feed", "info", path)
         assert done.returncode == 1, path
-        assert done.stdout.endswith("nothing in it could be read as a feed\n"), path
+        assert done.stdout.endswith("the file is not a known feed\n"), path
         assert "the first of those datagrams, to " in done.stdout, path
 
 

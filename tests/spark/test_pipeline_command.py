@@ -261,7 +261,7 @@ def _last(path: Path) -> int:
     ("arguments", "says"),
     [
         (("run", "nowhere", "--archive", "a"), "no such file"),
-        (("run", ".", "--archive", "a"), "holds no journal"),
+        (("run", ".", "--archive", "a"), "contains no journal"),
         (("run", "day.itch", "--archive", "a"), "needs a converter table"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),
@@ -275,7 +275,7 @@ def _last(path: Path) -> int:
         (("replay", "nowhere"), "is not there"),
         (("replay", "."), "holds neither an archive (_archive.json) nor a journal (*.journal)"),
         (("tables", "nowhere"), "holds no archive"),
-        (("retain", "nowhere"), "what to keep is not said"),
+        (("retain", "nowhere"), "--days or --since is required"),
     ],
 )
 def test_what_is_wrong_is_said_before_spark_is_started(

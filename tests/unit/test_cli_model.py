@@ -80,7 +80,7 @@ def test_the_table_shows_padding_room_values_and_bits(tmp_path: Path) -> None:
 def test_an_unknown_form_is_refused_with_those_there_are() -> None:
     outcome = runner.invoke(app, ["show", "quote", "--as", "xml"])
     assert outcome.exit_code == 2
-    assert "'--as': 'xml' is none of: table, arrow, spark, json, numpy" in outcome.stderr
+    assert "'--as': 'xml' must be one of: table, arrow, spark, json, numpy" in outcome.stderr
 
 
 def test_a_shipped_model_can_be_checked_by_name() -> None:
