@@ -44,7 +44,7 @@ from penstock.wire import AuthenticationKey, DatagramBatch, LeaseFlag
 log = logger("middleware.driver")
 
 SERVICE_SLICE_NS = 50 * NS_PER_MS
-"""How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
+"""Maximum sleep of the publisher's thread before it checks whether it must stop."""
 
 BATCH = 16
 
