@@ -261,7 +261,7 @@ def _last(path: Path) -> int:
     ("arguments", "says"),
     [
         (("run", "nowhere", "--archive", "a"), "no such file"),
-        (("run", ".", "--archive", "a"), "contains no journal"),
+        (("run", ".", "--archive", "a"), "holds no journal"),
         (("run", "day.itch", "--archive", "a"), "needs a converter table"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),

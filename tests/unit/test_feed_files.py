@@ -204,7 +204,7 @@ def test_info_counts_streams_gaps_repetitions_and_resets(tmp_path: Path) -> None
     assert [(gap.first, gap.last) for gap in first.gaps] == [(14, 19)]
     assert first.types == {"A": 5, "B": 5}
     assert (second.session, second.messages) == ("t", 1)
-    assert report.skipped == {"datagrams of no format that is known": 1}
+    assert report.skipped == {"datagrams of unknown format": 1}
     assert report.damages_total == 1
 
 

@@ -61,9 +61,9 @@ FOREIGN = {
     "a.csv": (b'[{"price": 1}]', "JSON"),
     "a.parquet": (b"PAR1" + bytes(40), "Parquet"),
     "a.bz2": (b"BZh91AY&SY" + bytes(40), "bzip2"),
-    "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed once more, with gzip"),
+    "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed twice, the second time with gzip"),
     "readme.md": (b"# Readme\n\nSome words.\n", "begins '# Readme'"),
-    "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary, and in no known format; it begins 20 20"),
+    "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary data of unknown format that begins 20 20"),
     "noise": (random.Random(7).randbytes(5_000), "binary, and in no known format"),
     "two.zip": (zipped(b"1,2\n", "a.csv", "b.csv"), "has 2 files, not one: a.csv, b.csv"),
     "none.zip": (zipped_files(), "a zip archive without a file"),
@@ -259,7 +259,7 @@ def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Pat
     assert run_here("feed", "info", path).returncode == 1
     ran = run_here("convert", "run", "itch", path)
     assert ran.returncode == 1
-    assert "the capture has no frame that could be read" in ran.stderr
+    assert "the capture has no readable frame" in ran.stderr
 
 
 def test_the_format_can_be_told(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_where_a_node_shows_itself_is_forgotten_when_it_ends(tmp_path: Path) -> 
 
 
 def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing runs"):
+    with pytest.raises(ConfigurationError, match="has no nodes"):
         load(tmp_path, 'name = "empty"')
     with pytest.raises(ConfigurationError, match="nasdaq-b"):
         load(tmp_path, PLANT).node("nasdaq-c")

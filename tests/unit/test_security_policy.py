@@ -71,7 +71,7 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ('receive = ["md.>"]\ndelay', 'send = ["x"]\ndelay', "rule[1].delay_minutes", "has a delay for sent messages"),
         ('["alice", "bob"]', '["alice", "bert"]', "groups.desk[1]", "no client 'bert'"),
         (f'secret = "{SECRET}"\n[clients.bob]', "[clients.bob]", "clients.alice", "exactly one"),
-        (SECRET, "hunter2", "clients.alice.secret", "what a server keeps"),
+        (SECRET, "hunter2", "clients.alice.secret", "not a verifier"),
         (SECRET, SECRET.replace(":16384:", ":16383:"), "clients.alice.secret", "power of two"),
         (SECRET, SECRET.replace(":16384:", ":8192:"), "clients.alice.secret", "the minimum is 131072"),
         (KEY, KEY + "A", "clients.bob.key", "33|base64"),
@@ -121,7 +121,7 @@ def test_entitlement_per_topic() -> None:
     assert entitlement.receive_delay_s("fx.EURUSD") is None
     assert entitlement.receive_delay_s("fx.EURUSD") is None  # remembered
     assert entitlement.may_send("derived.desk.vwap")
-    with pytest.raises(NotEntitledError, match="may be sent"):
+    with pytest.raises(NotEntitledError, match="is not allowed"):
         entitlement.check_send("md.us.eq.AAPL.quote")
     nobody = Entitlement([])
     assert nobody.receive_delay_s("a") is None

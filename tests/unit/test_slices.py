@@ -241,7 +241,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JournalError):
         JournalPlace(str(tmp_path / "missing.d")).measure()
     (tmp_path / "empty.d").mkdir()
-    with pytest.raises(JournalError, match="contains no journal"):
+    with pytest.raises(JournalError, match="holds no journal"):
         JournalPlace(str(tmp_path / "empty.d")).measure()
     place = write(tmp_path / "j.d", redundant_packets(1, 20))
     with pytest.raises(JournalError, match="ends before"):
