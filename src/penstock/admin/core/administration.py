@@ -131,7 +131,9 @@ class StreamAdministration:
         if client.expires_ns is not None and now_ns >= client.expires_ns:
             raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
         if not hmac.compare_digest(session.subscription_id.encode(), self._binding(client).encode()):
-            raise TokenError("the session was opened with other credentials", hint="log in with those of now")
+            raise TokenError(
+                "the session was opened with other credentials", hint="log in again with the current credentials"
+            )
         return Caller(session.subject, client.roles, address)
 
     def _binding(self, client: PolicyClient) -> str:
