@@ -1,4 +1,4 @@
-"""A node with a socket: datagrams wait in it until the process wakes, and are then taken many at a time."""
+"""A node with a socket: datagrams wait in it until the process wakes, and are then read many at a time."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """A disk that keeps synced data, and may lose or tear everything else in a crash.
 
-What POSIX lets a real disk do: a crash may keep, lose or tear each unsynced write, and of a torn one it may keep any
-sectors; names are made, changed and removed for good only when their directory was synced; fsync may be slow, or fail,
-and after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
+The model is POSIX: a crash may keep, lose or tear each unsynced write, and of a torn write it may keep any sectors;
+created, changed and removed names are durable only after a sync of their directory; fsync may be slow, or fail, and
+after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
 """
 
 import errno

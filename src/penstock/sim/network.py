@@ -51,7 +51,7 @@ class Network:
         self._handlers[address] = handler
 
     def tap(self, tap: Tap) -> None:
-        """Show every unicast datagram, with its source and destination, to somebody on the wire."""
+        """Call the observer with every unicast datagram, its source and destination."""
         self._taps.append(tap)
 
     def detach(self, address: Address) -> None:

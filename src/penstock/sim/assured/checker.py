@@ -28,7 +28,7 @@ class AssuredChecker(DeliveryChecker):
         self._gone: dict[str, set[Key]] = defaultdict(set)
         """Messages that an endpoint must not deliver again, because a committed transaction consumed them."""
         self._groups: dict[Key, list[Key]] = {}
-        """By a transaction's publisher and number: what it published."""
+        """By a transaction's publisher and number: its published messages."""
         self._endings: dict[Key, str] = {}
         self.acknowledged = self.committed = self.rolled_back = 0
 

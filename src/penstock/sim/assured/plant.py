@@ -173,7 +173,8 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         self._settle()
 
     def _settle(self) -> None:
-        """A long run may leave more than consumers take in a while; but it has to become less at a steady pace."""
+        """Continue while the clients make steady progress: a long run may leave more messages than consumers take in
+        a while."""
         left = self._left()
         while not self._is_settled_soon():
             before, left = left, self._left()

@@ -56,18 +56,18 @@ class _Story(msgspec.Struct):
     is_lost: bool = False
     """True if a receipt told the consumer of a loss."""
     lost_last: int = 0
-    """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
+    """The event number up to which losses are excused: a receipt repeated after an overrun covers several."""
     begun: int = 0
     """The number of the last publication before it was subscribed to."""
     shown: int = 0
     """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
     endings: int = 0
-    """Times that it was unsubscribed and may begin anew."""
+    """Times that it was unsubscribed and may start again."""
     is_defined: bool = False
     """True if the item was defined since the last record; a new beginning is then allowed."""
 
     def begin_anew(self) -> None:
-        """If it may be."""
+        """Start the story again, if an unsubscription allows it."""
         if self.position and self.endings and self.is_defined:
             self.position, self.is_lost, self.endings = 0, False, self.endings - 1
 
@@ -88,7 +88,7 @@ class StoryChecker(EngineChecker):
         self.stories[connection, topic].endings += 1
 
     def wrote(self, connection: Connection, event: Event, defined: Defined | None) -> None:
-        """Into its ring; it may be read later, or never."""
+        """A refresh was written into the consumer's ring; it may be read later, or never."""
         if event.kind == EventKind.REFRESH and defined is not None:
             self.stories[connection, defined.topic].shown = defined.model.view(event.body).number
 
@@ -171,7 +171,7 @@ class StoryChecker(EngineChecker):
 
 
 class ContentChecker(EngineChecker):
-    """What a span should hold is not known if part of it was lost on the way."""
+    """The content of a span is unknown if a part of it was lost on the way."""
 
     def __init__(self, market: Market, stories: StoryChecker, options: "EnginePlantOptions") -> None:
         super().__init__(market)
@@ -200,7 +200,7 @@ class RateChecker(EngineChecker):
         self._times: dict[str, list[int]] = defaultdict(list)
 
     def wrote(self, what: str, per_second: float, now_ns: int) -> None:
-        """One more of what has this rate; 0 for none."""
+        """Count an update of this rate; 0: no rate."""
         if not per_second:
             return
         times = self._times[what]
@@ -213,7 +213,7 @@ class RateChecker(EngineChecker):
 
 class NewestChecker(EngineChecker):
     def __init__(self, market: Market, stories: StoryChecker, newest_record: Callable[[Connection, str], int]) -> None:
-        """`newest_record` says which one a consumer has in its region, 0 for none."""
+        """`newest_record` returns the record in a consumer's region; 0: none."""
         super().__init__(market)
         self._stories = stories
         self._newest_record = newest_record
@@ -246,7 +246,7 @@ class NewestChecker(EngineChecker):
 
 
 class FreshnessChecker(EngineChecker):
-    """A ring always has room: what may be written to it is there when the node has done its work."""
+    """A ring always has room: an adaptive update must be in it when the node has finished its turn."""
 
     def step(self, plant: "EnginePlant") -> None:
         for consumer in plant.consumers:

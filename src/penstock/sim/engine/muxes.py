@@ -75,7 +75,7 @@ class MuxNode(DistributionNode):
         self._numbers: dict[str, int] = {}
         self._topics: dict[int, str] = {}
         self._held: set[int] = set()
-        """Subscriptions that this connection has asked for; one that ends before it is asked for again is not told."""
+        """Subscriptions requested on this connection; one that ends before it is requested again is not reported."""
 
         self._asked_above = 0
         self._incoming = Incoming(self._topics_of)
@@ -108,10 +108,10 @@ class MuxNode(DistributionNode):
         self._break_off()
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """It has none."""
+        """A multiplexer has no regions."""
 
     def cut(self) -> None:
-        """The connection breaks; both ends see it after a while."""
+        """Break the connection; both ends notice it later."""
         self._break_off()
 
     def _break_off(self) -> None:

@@ -54,7 +54,7 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""For consumers that leave the class to the node; of one model it depends on each record."""
+"""Class rules for consumers that leave the class to the node; for one model the class depends on each record."""
 
 SIGNALS = SignalThresholds(
     load=Threshold(relieve=0.9, restore=0.6), congestion=Threshold(relieve=0.6, restore=0.1), hold_seconds=0.02
@@ -169,7 +169,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         engine.kernel.publish(*update[:-2], now_ns, update.merged, None, update.session_id)
 
     def newest_at_plant(self, topic: str) -> int:
-        """The plant forgets what it knew when it crashes."""
+        """The newest record at the plant, which forgets its records in a crash; 0: none."""
         for current in self.plant.engine.current([topic]):
             if current.record is not None:
                 number: int = MODELS_BY_ID[current.model_id].view(current.record).number
@@ -177,7 +177,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         return 0
 
     def change_rules(self, node: DistributionNode) -> None:
-        """An operator has other rules read, or those before."""
+        """Replace the class rules, or restore the previous ones."""
         rules = self.world.randomness.choose([RULES, OTHER_RULES])
         if node.is_up:
             self.rule_changes += 1
@@ -241,7 +241,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.records.read(connection, topic, state, is_shared=is_shared, is_updated=is_updated)
 
     def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
-        """Somebody reads a record while it is written."""
+        """Read a record while it is being written."""
         self.records.read_amid(connection, topic, read)
 
     def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:

@@ -39,7 +39,7 @@ class ReceiptChecker(EngineChecker):
             self._resting_since_ns = plant.world.now_ns()
 
     def wrote_receipt(self, connection: Connection, cause: ReceiptCause, now_ns: int) -> None:
-        """Into its ring, or it was read from its session."""
+        """A receipt was written into a ring, or read from a session."""
         where = f"{connection} gets a receipt, {cause.name}"
         reasons = {
             ReceiptCause.UPSTREAM: connection.is_below,
@@ -60,7 +60,7 @@ class ReceiptChecker(EngineChecker):
 
 
 class SignalChecker(EngineChecker):
-    """Sees what is written into rings: sessions may have it later."""
+    """Observes events written into rings; sessions get them later."""
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)

@@ -41,8 +41,7 @@ class _Reading(msgspec.Struct):
     is_beginning: bool = True
     """True if nothing was read since the subscription."""
     lost_after: set[int] = msgspec.field(default_factory=set)
-    """For each time that it was told that it missed something: the number of the record that was there, which may be
-    read yet."""
+    """For each reported loss: the number of the record at that time, which may still be read."""
 
 
 class RecordChecker(EngineChecker):
@@ -57,7 +56,7 @@ class RecordChecker(EngineChecker):
         self._just_told: set[Connection] = set()
 
     def newest(self, connection: Connection, topic: str) -> int:
-        """The number of the record that it has; 0 for none."""
+        """The number of its record; 0: none."""
         return self._readings[connection, topic].number
 
     def subscribed(self, connection: Connection, topic: str) -> None:
@@ -117,7 +116,7 @@ class RecordChecker(EngineChecker):
         following = [each for each in self.market.after(topic, reading.number) if each.number <= state.message.number]
         if state.model is KEPT:
             first = state.message.first_number
-            # With a budget, a write may still wait when the record before it is read: then it stands for that, too.
+            # With a budget, a write may still wait when the previous record is read: it then covers that record, too.
             is_whole = first == following[0].number or (self._has_budget and first < following[0].number)
             self.require(is_whole, f"{where}: {following[0].number} comes first: {reading}")
         is_exact = state.merged == len(following) or is_conflated_above or self._has_budget
@@ -137,7 +136,7 @@ class RecordChecker(EngineChecker):
 
 
 class AgeChecker(EngineChecker):
-    """A region always has room: what is in it is what the node has, or was a moment ago."""
+    """A region always has room: it has the node's record, at most slightly delayed."""
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)

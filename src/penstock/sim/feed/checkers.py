@@ -66,8 +66,8 @@ class _Beginning(msgspec.Struct, frozen=True):
 
     session: str
     is_whole: bool
-    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
-    does not mend it: closing prices, limits and states are taken over from the day before."""
+    """True if no loss was ever reported, so that everything is as a lossless converter makes it. A new session does
+    not restore it, because closing prices, limits and states carry over from the previous day."""
     is_first: bool
     """True if the lineage is also the session's first."""
 
@@ -108,7 +108,7 @@ class NumberChecker(FeedChecker):
                 self._check_against_source(adapter, key, made)
 
     def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
-        """Who is promoted may lack what it does not know of; else what is missing is said, or was said before."""
+        """A promoted adapter may lack messages that it does not know of; otherwise a loss must have been reported."""
         note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
         if origin.message_index == END_INDEX:
             return  # it begins nothing
@@ -138,7 +138,7 @@ class NumberChecker(FeedChecker):
 
 
 class TermChecker(FencingChecker, FeedChecker):
-    """Remembers who was active when, and what each adapter has heard."""
+    """Records the active adapters over time, and the messages that each adapter has received."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         FencingChecker.__init__(self)
@@ -250,7 +250,7 @@ class StoryChecker(FeedChecker):
 
 
 class SessionChecker(FeedChecker):
-    """No message of a session comes before its begin was told, or after its end."""
+    """Messages of a session arrive after its begin was announced, and before its end."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)

@@ -36,7 +36,7 @@ class Market(Protocol):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """An application message as it should be: where it comes from, and what it says."""
+    """The expected application message: its origin and content."""
 
     session: str
     source_sequence: int
@@ -143,7 +143,7 @@ class Exchange:
             log.begin_session()
 
     def answer(self, adapter: int, request: RequestSource) -> None:
-        """The request server, if there is one and the way to it and back is good."""
+        """Answer a request, if the request server is up and both directions of the path work."""
         faults = self.faults[adapter]
         messages = self.logs[request.stream_id].said(
             request.session, request.first, min(request.count, REQUEST_COUNT_MAX)

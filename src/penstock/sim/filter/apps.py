@@ -40,7 +40,8 @@ NUMBERS_PER_APPLICATION = 1_000
 
 
 class ApplicationNode(DatagramNode):
-    """Wants something, and tells the checkers all it is told. Every start is another application to the filter."""
+    """An application that changes its interests and reports everything to the checkers. After each start it is a new
+    application for the filter."""
 
     def __init__(self, plant: "FilterPlant", index: int, module: "FilterNode", delivery: Wish) -> None:
         super().__init__(plant.world, f"app-{index}", "receiver", plant.network, ())
@@ -61,7 +62,7 @@ class ApplicationNode(DatagramNode):
 
     @property
     def number(self) -> int:
-        """Its address for messages to it alone."""
+        """Its address for direct messages."""
         return self._index * NUMBERS_PER_APPLICATION + self.incarnation
 
     @property
@@ -104,7 +105,7 @@ class ApplicationNode(DatagramNode):
         return self.core.streams() if self.core else []
 
     def write_ring(self, data: bytes, source: Address, reader: Address) -> None:
-        """A ring does not wait for its reader, who may be gone."""
+        """A ring does not wait for its reader, which may have ended."""
         if self.is_up and self.address() == reader and len(self._waiting) < RING_PACKETS_MAX:
             self._arrive(data, source)
 
@@ -125,7 +126,7 @@ class ApplicationNode(DatagramNode):
         self.world.after(self._randomness.below(2 * interval_ns), lambda: self._work(incarnation))
 
     def _forget(self, group: int) -> None:
-        """It listens to the group no longer; when it does again, streams begin where the filter says."""
+        """Leave the group; when it joins again, streams begin where the filter says."""
         assert isinstance(self.core, Receiver)
         self._waiting = deque(each for each in self._waiting if _group_of(each[0]) != group)
         self._positions = {key: since for key, since in self._positions.items() if key.group != group}
@@ -230,7 +231,7 @@ class ApplicationNode(DatagramNode):
         self.plant.said(self.viewer(), instruction)
 
     def _is_mine(self, deliver: Deliver, message: PacketMessage) -> bool:
-        """What the filter has found out already need not be found out again."""
+        """True if the message matches the interests; the filter's own result is used where the packet has it."""
         mask = message.extensions.get(Extension.INTEREST_MASK)
         since = self._positions.get(deliver.stream)
         is_bit_known = since is not None and since <= (deliver.epoch, deliver.sequence)

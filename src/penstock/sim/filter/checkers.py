@@ -60,7 +60,7 @@ class FilteredStoryChecker(StoryChecker, FilterChecker):
 
 
 class _Version(msgspec.Struct):
-    """What an application wanted, from when it asked for it; the filter did so at some time up to `held_ns`."""
+    """The interests of an application since its request; the filter applied them at some time up to `held_ns`."""
 
     wants: Wants
     asked_ns: int
@@ -68,8 +68,8 @@ class _Version(msgspec.Struct):
 
 
 class FilteredContentChecker(ContentChecker, FilterChecker):
-    """A message is judged by all interests that may have been in force from when it was sent until now: an application
-    must get what all of them want, and may get what one of them wants."""
+    """A message is judged by all interests that may have been active since it was sent: an application must get
+    messages that match all of them, and may get messages that match one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
         return all(each.want(found) for each in self._in_force(viewer, self._sent_ns[key, epoch][index]))
 
     def removed(self, viewer: Viewer, key: StreamKey, epoch: int, first: int, last: int, now_ns: int) -> None:
-        """A filter says that it has removed packets `first` to `last` on purpose."""
+        """A filter reports that it has removed packets `first` to `last` on purpose."""
         self._now_ns = now_ns
         messages = self._sent[key, epoch]
         for index in range(len(messages) - 1, -1, -1):
@@ -142,7 +142,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
             super()._require_excuse(viewer, deliver, seen, message)
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """A part of it was reported lost: the filter may have removed the rest, not knowing what it was of."""
+        """A part was reported lost: the filter may have removed the rest without knowing its message."""
         is_lost = any(first <= message.last and message.first <= last for first, last in seen.lost)
         return is_lost or super()._is_excused(seen, message)
 
@@ -156,7 +156,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
 
 
 class FilteredBoundsChecker(FilterChecker):
-    """Looks at the sizes of buffers while the run goes on."""
+    """Checks the sizes of buffers during the run."""
 
     def step(self, plant: "FilterPlant") -> None:
         config = plant.options.filter
@@ -180,7 +180,7 @@ class FilteredBoundsChecker(FilterChecker):
 
 
 class FilteredAccountsChecker(FilterChecker):
-    """Every number is of a packet, or was removed, or is lost; nobody was sent more than there is."""
+    """Every number belongs to a packet, or was removed or lost; no consumer was sent more packets than exist."""
 
     def step(self, plant: "FilterPlant") -> None:
         for node in plant.filters:

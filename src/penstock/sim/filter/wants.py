@@ -49,7 +49,7 @@ CONDITIONS: dict[str, tuple[str, bytes]] = {"": ("", b""), "level": ("level > 50
 
 
 class SentMessage(NamedTuple):
-    """All that decides who wants it."""
+    """Everything that decides which applications get a message."""
 
     group: int
     topic: str

@@ -8,7 +8,7 @@ from penstock.sim.node import Node
 from penstock.sim.world import World
 
 ROOM_LEFT_MAX = 2_000
-"""Bytes that still fit on a disk that fills up."""
+"""Free bytes on a disk that is filling up."""
 
 
 class MachineFaultSchedule(FaultSchedule):

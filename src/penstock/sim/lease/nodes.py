@@ -114,7 +114,7 @@ class VoterNode(Node):
 
 
 class RouterNode(VoterNode):
-    """A router: wants the lease whenever it is up, and degrades now and then."""
+    """A router: requests the lease whenever it is up, and sometimes degrades."""
 
     plant: "LeasePlant"
 
@@ -123,7 +123,7 @@ class RouterNode(VoterNode):
         return self.core
 
     def holds(self) -> bool:
-        """The answer to a caller that asks before it acts, also while the process is stalled."""
+        """The answer to a caller that asks before it acts, even while the process is stalled."""
         keeper = self.keeper()
         return keeper is not None and keeper.holds(self.world.now_ns())
 

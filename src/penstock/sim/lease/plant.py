@@ -25,7 +25,7 @@ from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
 ORDER_LEASES = 4
-"""An operator's order is good for two, on a slow clock; a vote that it got before its end may come late."""
+"""An operator's order is valid for two leases on a slow clock; a vote granted before its end may arrive late."""
 
 SETTLING_LEASES = 12
 
@@ -165,7 +165,7 @@ class LeasePlant(Plant[LeaseOptions, LeaseSummary]):
         }
 
     def somebody_held(self) -> None:
-        """A router has become the holder: if there are ever two, it is now. From now on it is no new pair."""
+        """A router has become the holder: this is the moment at which there could be two. The pair is no longer new."""
         self.step()
         for router in self.routers:
             router.handle(Fit(True))

@@ -102,7 +102,7 @@ Content: TypeAlias = tuple[str, int, int, bytes]
 
 
 class _Sent(msgspec.Struct):
-    """A message as it left: its content, and the packets that carried it."""
+    """A sent message: its content, and its packets."""
 
     content: Content
     first: int
@@ -120,7 +120,7 @@ class _Seen(msgspec.Struct):
 
 
 class ContentChecker(StreamChecker):
-    """Knows every message that was sent, and who has seen which."""
+    """Records every sent message, and the receivers of each."""
 
     def __init__(self) -> None:
         self._published: dict[tuple[StreamKey, int], list[Content]] = defaultdict(list)

@@ -33,7 +33,7 @@ class _Consuming(msgspec.Struct, frozen=True):
 
 
 class SimConsumer(Client):
-    """Takes what an endpoint has and settles it sooner or later; only then may more come."""
+    """Takes an endpoint's messages and settles them sooner or later; only then more may follow."""
 
     def __init__(self, plant: "ReplicatedPlant", endpoint: str, number: int, *, is_transacting: bool) -> None:
         super().__init__(plant, f"c{number}-{endpoint}")

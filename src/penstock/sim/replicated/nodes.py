@@ -53,10 +53,10 @@ class PairNode(Node):
         self._number = 0
         self.last_epoch = 0
         self.was_degraded = False
-        """When it crashed."""
+        """Time of its crash."""
         self._late: deque[Any] = deque()
         self._was_active = False
-        """When it was told what it now answers."""
+        """Time of the event that it is handling."""
 
     def handle(self, event: Any) -> None:
         """Events that arrive during a stall keep their order."""
@@ -115,7 +115,7 @@ class PairNode(Node):
         return pair is not None and pair.epoch >= epoch and not pair.router.log.is_partial
 
     def message_count(self) -> int:
-        """Messages of an active router; of a standby, only those that the active router must have, too."""
+        """Messages of an active router; of a standby, only those that the active router must have too."""
         pair = self.pair()
         if pair is None:
             return 0

@@ -268,8 +268,8 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self._take_turns()
 
     def _take_turns(self) -> None:
-        """The other router becomes active: it may have what nobody else has. An order may come to nothing: the voters
-        may not be of one mind in time."""
+        """Switch to the other router, which may have exclusive messages. The order may fail if the voters do not
+        agree in time."""
         active, other = sorted(self.routers, key=PairNode.is_active, reverse=True)
 
         def order() -> str:
@@ -305,7 +305,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
 
     def _operate(self) -> None:
-        """Without a lease, an operator sees to it that one router is active."""
+        """Without a lease, act as the operator who makes one router active."""
         self.run(NS_PER_SECOND)
         if not self.options.has_lease and not any(node.is_active() for node in self.routers):
             max(self.routers, key=PairNode.epoch).handle(SwitchHere(is_forced=True))

@@ -214,7 +214,7 @@ class CatchUpChecker(TreeChecker):
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
         self._waits: dict[str, tuple[int, int]] = {}
-        """By subscriber that is not live, though all agents are rooted: how far it is, and since when."""
+        """By subscriber that is not live although all agents are rooted: its position, and since when."""
 
     def step(self, plant: "TreePlant") -> None:
         now_ns = plant.world.now_ns()
@@ -234,7 +234,7 @@ class CatchUpChecker(TreeChecker):
 
 
 class InfostreamChecker(TreeChecker):
-    """TREE-3: what an agent says reaches its direct neighbours, in one order, and nobody else."""
+    """TREE-3: an agent's messages reach its direct neighbours in order, and no other party."""
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)

@@ -241,7 +241,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.infostream.sent(node, link, data)
 
     def informed(self, node: AgentNode, informed: Informed) -> None:
-        """For those who want to see it."""
+        """For observers of the run."""
 
     def heard(self, subscriber: Subscriber, agent: str, publisher_id: int, info: Info) -> None:
         self.world.log.write(self.world.now_ns(), subscriber.name, f"hears {info} from {agent}")
@@ -258,7 +258,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.stories.delivered(subscriber, subscription, message)
 
     def published(self, publisher: Publisher) -> None:
-        """The newest of its messages; for those who want to know when."""
+        """The newest of its messages, for callers that need its time."""
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
         self.stories.gone(subscriber, info)
@@ -299,7 +299,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         return through
 
     def truth(self, stream: str) -> dict[int, Delivered]:
-        """The stream as its root has it, and had it before it dropped the oldest."""
+        """The root's stream, including messages that it has dropped since."""
         disk = self.root.disk
         number = next((number for number, info in disk.infos.items() if info.name == stream), None)
         packets = disk.stores[number].records() if number is not None else []
