@@ -292,7 +292,7 @@ def test_the_commands(tmp_path: Path) -> None:
         assert "1 subscriptions ended" in command("admin", "revoke", "alice", "--reason", "left", *options)[1]
         stranger = ("--connect", url, "--credentials", files["alice"])
         assert command("admin", "token", *stranger)[0] == 1
-        assert "do not go together" in command("admin", "token", "md.us.eq.>", "--subscription", "7", *stranger)[1]
+        assert "exclude each other" in command("admin", "token", "md.us.eq.>", "--subscription", "7", *stranger)[1]
         status, said = command("admin", "revoke", "root", "--reason", "x", *stranger)
         assert (status, "[forbidden]" in said) == (1, True)
         assert command("admin", "restore", "alice", *options)[0] == 0

@@ -396,9 +396,9 @@ def test_a_handler_that_fails_ends_its_connection_only() -> None:
 def test_beyond_this_host_tls_and_a_secret_are_needed(host: str) -> None:
     tls = ssl.create_default_context()
     for options in ({}, {"tls": tls}, {"secret": SECRET}):
-        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+        with pytest.raises(ConfigurationError, match="beyond the loopback interface needs"):
             ControlServer(ECHO, echo, node="n", host=host, **options)
-        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+        with pytest.raises(ConfigurationError, match="beyond the loopback interface needs"):
             run(connect_control(ECHO, host, 1, node="n", **options))
     blind = ssl.create_default_context()
     blind.check_hostname = False

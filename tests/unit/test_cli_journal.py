@@ -167,7 +167,10 @@ def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
         (("cat", "tcp://nowhere"), "error [config]: 'nowhere' is not an address"),
         (("cat", ".", "--from-time", "soon"), "error [config]: --from-time: 'soon' is not a time"),
         (("cat", ".", "--from-time", "1", "--from", "1"), "error [config]: --from and --from-time"),
-        (("serve", ".", "--host", "0.0.0.0"), "error [config]: 0.0.0.0: a control connection to another host needs"),
+        (
+            ("serve", ".", "--host", "0.0.0.0"),
+            "error [config]: 0.0.0.0: a control connection beyond the loopback interface needs",
+        ),
     ],
 )
 def test_mistakes_are_explained(arguments: tuple[str, ...], expected: str) -> None:

@@ -64,7 +64,7 @@ FOREIGN = {
     "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed twice, the second time with gzip"),
     "readme.md": (b"# Readme\n\nSome words.\n", "begins '# Readme'"),
     "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary data of unknown format that begins 20 20"),
-    "noise": (random.Random(7).randbytes(5_000), "binary, and in no known format"),
+    "noise": (random.Random(7).randbytes(5_000), "binary data of unknown format"),
     "two.zip": (zipped(b"1,2\n", "a.csv", "b.csv"), "has 2 files, not one: a.csv, b.csv"),
     "none.zip": (zipped_files(), "a zip archive without a file"),
     "cut.zip": (zipped(b"1,2\n", "a.csv")[:-30], "the zip file is damaged"),
@@ -265,7 +265,7 @@ def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Pat
 def test_the_format_can_be_told(tmp_path: Path) -> None:
     path = tmp_path / "ticks"
     path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
-    assert "or tell the format csv" in run_here("feed", "info", path).stderr
+    assert "or set the format csv" in run_here("feed", "info", path).stderr
     assert run_here("feed", "info", path, "--format", "csv").returncode == 0
     assert '"AAPL"' in run_here("convert", "run", "csv-ticks", path, "--format", "csv").stdout
     with path.open("rb") as file, pytest.raises(ConfigurationError):

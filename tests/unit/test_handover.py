@@ -381,7 +381,7 @@ def test_only_what_is_offered_is_given(ring: RingWriter, path: str) -> None:
         handover.withdraw("events")
         with pytest.raises(HandoverError, match="refused: unknown_segment"):
             receive_segment(path, "events")
-        with pytest.raises(LocalProtocolError, match="no segment is offered"):
+        with pytest.raises(LocalProtocolError, match="no segment has the name"):
             handover.withdraw("events")
         for name in ("", "x" * 256, "\ud800"):
             with pytest.raises(LocalProtocolError, match="is not a valid segment name"):

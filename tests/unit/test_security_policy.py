@@ -64,7 +64,7 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ('["@desk"]', '["mallory"]', "rule[0].who[0]", "no client 'mallory'"),
         ('["@desk"]', "[]", "rule[0].who", "length >= 1"),
         ('"md.us.eq.>", ', '"md.>.eq", ', "rule[0].receive[0]", "before other levels"),
-        ('"md.us.eq.>", ', '"/regex/", ', "rule[0].receive[0]", "no topic pattern"),
+        ('"md.us.eq.>", ', '"/regex/", ', "rule[0].receive[0]", "not a topic pattern"),
         ("delay_minutes = 15", "delay_minutes = -1", "rule[1].delay_minutes", ">= 0"),
         ("delay_minutes = 15", "delay_hours = 1", "", "delay_hours.*did you mean"),
         ('receive = ["md.>"]\ndelay_minutes = 15', "", "rule[1]", "grants nothing"),

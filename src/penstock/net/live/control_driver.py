@@ -135,7 +135,7 @@ def require_protection(host: str, secret: Secret | None, tls: ssl.SSLContext | N
     missing = [name for name, value in (("TLS", tls), ("a secret", secret)) if value is None]
     if missing and not is_loopback(host):
         raise ConfigurationError(
-            f"a control connection to another host needs {' and '.join(missing)}",
+            f"a control connection beyond the loopback interface needs {' and '.join(missing)}",
             where=host,
             hint="pass tls= and secret=, or use 127.0.0.1",
         )

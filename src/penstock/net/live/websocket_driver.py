@@ -45,7 +45,7 @@ class WebSocketServer(StreamServer):
     ) -> None:
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
-                "a WebSocket server on another address than loopback needs TLS",
+                "a WebSocket server beyond the loopback interface needs TLS",
                 where=host,
                 hint="pass tls=, or bind to 127.0.0.1 behind a proxy with TLS",
             )
