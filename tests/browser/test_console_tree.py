@@ -22,7 +22,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
 
 
 def bring_home(tree: Tree, leaf: str, home: str, elsewhere: str) -> None:
-    """A leaf that came before its parent could judge tokens has gone to its alternate."""
+    """A leaf that connected before its parent could check tokens has moved to its alternate."""
 
     def parent() -> str:
         return str(tree.agents[leaf].agent.status(0).parent)

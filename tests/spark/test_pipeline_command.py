@@ -100,7 +100,7 @@ def source(feed: Path, stream: int = 0) -> FeedSource:
 
 
 STAGED = ("staged", 2, 1)
-"""Killed when the derived rows are staged and not committed; one commit counts."""
+"""Killed when the derived rows are staged but not committed; only one commit counts."""
 
 PLACED = ("file-placed", 3, 2)
 """Killed with only some of their files in place; both count."""

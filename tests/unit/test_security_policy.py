@@ -1,4 +1,4 @@
-"""Who may see what: patterns, the policy document and what follows from it."""
+"""Access rights: patterns, the policy document, and the grants that follow from it."""
 
 import pytest
 from hypothesis import given

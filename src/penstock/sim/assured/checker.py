@@ -112,5 +112,5 @@ class AssuredChecker(DeliveryChecker):
         self.require_delivered(acknowledged, "were acknowledged")
 
     def has_delivered(self, endpoint: str, key: Key) -> bool:
-        """The dead-message queue delivers for all others."""
+        """The dead-letter endpoint delivers for all others."""
         return super().has_delivered(endpoint, key) or super().has_delivered(DEAD, key)

@@ -2,10 +2,10 @@
 
 What is promised, whatever happens to the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
 
-- what was acknowledged is delivered by every endpoint that wants it, or by the dead-message queue;
+- what was acknowledged is delivered by every endpoint that wants it, or by the dead-letter endpoint;
 - what was refused or rolled back is delivered by nobody, and nobody gets what nobody published;
 - each endpoint delivers in order, by priority, and each message once, or says that it may have done so before;
-- what the dead-message queue delivers says why it is there, and which endpoint gave it up;
+- what the dead-letter endpoint delivers says why it is there, and which endpoint gave it up;
 - a transaction counts as a whole, and what its client is told of its end stays true;
 - queues and the log are bounded; when everything is settled, nothing is left.
 """

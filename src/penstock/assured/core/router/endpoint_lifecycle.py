@@ -120,7 +120,7 @@ class EndpointLifecycle:
     def _delete(self, endpoint: Endpoint, is_forced: bool) -> list[Instruction]:
         name = endpoint.name
         if others := self._endpoints.takes_dead_of(endpoint):
-            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-message queue of {', '.join(others[:5])}")
+            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-letter endpoint of {', '.join(others[:5])}")
         flows = self._links.flows_of(endpoint)
         if flows and not is_forced:
             raise RefusedRequest("endpoint_in_use", f"{name} has {len(flows)} flows", hint="close them, or force it")
