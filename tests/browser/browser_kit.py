@@ -21,7 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 class Visits:
-    """The pages of one test, each in a context of its own: nobody's cookies are another's."""
+    """The pages of one test, each in a context of its own, so that they share no cookies."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser

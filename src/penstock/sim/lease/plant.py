@@ -71,12 +71,12 @@ class LeaseChecker(FencingChecker):
     """Looks at the routers from outside, by true time."""
 
     def __init__(self, world: World, order_ns: int) -> None:
-        """`order_ns`: how long an operator's order is good."""
+        """`order_ns`: validity of an operator's order."""
         super().__init__()
         self._world = world
         self._order_ns = order_ns
         self._forced_ns: dict[str, int] = {}
-        """Until when an order holds, by router."""
+        """Expiry of the operator's order, by router."""
         self.epoch = 0
         self.switches = 0
         self.notes = 0

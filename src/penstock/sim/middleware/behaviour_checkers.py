@@ -42,7 +42,7 @@ STEP_NS = 100 * NS_PER_MS
 
 
 class BoundsChecker(StreamChecker):
-    """Looks at the sizes of buffers while the run goes on."""
+    """Checks the sizes of buffers during the run."""
 
     def step(self, plant: "MiddlewarePlant") -> None:
         publishing, receiving = plant.options.publisher, plant.options.receiver

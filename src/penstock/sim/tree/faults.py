@@ -186,7 +186,7 @@ class TreeFaultSchedule(FaultSchedule):
                 return
 
     def _forget(self) -> None:
-        """The oldest of a stream is kept no longer."""
+        """Remove the older half of a stream at the root."""
         if self.randomness.chance(self._plant.options.forgets):
             root = self._plant.root
             for stream in root.disk.infos:

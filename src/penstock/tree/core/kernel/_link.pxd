@@ -53,5 +53,5 @@ cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept n
 # Bytes until the length of the partial frame is known, then until it is whole; 0: it is, or can never be.
 cdef uint64_t missing_size(const Link *link) noexcept nogil
 
-# Behind what is kept of a frame; False without memory. It grows as bytes come, not as their length claims.
+# Appends to the partial frame; False without memory. Grows with the bytes received, not with the length in the frame.
 cdef bint keep_partial(Link *link, const uint8_t *data, uint64_t size) noexcept nogil

@@ -15,7 +15,7 @@ export function remembered(name, isGood, otherwise) {
       try {
         localStorage.setItem(key, JSON.stringify(value));
       } catch {
-        // a browser that keeps nothing shows the page all the same
+        // the page works without storage as well
       }
     },
   };
