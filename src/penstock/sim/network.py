@@ -47,7 +47,7 @@ class Network:
         self._taps: list[Tap] = []
 
     def attach(self, address: Address, handler: Handler) -> None:
-        """Datagrams to `address` go to `handler` from now on."""
+        """From now on, datagrams to `address` are passed to `handler`."""
         self._handlers[address] = handler
 
     def tap(self, tap: Tap) -> None:
@@ -70,7 +70,7 @@ class Network:
             self._members[group].remove(address)
 
     def cut(self, source: str, destination: str) -> None:
-        """No datagram gets from one host to the other; the way back is another matter."""
+        """No datagram arrives from one host at the other; the opposite direction is not changed."""
         self._cut.add((source, destination))
 
     def mend(self, source: str, destination: str) -> None:

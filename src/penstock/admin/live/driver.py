@@ -132,7 +132,7 @@ class LiveAdministration:
 
 
 class AdminServer:
-    """The server in a thread of this process, once."""
+    """Runs an administration server in a thread of this process; it can be started once."""
 
     def __init__(self, config: AdminConfig, *, clock: Clock | None = None) -> None:
         self.config = config

@@ -130,7 +130,7 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         if not options.transactors:
             self._consumers.append(SimConsumer(self, "work", 0))
 
-    # What clients need
+    # For the clients
 
     def next_link(self, client: Client) -> int:
         self._link += 1

@@ -167,7 +167,7 @@ class Outlet:
         """Consumers of the nodes below are observed."""
 
     def node_is_gone(self) -> None:
-        """The group's members are told individually."""
+        """Each member of the group gets its own notification."""
 
     def region_opened(self, *_: Any) -> None:
         """The group has no regions."""

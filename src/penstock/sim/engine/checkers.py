@@ -36,10 +36,10 @@ class EngineChecker(Checker):
         self.market = market
 
     def subscribed(self, connection: Connection, topic: str) -> None:
-        """A consumer wants the topic from now on."""
+        """A consumer subscribes to the topic."""
 
     def unsubscribed(self, connection: Connection, topic: str) -> None:
-        """A consumer wants the topic no longer; what is on its way still comes."""
+        """A consumer unsubscribes from the topic; events already on their way still arrive."""
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         """A consumer reads an event; `message` is its record, if it has one."""
@@ -52,9 +52,9 @@ class _Story(msgspec.Struct):
     """Deliveries of one item to one consumer."""
 
     position: int = 0
-    """The number of the newest publication that the consumer knows of; 0: of none yet."""
+    """The number of the newest publication known to the consumer; 0 if it knows none."""
     is_lost: bool = False
-    """True if a receipt told the consumer of a loss."""
+    """True if a receipt informed the consumer of a loss."""
     lost_last: int = 0
     """The event number up to which losses are excused: a receipt repeated after an overrun covers several."""
     begun: int = 0
@@ -62,7 +62,7 @@ class _Story(msgspec.Struct):
     shown: int = 0
     """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
     endings: int = 0
-    """Times that it was unsubscribed and may start again."""
+    """Number of unsubscriptions; after each, the item may start again."""
     is_defined: bool = False
     """True if the item was defined since the last record; a new beginning is then allowed."""
 
@@ -101,7 +101,7 @@ class StoryChecker(EngineChecker):
             return
         if event.kind == EventKind.LIVE:
             return
-        self.require(defined is not None, f"{connection} is told of item {event.item}, which was not defined")
+        self.require(defined is not None, f"{connection} received an event of item {event.item}, which was not defined")
         assert defined is not None
         story = self.stories[connection, defined.topic]
         if event.kind == EventKind.DEFINE:
@@ -158,7 +158,7 @@ class StoryChecker(EngineChecker):
         if may_merge:
             count = sum(each.number <= message.number for each in following)
             is_exact = event.merged == count or is_conflated_above or not story.position or was_lost
-            self.require(is_exact, f"{where}: {event.merged} are said to be merged, not {count}: {story}")
+            self.require(is_exact, f"{where}: {event.merged} are reported as merged, not {count}: {story}")
             self.merged += event.merged - 1
         else:
             self.require(event.merged == 1, f"{where}: {event.merged} merged")
@@ -191,7 +191,7 @@ class ContentChecker(EngineChecker):
 
 
 class RateChecker(EngineChecker):
-    """Watches rings and sessions' buffers as they are written."""
+    """Observes rings and sessions' buffers while they are written."""
 
     INTERVALS = (1, 2, 5, 20)
 
@@ -242,7 +242,7 @@ class NewestChecker(EngineChecker):
             record = self._newest_record(connection, topic)
             has_newest = max(story.position, record) >= newest
             self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
-            self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+            self.require(subscription in self._lives[connection], f"{where}: it never received the event live")
 
 
 class FreshnessChecker(EngineChecker):

@@ -212,7 +212,7 @@ class ConsumerNode(Node):
         self.node.ask(lambda: self._attach(connection, sinks))
 
     def _attach(self, connection: Connection, sinks: Sinks) -> None:
-        """In the node's thread."""
+        """Runs in the node's thread."""
         if self.connection == connection and self.is_connected:
             self.consumer = self.node.attach(self, self.name, sinks)
             for topic in self.plant.market.models:
@@ -226,7 +226,7 @@ class ConsumerNode(Node):
         topics, taste = list(self.plant.market.dated), self.taste
         self.node.say(Subscribe(consumer, self._subscriptions, topics, taste.cls, taste.per_second))
 
-    # What it wants
+    # Subscriptions
 
     def _change_later(self) -> None:
         incarnation = self.incarnation
@@ -249,7 +249,7 @@ class ConsumerNode(Node):
             number = self.topics.pop(topic)
             self.plant.unsubscribed(self.connection, topic)
             self.node.say(Unsubscribe(self.consumer, number))
-            if self.records is not None:  # what it hears of the topic after that is of another subscription
+            if self.records is not None:  # later events of the topic belong to another subscription
                 self._hear_notices(self.records)
                 self.records.release(topic)
         else:
@@ -263,7 +263,7 @@ class ConsumerNode(Node):
         taste = self.taste
         self.node.say(Subscribe(self.consumer, self._subscriptions, [topic], taste.cls, taste.per_second))
 
-    # What it is told
+    # Events
 
     def is_congested(self) -> bool:
         return self.link is not None and self.link.is_congested()

@@ -69,11 +69,11 @@ class Party(Protocol):
         ...
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """Its records of the model are there from now on; the segments are its own to close."""
+        """From now on it has its records of the model; it has to close the segments."""
 
 
 class Offers:
-    """Stands for the socket by which segments are handed over."""
+    """Simulates the socket that passes segments to other processes."""
 
     def __init__(self) -> None:
         self._segments: dict[str, Segment] = {}

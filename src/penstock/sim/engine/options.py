@@ -36,17 +36,17 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     loss: float = 0.0
     """Share of lost datagrams; half as many are duplicated, and as many delayed."""
     budget_bytes: int = -1
-    """Bytes that one update may write at once; -1: no limit."""
+    """Maximal number of bytes written at once for an update; -1: no limit."""
     has_signals: bool = False
     node_per_second: float = 0.0
     """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
     consumer_per_second: float = 0.0
     regions: Literal["own", "common", "shared"] = "own"
-    """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
+    """Location of records: offsets of each consumer, the same offsets for all, or the same region for all."""
 
     @property
     def is_conflated_above(self) -> bool:
-        """True if records on the way to multiplexers may stand for several updates."""
+        """True if records on the way to multiplexers may replace several updates."""
         return self.chain_class != "critical"
 
     @property

@@ -72,7 +72,7 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""The rules that an operator may switch to."""
+"""The rules among which an operator may choose."""
 
 
 class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
@@ -192,7 +192,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
         return [link for link in links if isinstance(link, SessionLink)]
 
-    # What nodes report
+    # Reports of nodes
 
     def connected(self, connection: Connection, consumer: ConsumerNode) -> None:
         self.connections += 1
@@ -229,7 +229,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             checker.told(connection, event, defined, message)
 
     def live(self, connection: Connection, subscription: int) -> None:
-        """A consumer's ring of notices says so."""
+        """A consumer's ring of notices announces it."""
         self.records.live(connection, subscription)
 
     def read(
@@ -287,7 +287,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             self.close()
 
     def settle(self) -> None:
-        """Congestion ends with the faults; the market rests, and soon everybody has the newest."""
+        """Congestion ends with the faults; the market pauses, and soon all consumers have the newest records."""
         self.network.heal()
         self.is_settling = True
         if self.options.is_lossy_above and self.options.missed == "wait":
@@ -335,5 +335,5 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
 run_engine_seed = SeedRun(
     "engine",
     EnginePlant.draw,
-    "every consumer got what its class promises, or was told what it missed; and has the newest of everything",
+    "every consumer got what its class promises, or a report of its losses; and has the newest of everything",
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 CALM_NS = 2 * NS_PER_SECOND
-"""After the last update and the last fault: until then, what they did may still be told."""
+"""Time after the last update and the last fault. Before it, their effects may still be reported."""
 
 
 class ReceiptChecker(EngineChecker):
@@ -60,7 +60,7 @@ class ReceiptChecker(EngineChecker):
 
 
 class SignalChecker(EngineChecker):
-    """Observes events written into rings; sessions get them later."""
+    """Observes events written into rings; sessions receive them later."""
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)

@@ -41,7 +41,7 @@ class _Reading(msgspec.Struct):
     is_beginning: bool = True
     """True if nothing was read since the subscription."""
     lost_after: set[int] = msgspec.field(default_factory=set)
-    """For each reported loss: the number of the record at that time, which may still be read."""
+    """For each reported loss: the number of the record at that time, which readers may still read."""
 
 
 class RecordChecker(EngineChecker):
@@ -89,9 +89,9 @@ class RecordChecker(EngineChecker):
         where = f"{connection}, {topic}, record {message.number} from {message.first_number}"
         self.reads += 1
         self.require(message.number >= reading.number, f"{where}: before there was {reading}")
-        self.require(is_updated == (state.update_count > state.since_count), f"{where}: it is not said to be updated")
+        self.require(is_updated == (state.update_count > state.since_count), f"{where}: no update of it is announced")
         is_new = message.number > reading.number
-        self.require(is_updated or not is_new, f"{where}: it was not said to be updated: {reading}")
+        self.require(is_updated or not is_new, f"{where}: no update of it was announced: {reading}")
         is_lost = any(message.number > each for each in reading.lost_after)
         is_lost |= self._is_lossy_above and connection.is_below
         is_whole = not is_lost and (reading.is_whole or message.number > reading.number)
@@ -120,7 +120,7 @@ class RecordChecker(EngineChecker):
             is_whole = first == following[0].number or (self._has_budget and first < following[0].number)
             self.require(is_whole, f"{where}: {following[0].number} comes first: {reading}")
         is_exact = state.merged == len(following) or is_conflated_above or self._has_budget
-        self.require(is_exact, f"{where}: {state.merged} are said to be merged, not {len(following)}: {reading}")
+        self.require(is_exact, f"{where}: {state.merged} are reported as merged, not {len(following)}: {reading}")
 
     def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
         self.reads_amid += 1

@@ -22,7 +22,7 @@ WORD = 8
 
 
 class Place(NamedTuple):
-    """Where a topic's record is, in the region of its model."""
+    """Location of a topic's record in the region of its model."""
 
     topic: str
     model_id: int
@@ -42,7 +42,7 @@ class OpenedRegion:
         self._stride = (os.fstat(self._fd).st_size - REGION_HEADER_SIZE) // self.store.record_count
 
     def peek(self, slot: int) -> int:
-        """The number of the record that is there, without leaving a mark; 0 if there is none."""
+        """The number of the current record, read without leaving a mark; 0 if there is none."""
         record = self._tap.read(slot)
         return 0 if record is None else int(record.message.number)
 
@@ -106,15 +106,15 @@ class RecordsIntake:
 
     def __init__(self, notices: RingWriter, models: dict[int, MessageModel]) -> None:
         self.regions: dict[int, OpenedRegion] = {}
-        """By model, as the reader knows them."""
+        """Regions by model, as known to the reader."""
         self.places: dict[str, Place] = {}
-        """By topic, as the reader knows them."""
+        """Places by topic, as known to the reader."""
         self.noticed: dict[str, None] = {}
         """Topics with notices of writes that the reader has not read yet."""
         self.written: dict[str, Place] = {}
-        """By topic, as the node sent them."""
+        """Places by topic, as sent by the node."""
         self.numbers: dict[str, int] = {}
-        """By topic: the number of the record at the last observation."""
+        """The number of the record at the last observation, by topic."""
         self._models = models
         self._reader, self._tap = RingReader(notices.segment), RingReader(notices.segment)
         self._items: dict[int, Place] = {}
@@ -141,7 +141,7 @@ class RecordsIntake:
         return 0 if place is None or region is None else region.peek(place.slot)
 
     def observe(self) -> list[tuple[Place, bytes, bytes]]:
-        """Take in what was told just now: records that were written over, as they were before and after."""
+        """Process the records overwritten since the last call: their content before and after."""
         overwritten = []
         self._tap.restart()
         while (payload := self._tap.read(0)) is not None:
@@ -161,7 +161,7 @@ class RecordsIntake:
         return overwritten
 
     def half_written(self, place: Place, before: bytes, after: bytes, randomness: SeededRandomness) -> ReadAmid:
-        """The content that a reader gets during a write."""
+        """The content for a reader during a write."""
         if place.model_id not in self._half_written:
             self._half_written[place.model_id] = HalfWritten(self._models[place.model_id])
         return self._half_written[place.model_id].read(before, after, randomness)

@@ -44,7 +44,7 @@ class FeedChecker(Checker):
         self.plant = plant
 
     def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
-        """An adapter hands messages to its publisher."""
+        """An adapter passes messages to its publisher."""
 
     def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None: ...
 
@@ -52,7 +52,7 @@ class FeedChecker(Checker):
         """A message of another adapter arrives."""
 
     def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
-        """A subscriber gives a message to its application."""
+        """A subscriber delivers a message to its application."""
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
         """A subscriber tells its application what it does not get."""
@@ -119,7 +119,8 @@ class NumberChecker(FeedChecker):
         self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
 
     def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
-        """As a converter that missed nothing makes it; and nothing is left out since the number before."""
+        """Compares with the messages of a converter that missed nothing; no message since the last number may be
+        omitted."""
         log = self.plant.exchange.logs[key[1]]
         expected = log.made[made.session, made.source_sequence]
         is_right = made.message_index < len(expected) and expected[made.message_index] == made
@@ -134,7 +135,7 @@ class NumberChecker(FeedChecker):
         between = range(after + 1, made.source_sequence)
         skipped = [each for sequence in between for each in log.made[made.session, sequence]]
         skipped += log.made[made.session, after][index + 1 :] if between and after else []
-        self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a word")
+        self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a report")
 
 
 class TermChecker(FencingChecker, FeedChecker):
@@ -173,7 +174,9 @@ class TermChecker(FencingChecker, FeedChecker):
             synchroniser = process.feed.synchroniser
             since_ns = now_ns - max(heard_ns, adapter.stalled_until_ns)
             is_old = synchroniser.role == "active" and synchroniser.term < term and since_ns > STEP_DOWN_NS_MAX
-            self.require(not is_old, f"{adapter.name} heard of {Term.of(term)} and is active in {synchroniser.term}")
+            self.require(
+                not is_old, f"{adapter.name} received the term {Term.of(term)} and is active in {synchroniser.term}"
+            )
 
 
 class PromotionChecker(FeedChecker):
@@ -201,7 +204,7 @@ class _Story(msgspec.Struct):
     lineage: int
     number: int
     position: tuple[int, int, int]
-    """Which session, source sequence, index."""
+    """Session, source sequence and index."""
 
 
 class StoryChecker(FeedChecker):
@@ -233,7 +236,7 @@ class StoryChecker(FeedChecker):
         else:
             self.require(position > story.position, f"{viewer} steps back from {story} to {made}")
             is_next = (lineage(origin.term), origin.message_sequence) == (story.lineage, story.number + 1)
-            self.require(is_next, f"{viewer} was told nothing of what is between {story} and {origin}")
+            self.require(is_next, f"{viewer} received no report of the gap between {story} and {origin}")
         self._stories[key] = _Story(lineage(origin.term), origin.message_sequence, position)
         self.count += 1
 
@@ -245,7 +248,7 @@ class StoryChecker(FeedChecker):
             story.lineage = 0  # whatever follows, it was announced
         elif story.lineage:
             is_next = (lineage(what.term), what.first) == (story.lineage, story.number + 1)
-            self.require(is_next, f"{viewer} is told of a gap elsewhere: {what}, {story}")
+            self.require(is_next, f"{viewer} received the report of another gap: {what}, {story}")
             story.number = what.last
 
 
@@ -262,10 +265,10 @@ class SessionChecker(FeedChecker):
         known = self._running.get(key)
         if event.kind == "end":
             is_running = known is None or (known.kind != "end" and known.tag == event.tag)
-            self.require(is_running, f"{viewer} is told of the end of {event} after {known}")
+            self.require(is_running, f"{viewer} received the end of {event} after {known}")
             self.ends += 1
         else:
-            self.require(known is None or known.tag != event.tag, f"{viewer} is told twice of {event}")
+            self.require(known is None or known.tag != event.tag, f"{viewer} received {event} twice")
         self._running[key] = event
 
     def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
@@ -276,7 +279,7 @@ class SessionChecker(FeedChecker):
 
 
 class LosslessChecker(FeedChecker):
-    """Nothing may be missing."""
+    """No message may be missing."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
@@ -299,7 +302,7 @@ class LosslessChecker(FeedChecker):
 
 
 class LivenessChecker(FeedChecker):
-    """Looks at everybody at the end."""
+    """Checks all subscribers at the end."""
 
     def __init__(self, plant: "FeedPlant", numbers: NumberChecker, stories: StoryChecker) -> None:
         super().__init__(plant)

@@ -277,7 +277,7 @@ class SubscriberProcess:
 
 
 class SubscriberNode(DatagramNode):
-    """Listens to all adapters and tells the checkers what an application is told."""
+    """Listens to all adapters and passes the events of an application to the checkers."""
 
     def __init__(self, plant: "FeedPlant", number: int) -> None:
         super().__init__(plant.world, f"sub-{number}", "subscriber", plant.network, plant.groups)

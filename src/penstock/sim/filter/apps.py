@@ -62,7 +62,7 @@ class ApplicationNode(DatagramNode):
 
     @property
     def number(self) -> int:
-        """Its address for direct messages."""
+        """The application's address for direct messages."""
         return self._index * NUMBERS_PER_APPLICATION + self.incarnation
 
     @property
@@ -126,7 +126,7 @@ class ApplicationNode(DatagramNode):
         self.world.after(self._randomness.below(2 * interval_ns), lambda: self._work(incarnation))
 
     def _forget(self, group: int) -> None:
-        """Leave the group; when it joins again, streams begin where the filter says."""
+        """Leave the group; after the next join, streams begin at the position given by the filter."""
         assert isinstance(self.core, Receiver)
         self._waiting = deque(each for each in self._waiting if _group_of(each[0]) != group)
         self._positions = {key: since for key, since in self._positions.items() if key.group != group}
@@ -182,7 +182,7 @@ class ApplicationNode(DatagramNode):
             case Collision():
                 self.log(f"is told {message}")
             case Gone():
-                if self._attached is not None and self.delivery == "shared":  # the address may soon be others'
+                if self._attached is not None and self.delivery == "shared":  # another socket may soon have the address
                     self.module.local.leave(self.address(), parse_group(self._attached.address[0]))
                 self._connection = self._attached = None
                 self._connect(self.incarnation)
@@ -200,7 +200,8 @@ class ApplicationNode(DatagramNode):
     # Packets
 
     def _arrive(self, data: bytes, source: Address) -> None:
-        """With shared delivery, packets come that are for the others, or do not yet count with this application."""
+        """With shared delivery, some packets are for other applications, or precede the begin of the stream for this
+        one."""
         if _group_of(data) not in self.wants.groups:
             return
         if self.delivery == "shared" and _stream_of(data) not in self._positions:

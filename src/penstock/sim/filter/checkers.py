@@ -43,7 +43,7 @@ class FilterChecker(StreamChecker):
 
 
 class FilteredStoryChecker(StoryChecker, FilterChecker):
-    """Where a stream begins that was not listened to for a while is the filter's to say."""
+    """After a time without listening, the filter decides where a stream begins."""
 
     def __init__(self) -> None:
         super().__init__(joins_at_start=False)
@@ -102,7 +102,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
                 sent_ns = self._sent_ns_by_number.get((instruction.stream.publisher_id, payload[:8]), now_ns)
                 found = SentMessage.of(instruction.stream.group, message.topic, message.model_id, payload)
                 wants = [each.want(found) for each in self._in_force(viewer, sent_ns)]
-                self.require(any(wants), f"{viewer} got what it does not want: {found}, {instruction}")
+                self.require(any(wants), f"{viewer} received a message outside its interests: {found}, {instruction}")
         super().said(viewer, instruction, now_ns)
 
     def forgot(self, viewer: Viewer, group: int) -> None:
@@ -119,7 +119,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
         return lacking
 
     def must_have(self, viewer: Viewer, key: StreamKey, epoch: int, index: int) -> bool:
-        """True if all interests that may have been in force want the message with this index."""
+        """True if the message with this index matches all interests that may have been in force."""
         message = self._sent[key, epoch][index]
         topic, model_id, _, payload = message.content
         found = SentMessage.of(key.group, topic, model_id, payload)
@@ -147,7 +147,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
         return is_lost or super()._is_excused(seen, message)
 
     def _in_force(self, viewer: Viewer, since_ns: int) -> Iterator[Wants]:
-        """The interests that the filter may have gone by at some time from `since_ns` until now."""
+        """The interests that the filter may have applied at some time from `since_ns` until now."""
         versions = [self._versions[viewer][number] for number in sorted(self._versions[viewer])]
         for version, successor in zip_longest(versions, versions[1:]):
             until_ns = None if successor is None else successor.held_ns
@@ -186,7 +186,7 @@ class FilteredAccountsChecker(FilterChecker):
         for node in plant.filters:
             module = node.module()
             for entry in () if module is None else module.accounts():
-                self.require(entry.adds_up, f"{node.name} gives an account that does not add up: {entry}")
+                self.require(entry.adds_up, f"{node.name} reports an account with a wrong sum: {entry}")
                 if isinstance(entry, Sent):
                     self.require(entry.messages <= entry.offered, f"{node.name} has sent more than came: {entry}")
 

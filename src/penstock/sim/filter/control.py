@@ -1,4 +1,4 @@
-"""Control connections between applications and filter modules: what is said arrives, in order, unless one side dies."""
+"""Control connections between applications and filter modules: messages arrive in order, unless one side dies."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -12,7 +12,7 @@ ROOM_LEFT_MAX = 2_000
 
 
 class MachineFaultSchedule(FaultSchedule):
-    """A subclass says which faults strike a plant, and how often each."""
+    """A subclass chooses the faults of a plant, and their rates."""
 
     def __init__(
         self, world: World, interval_ms: int, process: Node, journal: JournalNode, *, outage_ns_max: int

@@ -99,7 +99,7 @@ class JournalChecker(Checker):
         self.durable = through
 
     def recover(self, last: int) -> None:
-        """The writer goes on after record `last`; what came after it is given up."""
+        """The writer continues after record `last`; later records are given up."""
         self.require(
             last >= max(self._owed, default=0), f"recovery ends with {last}, {max(self._owed, default=0)} is owed"
         )
@@ -112,7 +112,7 @@ class JournalChecker(Checker):
         self.shown += 1
 
     def compare(self, reader: JournalReader, durable: int, *, is_kept: bool) -> None:
-        """Read all that is there, at least up to `durable`; `is_kept` says that retention removes nothing."""
+        """Read all records, at least up to `durable`; `is_kept`: retention removes nothing."""
         expected = 1 if is_kept else reader.first_sequence
         last = 0
         for sequence, timestamp_ns, payload in reader.read():
@@ -167,7 +167,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         self._randomness = self.faults.randomness
         self._reader = self._new_reader()
 
-    # What the node reports
+    # Reports of the node
 
     def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
         self.checker.append(sequence, timestamp_ns, payload)
@@ -176,7 +176,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         self.checker.acknowledge(through)
 
     def recovered(self, durable: int, last: int) -> None:
-        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
+        """The writer continues after `last`. Records up to `durable` are durable; it appends the others again."""
         self.checker.recover(last)
         self.checker.compare(self._new_reader(), durable, is_kept=self._is_all_kept())
 
@@ -226,7 +226,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         return JournalReader(self.node.source, self.node.boot_id(), FollowConfig(chunk_bytes=4_096), "simulated")
 
     def _follow(self) -> None:
-        """The reader looks now and then, also while there is no writer."""
+        """The reader polls at intervals, also without a writer."""
         self.world.after(self._randomness.below(50 * NS_PER_MS), self._follow)
         try:
             for sequence, timestamp_ns, payload in self._reader.read_batch(rows_max=self._randomness.between(1, 50)):

@@ -43,7 +43,7 @@ class VotingPlant(Protocol):
 
     @property
     def options(self) -> Any:
-        """With the `lease` that they vote for."""
+        """Options with the `lease` to vote for."""
         ...
 
 
@@ -74,7 +74,7 @@ class MemoryDisk:
 
 
 class VoterNode(Node):
-    """The witness; a router is one that also wants the lease."""
+    """The witness; a router is a witness that also requests the lease."""
 
     def __init__(self, plant: VotingPlant, name: str) -> None:
         randomness = plant.world.randomness.fork(f"clock/{name}")
@@ -85,7 +85,7 @@ class VoterNode(Node):
         self._address: Address = (name, 1)
 
     def log(self, what: str) -> None:
-        """By true time."""
+        """Write a line with the true time to the log."""
         self.world.log.write(self.plant.world.now_ns(), self.name, what)
 
     def on_start(self) -> None:

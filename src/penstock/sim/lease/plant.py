@@ -68,7 +68,7 @@ class LeaseSummary(PlantSummary, kw_only=True):
 
 
 class LeaseChecker(FencingChecker):
-    """Looks at the routers from outside, by true time."""
+    """Observes the routers from outside, in true time."""
 
     def __init__(self, world: World, order_ns: int) -> None:
         """`order_ns`: validity of an operator's order."""
@@ -101,7 +101,7 @@ class LeaseChecker(FencingChecker):
         self.notes += 1
 
     def not_degraded(self, name: str) -> None:
-        """The router asks for the note to be struck off: from now on the other may become the holder."""
+        """The router requests the removal of the note: from now on the other router may become the holder."""
         if self._degraded == name:
             self._degraded = ""
 
@@ -114,7 +114,7 @@ class LeaseChecker(FencingChecker):
         self.require_one(holders)
         cut_off = [router.name for router in plant.routers if not plant.faults.reached(router)]
         self._cut_off_ns = {name: self._cut_off_ns.get(name, now_ns) for name in cut_off}
-        # what was on its way when the ways were cut may still arrive
+        # messages already on their way may still arrive
         late_ns = plant.network.faults.delay_max_ns + plant.network.faults.reorder_delay_ns
         for name, since_ns in self._cut_off_ns.items():
             is_late = now_ns - since_ns > plant.options.lease.promise_ns + late_ns
@@ -165,7 +165,7 @@ class LeasePlant(Plant[LeaseOptions, LeaseSummary]):
         }
 
     def somebody_held(self) -> None:
-        """A router has become the holder: this is the moment at which there could be two. The pair is no longer new."""
+        """A router has become the holder: from this moment there could be two. The pair is no longer new."""
         self.step()
         for router in self.routers:
             router.handle(Fit(True))

@@ -138,7 +138,7 @@ class PunctualityChecker(StreamChecker):
 
 
 class CollisionChecker(StreamChecker):
-    """Publishers of the plant have ids of their own; only a stranger may be reported."""
+    """Publishers of the plant have distinct ids; only a stranger may be reported."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, Collision):
@@ -155,7 +155,7 @@ class SourceChecker(StreamChecker):
     of the publisher, a keep-alive at the latest, makes the publisher the source again."""
 
     def __init__(self, slack_ns: int = NS_PER_SECOND) -> None:
-        """`slack_ns`: how much longer than a keep-alive it may take."""
+        """`slack_ns`: tolerated time beyond a keep-alive."""
         self._slack_ns = slack_ns
         self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
 

@@ -49,7 +49,7 @@ class _Story(msgspec.Struct):
 
 
 class StoryChecker(StreamChecker):
-    """Keeps for each receiver and stream how far the story has been told."""
+    """For each receiver and stream: the position up to which the story is complete."""
 
     def __init__(self, *, joins_at_start: bool) -> None:
         self._joins_at_start = joins_at_start
@@ -168,7 +168,7 @@ class ContentChecker(StreamChecker):
                 self._check(viewer, instruction)
 
     def unseen(self, viewer: Viewer, key: StreamKey, epoch: int) -> int:
-        """Number of the epoch's messages that this receiver neither got nor reported lost."""
+        """Number of the epoch's messages that this receiver neither received nor reported lost."""
         seen = self._seen.get((viewer, key, epoch))
         messages = self._sent[key, epoch]
         if seen is None:
@@ -217,9 +217,8 @@ class ContentChecker(StreamChecker):
 
 
 class CompletenessChecker(StreamChecker):
-    """At the end, compares what `receivers` say with what publishers did.
-
-    `excuses_last_words`: the last packets of a publisher that was killed may be missing without a receipt.
+    """At the end, compares the output of `receivers` with the input of the publishers. `excuses_last_words`: the
+    last packets of a killed publisher may be missing without a receipt.
     """
 
     def __init__(

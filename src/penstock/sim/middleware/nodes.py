@@ -82,7 +82,7 @@ BATCH_RECORD_SIZE_MAX = 128
 
 
 class PublisherNode(Node):
-    """Publishes bursts of numbered messages; its epochs are on a disk that may fail."""
+    """Publishes bursts of numbered messages; its epochs are stored on a disk that may fail."""
 
     def __init__(self, plant: PublishingPlant, number: int) -> None:
         super().__init__(plant.world, f"pub-{number}", "publisher")

@@ -65,7 +65,7 @@ class StrangersPlant(Protocol):
         ...
 
     def associations(self) -> Sequence[tuple[Address, Address]]:
-        """Who sends what to whom besides publishers and receivers: source and destination."""
+        """Source and destination of the traffic besides that of publishers and receivers."""
         ...
 
 

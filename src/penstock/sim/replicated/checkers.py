@@ -58,7 +58,7 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         if self._has_lease:
             self.require_one([node.name for node in plant.routers if node.is_active()])
 
-    # What publishers do and are told
+    # Publishers
 
     def published(
         self, key: Key, topic: bytes, payload: bytes, *, transaction: int = 0, treatment: int = TREATMENT_SYNC
@@ -85,17 +85,19 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
             if not self.is_excused:
                 self.require_absent([key], "was rolled back then")
 
-    # What consumers do and get
+    # Consumers
 
     def delivered(self, endpoint: str, message: Delivered) -> None:
         key = (message.publisher, message.number)
         published = self._published.get(key)
         self.require(published is not None and published.payload == message.payload, f"{key} is not what was published")
         assert published is not None
-        self.require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
+        self.require(
+            self.is_excused or not published.is_rolled_back, f"{endpoint} received {key}, which was rolled back"
+        )
         self.require(
             message.id not in self._consumed.get(endpoint, ()),
-            f"{endpoint} got {key} after a transaction had consumed it",
+            f"{endpoint} received {key} after a transaction had consumed it",
         )
         self._owed.get(endpoint, set()).discard(key)
         self.deliver_once_or_flagged(endpoint, key, published.topic, message.flags)
@@ -142,7 +144,8 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         for endpoint, keys in self._owed.items():
             owed = sorted(key for key in keys if self._published[key].is_acknowledged)
             self.require(
-                self.is_excused or not owed, f"{endpoint} never got again what a transaction gave back: {owed[:5]}"
+                self.is_excused or not owed,
+                f"{endpoint} did not receive again the messages that a transaction released: {owed[:5]}",
             )
         self._finish_transactions()
 

@@ -122,7 +122,7 @@ class Client:
             case _:
                 pass
 
-    # What a subclass does
+    # Provided by a subclass
 
     @property
     def is_committing(self) -> bool:

@@ -200,7 +200,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self.faults = ReplicatedFaultSchedule(self)
         self.checkers = [self.checker]
 
-    # What nodes report
+    # Reports of nodes
 
     def sends(self, node: PairNode) -> None:
         """A router delivers or acknowledges."""
@@ -292,7 +292,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         active = [node for node in self.routers if node.is_active()]
         if len(active) != 1:
             return f"{len(active)} routers are active"
-        return "" if active[0].is_in_step() else "the other router has not got everything"
+        return "" if active[0].is_in_step() else "the other router does not have all records"
 
     def _unfinished(self) -> str:
         waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
@@ -300,7 +300,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
             return f"not everything is acknowledged: {waiting}"
         if any(each.is_committing for each in [*self.publishers, *self.consumers]):
             return "a transaction has not ended"
-        # What only the other router has was left behind by an operator's order.
+        # Messages that only the other router has were given up by an operator's order.
         kept = {node.name: node.message_count() for node in self.routers if node.is_active() or self.options.has_lease}
         return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
 

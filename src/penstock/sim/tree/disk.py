@@ -24,7 +24,7 @@ class TreeDisk:
     def __init__(self, world: World, randomness: SeededRandomness, *, is_synced: bool) -> None:
         self.infos: dict[int, StreamInfo] = {}
         self.stores: dict[int, SimulatedRecords[bytes]] = {}
-        """By stream; record n is packet n."""
+        """Records by stream; record n is packet n."""
         self.is_root = False
         self._world = world
         self._randomness = randomness

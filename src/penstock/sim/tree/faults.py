@@ -54,7 +54,7 @@ class TreeFaultSchedule(FaultSchedule):
             self.crash(self.randomness.choose(agents), OUTAGE_NS_MAX)
 
     def _crash_root(self) -> None:
-        """For a while; or for good, if there is a standby that takes over."""
+        """Crash the root for a while; or for good, if there is a standby that takes over."""
         plant = self._plant
         root = plant.root
         standby = plant.standby

@@ -103,7 +103,7 @@ class TreeNetwork:
     def connect(
         self, opener: Party, target: Party | None, done: Callable[[TreeEnd | None, TreeEnd | None], None]
     ) -> None:
-        """`done` gets both ends, or None if the peer does not answer."""
+        """`done` is called with both ends, or with None if the peer does not answer."""
         delay_ns = self._randomness.below(CONNECT_NS_MAX)
         if target is None or self.is_cut(opener.name, target.name):
             self.world.after(TIMEOUT_NS if target is not None else delay_ns, lambda: done(None, None))

@@ -151,7 +151,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.publishers = [Publisher(self, f"p{number}", roots, number) for number in range(1, options.publishers + 1)]
         self.faults = TreeFaultSchedule(self)
 
-    # What there is
+    # Content of the plant
 
     @property
     def root(self) -> AgentNode:
@@ -232,7 +232,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         places = [self.place_of(each) for each in dict.fromkeys(homes)]
         return Subscriber(self, f"u{number}", places, wants, pick.choose(classes))
 
-    # What nodes report
+    # Reports of nodes
 
     def grants_of(self, name: str) -> tuple[Grant, ...] | None:
         return None
@@ -272,7 +272,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
     def revoked(self, subscriber: Subscriber, info: Revoked) -> None:
         self.stories.revoked(subscriber, info)
 
-    # What operators do
+    # Operators
 
     def revoke(self, subscriber: Subscriber) -> None:
         stream = self._randomness.choose(self.stream_names)
@@ -329,7 +329,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.world.after(pick.below(5 * NS_PER_SECOND // self.options.messages_per_s), self._publish)
 
     def settle(self) -> None:
-        """Let the tree become whole, and everybody catch up."""
+        """Wait until the tree is whole and all subscribers have caught up."""
         for subscriber in self.subscribers:
             if not subscriber.is_up:
                 subscriber.start()
