@@ -1,4 +1,4 @@
-"""A message router's core with a journal in memory: its disk answers at once, or when it is told to."""
+"""A message router's core with a journal in memory. Its disk answers at once, or when the test orders it."""
 
 import random
 from collections import defaultdict

@@ -99,7 +99,7 @@ def completed(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProce
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads. A thread or the whole process may end while it is looked at."""
+    """Child processes of all threads of the process. A thread or the whole process may end during the reading."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,5 @@
-"""What a live pair of message routers mirrors, what it forgets, and whom it lets in (REPL-5, REPL-6, REPL-7)."""
+"""Mirroring in a live pair of message routers: mirrored data, removed data, and admitted peers (REPL-5, REPL-6,
+REPL-7)."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""How message routers and their clients come together, or say why not."""
+"""Connections between message routers and their clients, and the errors when there is none."""
 
 import asyncio
 import ssl

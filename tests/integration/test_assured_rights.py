@@ -1,4 +1,4 @@
-"""Who may do what at a message router: by tokens of an administration server, by a secret, by TLS."""
+"""Rights at a message router: by tokens of an administration server, by a secret, by TLS."""
 
 import time
 from collections.abc import Iterator

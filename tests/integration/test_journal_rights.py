@@ -1,4 +1,4 @@
-"""Who may read a journal that is served where an administration server is configured: also on the loopback address."""
+"""Rights to read a served journal where an administration server is configured: also on the loopback address."""
 
 import asyncio
 import contextlib

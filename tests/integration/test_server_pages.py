@@ -1,4 +1,4 @@
-"""Who can read the pages of an administration server and of a console, which have TLS of their own."""
+"""Rights to read the pages of an administration server and of a console, which have their own TLS."""
 
 import asyncio
 import http.client

@@ -1,4 +1,4 @@
-"""Agents of a distribution tree, in this process or in ones of their own, and what their subscribers got."""
+"""Agents of a distribution tree, in this process or in their own, and the messages that their subscribers received."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Whether routers kept what they promise, by a history of what their clients did and were told. A pure function."""
+"""Checks the promises of routers against the history of their clients' calls and results. A pure function."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What happens to a pair of message routers while it is judged, besides what happens to each of them."""
+"""Faults of a pair of message routers while it is judged, besides the faults of each router."""
 
 import contextlib
 from collections.abc import Callable

@@ -89,7 +89,7 @@ class Worker(threading.Thread):
 
     @abstractmethod
     def live(self, client: Assured, name: str) -> None:
-        """Until it dies, or is told to finish."""
+        """Run until the process dies, or is ordered to finish."""
 
     def _session(self) -> Assured:
         return self._access.session(silence_ms=1_000, welcome_ms=1_000, answer_seconds=ANSWER_SECONDS)

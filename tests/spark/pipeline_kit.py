@@ -1,4 +1,4 @@
-"""Captures and feeds to be archived, and what must be in the archive afterwards."""
+"""Captures and feeds for the archive, and the expected content of the archive."""
 
 import random
 from datetime import date, timedelta

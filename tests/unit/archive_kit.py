@@ -1,4 +1,4 @@
-"""Archives without Spark: commits of small tables, and what everybody who reads Parquet must find in them."""
+"""Archives without Spark: commits of small tables, and their content for every reader of Parquet."""
 
 from pathlib import Path
 

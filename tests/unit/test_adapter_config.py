@@ -1,4 +1,4 @@
-"""What an adapter's configuration may say."""
+"""The configuration of an adapter."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who can read the page of a node."""
+"""Rights to read the page of a node."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The index of a recorded feed: when it is made, when it is made again, and what it says of bad files."""
+"""The index of a recorded feed: when it is built, when it is rebuilt, and its errors for bad files."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""What an adapter remembers of the administration server, and when it registers again."""
+"""An adapter's state from the administration server, and the times of its registrations."""
 
 import threading
 from collections.abc import Iterable

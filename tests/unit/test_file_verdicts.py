@@ -1,4 +1,4 @@
-"""What a file is called: nothing is taken for a feed that is none, and nothing is called sound that was not read."""
+"""Verdicts about files: no other file is reported as a feed, and no unread file as sound."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What a filter module allows: how many applications, interests, conditions and groups, and who shares a copy."""
+"""Limits of a filter module: applications, interests, conditions and groups; and sharing of copies."""
 
 import pytest
 

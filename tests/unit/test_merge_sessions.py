@@ -1,4 +1,4 @@
-"""Sessions of a source stream, told in order with its messages and once, however many adapters say it."""
+"""Session events of a source stream: once and in order with its messages, from any number of adapters."""
 
 from typing import Any
 

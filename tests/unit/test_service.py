@@ -1,4 +1,4 @@
-"""The stream service's core: who gets what, and who is told why not."""
+"""The stream service's core: streams of subscribers, and reasons of refusals."""
 
 import numpy
 import pytest

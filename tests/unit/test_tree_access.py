@@ -1,4 +1,4 @@
-"""Who may come to an agent, as what, and with which rights."""
+"""Access to an agent: parties, roles and rights."""
 
 import pytest
 
