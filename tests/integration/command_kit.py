@@ -124,7 +124,7 @@ def command_line_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits for its parent's attention does not."""
+    """True if the process runs. A process that has ended, but whose parent has not read its status, does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
