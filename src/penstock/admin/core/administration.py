@@ -196,7 +196,9 @@ class StreamAdministration:
         told = self.authentication.hand_out(caller.client, request.feed, now_ns) if is_multicast else None
         if is_change:
             if self.publishers.owner(request.publisher_id) is not None:
-                self.authentication.tell(PUBLISHERS, now_ns)  # its id has left that scope; receivers have to know first
+                self.authentication.tell(
+                    PUBLISHERS, now_ns
+                )  # receivers must first learn that its id has left that scope
             self.authentication.tell_of_publishers(request.feed, now_ns)
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
@@ -433,5 +435,5 @@ def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) 
     if other.sealed != request.sealed:
         raise ForbiddenError(
             f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
-            hint="the adapters of a feed are sealed all, or none",
+            hint="all adapters of a feed are sealed, or none is",
         )

@@ -1,13 +1,13 @@
 """The scenario `assured`: a message router on a disk that fails, with publishers, consumers and transactions.
 
-What is promised, whatever happens to the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
+The promises, over any fault of the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
 
-- what was acknowledged is delivered by every endpoint that wants it, or by the dead-letter endpoint;
-- what was refused or rolled back is delivered by nobody, and nobody gets what nobody published;
-- each endpoint delivers in order, by priority, and each message once, or says that it may have done so before;
-- what the dead-letter endpoint delivers says why it is there, and which endpoint gave it up;
-- a transaction counts as a whole, and what its client is told of its end stays true;
-- queues and the log are bounded; when everything is settled, nothing is left.
+- every endpoint of its topic delivers an acknowledged message, or the dead-letter endpoint does;
+- no endpoint delivers a message that was refused, rolled back or never published;
+- each endpoint delivers in order, by priority, and each message once, or flagged as redelivered;
+- messages of the dead-letter endpoint have the reason, and the endpoint that gave them up;
+- a transaction is atomic, and the result reported to its client stays true;
+- queues and the log are bounded; when every message is settled, they are empty.
 """
 
 from typing import Any

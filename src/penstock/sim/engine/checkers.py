@@ -1,12 +1,12 @@
-"""Checkers of a distribution plant: they see published updates, subscriptions and deliveries.
+"""Checkers of a distribution plant: they observe published updates, subscriptions and deliveries.
 
-StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
-                  where it is critical or never conflated, else in spans that follow one another; or it is told
-ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
-RateChecker       metered updates are written no faster than agreed: of each item, to each consumer, of each node
-NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants; one of the
-                  adaptive class has it soon, however it is connected: nothing old is before it
-FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
+StoryChecker      for each item, a consumer gets the current record and then every update, once, in order: one by one
+                  if the item is critical or never conflated, else in consecutive spans; or a receipt
+ContentChecker    no record is torn, each corresponds to its publications, and follows the contract of its model
+RateChecker       metered updates are written at the agreed rate at most: per item, consumer and node
+NewestChecker     after faults and load, every consumer has the newest record of every subscribed item; a consumer of
+                  the adaptive class has it soon, on every kind of connection: no older data precedes it
+FreshnessChecker  at all times, no data of the adaptive class waits for a consumer with room
 BoundsChecker     buffers stay within their limits
 """
 

@@ -1,4 +1,4 @@
-"""Observers of what a simulated distribution plant does in trouble.
+"""Observers of the behaviour of a simulated distribution plant under load and faults.
 
 ReceiptChecker    each receipt has a cause, and a healthy plant makes no more receipts (StoryChecker and RecordChecker
                   check that each loss has a receipt)

@@ -1,9 +1,9 @@
-"""Observers of the records that consumers of a simulated distribution plant have in regions.
+"""Observers of the consumers' records in the regions of a simulated distribution plant.
 
-RecordChecker     no record is torn, also amid a write; each keeps the contract, none is older than the one before it;
-                  what a reader with marks reads follows on what it read before, or it was told; "updated since last
+RecordChecker     no record is torn, even during a write; each follows the contract, and none is older than the one
+                  before it; a reader with marks reads consecutive records, or gets a receipt; "updated since last
                   read" is true
-AgeChecker        all the time, what is in a region is no older than a bound, while the node works
+AgeChecker        at all times, the age of records in a region is bounded while the node works
 """
 
 from collections import defaultdict

@@ -2,8 +2,8 @@
 late, overrun or crashed, and while nodes crash.
 
 SessionChecker    consumers receive sessions in order; in the end each consumer knows the running session.
-                  No record of an ended session comes after the consumer received the end of the session, and none
-                  stands as current in the end, at the ticker plant and at multiplexers
+                  After the end of a session, a consumer receives no record of it; in the end, no such record is
+                  current at the ticker plant or at multiplexers
 """
 
 from typing import TYPE_CHECKING

@@ -1,15 +1,15 @@
-"""Checkers of a feed: they see messages and roles of adapters, and deliveries to subscribers.
+"""Checkers of a feed: they observe messages and roles of adapters, and deliveries to subscribers.
 
-NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
-                     missed nothing made, where nothing was announced to be missing
-TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and who hears
-                     of a higher term steps down
-PromotionChecker     nobody goes on seamlessly with another conversion state
-StoryChecker         each subscriber gets every message once and in order, or is told
-LosslessChecker      where nothing worse happens than the death of active adapters with synchronised backups, nothing is
-                     lost and nothing is announced but the start and new sessions
-LivenessChecker      when the faults are over there is one active adapter, all others are synchronised, and every
-                     subscriber is up to date
+NumberChecker        in a lineage, a number has one content, from any adapter (SYNC-2): the content made by a converter
+                     that missed nothing, unless a loss was reported
+TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and an adapter
+                     that receives a higher term is no longer active
+PromotionChecker     no adapter continues without a report if its conversion state differs
+StoryChecker         each subscriber gets every message once and in order, or a report of the loss
+LosslessChecker      if only active adapters with synchronised backups fail, no message is lost, and no event is
+                     reported except the start and new sessions
+LivenessChecker      after the faults there is one active adapter, all others are synchronised, and every subscriber is
+                     up to date
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
-"""Checkers of a plant with filters: they see published messages, interests of applications, and deliveries.
+"""Checkers of a plant with filters: they observe published messages, interests of applications, and deliveries.
 
-FilteredStoryChecker     an application's answers tell each stream's story without a hole, a repetition or a step back
-FilteredContentChecker   each application gets every message it wants from when its interest holds, once, in order and
-                         unchanged, or its loss is reported; and none that it does not want
+FilteredStoryChecker     an application's instructions cover each stream without a hole, a repetition or a step back
+FilteredContentChecker   from the start of its interest, each application gets every matching message once, in order and
+                         unchanged, or a report of the loss; and no other message
 FilteredBoundsChecker    buffers of modules and applications stay within their limits
-FilteredAccountsChecker  the accounts that modules give of packets and messages add up
+FilteredAccountsChecker  the modules' accounts of packets and messages have correct sums
 
-Completeness, losslessness, sources and requests are judged by the checkers of the middleware's plant.
+Completeness, losslessness, sources and requests are checked by the checkers of the middleware's plant.
 """
 
 from collections import defaultdict

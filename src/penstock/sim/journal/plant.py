@@ -1,10 +1,10 @@
 """A journal on a disk that fails: a writer with a workload, a reader that follows it, and the verdict.
 
-What is promised, whatever happens to the machine, the process and the disk:
+The promises, over any fault of the machine, the process and the disk:
 
-- what was acknowledged, or shown to a reader, is there after every crash: in order, unchanged, once;
-- there is no record that nobody appended, and none comes back that was given up;
-- when the disk is well again, everything appended is acknowledged.
+- records that were acknowledged, or delivered to a reader, exist after every crash: in order, unchanged, once;
+- every record was appended by the writer, and a record that was given up does not return;
+- when the disk works again, every appended record is acknowledged.
 """
 
 from typing import Any
@@ -75,7 +75,8 @@ class JournalSummary(PlantSummary, kw_only=True):
 
 
 class JournalChecker(Checker):
-    """Knows what was appended, acknowledged and shown, and compares it with what is there."""
+    """Compares the records appended, acknowledged and delivered to readers with the content of the
+    journal."""
 
     def __init__(self) -> None:
         self.appended = 0

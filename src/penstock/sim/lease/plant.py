@@ -1,11 +1,11 @@
 """A lease with a witness, on a bad network and on clocks that differ (REPL-14).
 
-What is promised, whatever happens to machines, network and clocks (as long as those keep within their bound):
+The promises, over any fault of machines, network and clocks (as long as the clocks differ within their bound):
 
-- never do two routers hold the lease at a time, and no epoch is held twice;
-- a router that reaches neither of the other voters holds nothing after one lease;
-- while a router is noted to be degraded, the other one does not become the holder, unless an operator forces it;
-- when all is well again, one of them holds it.
+- two routers never hold the lease at the same time, and no epoch is held twice;
+- a router that reaches neither of the other voters loses the lease after its duration;
+- while a router is noted as degraded, the other one does not become the holder, unless an operator forces it;
+- after all faults, one of them holds the lease.
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
 """Checkers of the behaviour of nodes during a run.
 
 BoundsChecker        buffers stay within their limits
-LosslessChecker      where the network is mild and buffers are large, everything is repaired
-PaceChecker          nobody asks for the same packet again before the answer could have come
-PunctualityChecker   messages leave in time, and no stream in use is silent for longer than it may be
-CollisionChecker     nobody reports two publishers with one id where there are none
-SourceChecker        a stranger that sends recorded packets again does not stay the source of a stream
+LosslessChecker      with few faults of the network and large buffers, every packet is repaired
+PaceChecker          no receiver requests the same packet again before the answer could have arrived
+PunctualityChecker   messages are sent in time, and the silence of a stream in use is bounded
+CollisionChecker     two publishers with one id are reported only if there are two
+SourceChecker        a stranger that repeats recorded packets does not stay the source of a stream
 RequestChecker       with keys, every request is answered once at most
 """
 

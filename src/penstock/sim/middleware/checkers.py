@@ -1,11 +1,12 @@
-"""Checkers of streams: they see published messages, sent packets and the instructions of receivers.
+"""Checkers of streams: they observe published messages, sent packets and the instructions of receivers.
 
-StoryChecker         a receiver's answers tell each stream's story without a hole, a repetition or a step back
+StoryChecker         a receiver's instructions cover each stream without a hole, a repetition or a step back
 ContentChecker       each message is sent as it was published, and arrives once, in order, unchanged, or its loss was
                      reported
-CompletenessChecker  when the network has healed, everybody has everything, and streams that ended were said to have
+CompletenessChecker  after the faults of the network, every receiver has every message, and has reported the end of
+                     every stream that ended
 
-How nodes behave on the way (bounds, pace, punctuality) is judged in behaviour_checkers.py.
+The behaviour of nodes during the run (bounds, pace, punctuality) is checked in behaviour_checkers.py.
 """
 
 from collections import defaultdict
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.sim.middleware.stream_plant import StreamPlant
 
 MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
-"""Receipts with these causes speak of one message, not of packets."""
+"""Causes of receipts for one message instead of packets."""
 
 
 class StreamChecker(Checker):

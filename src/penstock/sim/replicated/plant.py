@@ -1,11 +1,11 @@
-"""A pair of message routers with publishers and consumers, and what happens to them (REPL-2 to REPL-10, REPL-14).
+"""A pair of message routers with publishers and consumers, and their faults (REPL-2 to REPL-10, REPL-14).
 
-What is promised, over any crash, partition and switch, by an operator or by the lease:
+The promises, over any crash, partition and switch, by an operator or by the lease:
 
-- what was acknowledged as synchronous is delivered, everywhere where it is wanted, in its publisher's order;
-- what is delivered a second time is flagged; transactions are whole;
+- messages acknowledged as synchronous are delivered by every endpoint of their topics, in the publisher's order;
+- second deliveries are flagged; transactions are atomic;
 - under a lease two routers are never active at a time; a router that is not active delivers and acknowledges nothing;
-- when all is well again, one router is active, the other has everything, and everything published is acknowledged.
+- after all faults, one router is active, the other has every record, and everything published is acknowledged.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Subscribers of a simulated tree: they speak the protocol with code of their own, and trust nobody.
+"""Subscribers of a simulated tree: an independent implementation of the protocol that checks every frame.
 
-A subscriber delivers a message once, by its sequence; it asks for what it missed, goes elsewhere when its agent is
-gone, and moves when it is asked to. What it delivers and what it is told goes to the checkers.
+A subscriber delivers a message once, by its sequence; it requests missing messages, connects to another agent when its
+agent fails, and moves when its agent requests it. Checkers observe its deliveries and events.
 """
 
 from typing import TYPE_CHECKING, Any
