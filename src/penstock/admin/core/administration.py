@@ -196,9 +196,8 @@ class StreamAdministration:
         told = self.authentication.hand_out(caller.client, request.feed, now_ns) if is_multicast else None
         if is_change:
             if self.publishers.owner(request.publisher_id) is not None:
-                self.authentication.tell(
-                    PUBLISHERS, now_ns
-                )  # receivers must first learn that its id has left that scope
+                # receivers must first learn that its id has left that scope
+                self.authentication.tell(PUBLISHERS, now_ns)
             self.authentication.tell_of_publishers(request.feed, now_ns)
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)

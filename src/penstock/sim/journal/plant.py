@@ -75,8 +75,7 @@ class JournalSummary(PlantSummary, kw_only=True):
 
 
 class JournalChecker(Checker):
-    """Compares the records appended, acknowledged and delivered to readers with the content of the
-    journal."""
+    """Compares the records appended, acknowledged and delivered to readers with the content of the journal."""
 
     def __init__(self) -> None:
         self.appended = 0
