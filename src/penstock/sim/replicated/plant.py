@@ -40,7 +40,7 @@ PEER_NS = 40 * NS_PER_MS
 """Between two attempts to connect the routers."""
 
 SETTLING_NS_MAX = 10 * NS_PER_SECOND
-"""Until all is well, after the last fault; and until everything is consumed, after the last message."""
+"""Maximal time from the last fault until all faults are over, and from the last message until all are consumed."""
 
 LINK_TIMEOUT_NS = 150 * NS_PER_MS
 """A link on which nothing arrives for so long is ended."""
