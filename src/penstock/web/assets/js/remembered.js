@@ -1,4 +1,4 @@
-// A value that this browser keeps from one visit to the next; what does not look right is forgotten.
+// A value that this browser keeps from one visit to the next; an invalid value is dropped.
 
 export function remembered(name, isGood, otherwise) {
   const key = `penstock:${name}`;
