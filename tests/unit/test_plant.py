@@ -143,7 +143,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
         ('[[plant]]\nname = "p"\nsubscribe = ["md.>.x"]\nadmin.credentials = "p.toml"', "plant p: subscribe"),
         ('[[mux]]\nname = "m"\nupstream.topics = ["md..x"]', "upstream: topics"),
         ('[[mux]]\nname = "m"\ncontrol.host = "0.0.0.0"', "tls and secret_file"),
-        ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "that needs tls"),
+        ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "which needs tls"),
     ],
 )
 def test_a_node_that_could_not_serve_is_refused_when_the_document_is_read(tmp_path: Path, node: str, said: str) -> None:
