@@ -204,9 +204,7 @@ def test_what_cannot_run_says_why_as_other_commands_do(tmp_path: Path) -> None:
         assert re.search(rf"^error \[config\]: .*{port}", refused("witness", "run", "--config", witness), re.MULTILINE)
     nameless = tmp_path / "plant.toml"
     nameless.write_text('[[router]]\nname = "one"\n')
-    assert "the plant has no name (at the top: name = " in refused(
-        "router", "run", "--config", nameless, "--name", "one"
-    )
+    assert "the plant has no name (add name = " in refused("router", "run", "--config", nameless, "--name", "one")
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def _last(path: Path) -> int:
         (("run", ".", "--archive", "a"), "holds no journal"),
         (("run", "day.itch", "--archive", "a"), "needs a converter table"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
-        (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),
+        (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "not a date"),
         (("run", "day.itch", "--archive", "a", "--table", "itch"), "needs a date"),
         (("run", "day.itch", "--archive", "a", "--table", "unheard-of"), "unheard-of"),
         (
