@@ -127,7 +127,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
 def test_the_command_writes_one_line_and_ends_with_status_1() -> None:
     ended = run_here("model", "show", "qoute")
     assert ended.returncode == 1
-    assert re.fullmatch(r"error \[model\]: no model 'qoute' .*\n", ended.stderr)
+    assert re.fullmatch(r"error \[model\]: unknown model 'qoute' .*\n", ended.stderr)
 
 
 def test_an_incompatible_version_is_refused(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_token_is_not_shown(tmp_path: Path) -> None:
     [
         (b"a-token-of-the-operator", 0o640, "other users can access this file"),
         (b"short", 0o600, "the token has 5 bytes"),
-        (b"x" * 2_000, 0o600, "a token of 1026 bytes"),
+        (b"x" * 2_000, 0o600, "the token has 1026 bytes"),
         (b"two words are no token", 0o600, "characters"),
         (b"header\r\nInjected: yes-indeed", 0o600, "characters"),
     ],
