@@ -7,6 +7,8 @@ assertions and gcc's address and undefined-behaviour sanitizers, for `make test-
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -16,6 +18,10 @@ from setuptools.command.build_py import build_py
 SOURCE = Path("src")
 IS_BUILT = os.environ.get("PENSTOCK_BUILT") == "1"  # the Makefile has built them: pip need not do it again
 DEBUG = os.environ.get("PENSTOCK_DEBUG") == "1"
+
+BUILD = Path("build/cython-debug" if DEBUG else "build/cython")
+SHARED = "penstock._cyutility"
+"""The module with Cython's utility code (memoryviews above all): the others import the code instead of having a copy."""
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
 # debug information, which Python's own flags ask for, takes the compiler a third of its time
@@ -63,6 +69,14 @@ def headers(source: Path, seen: set[Path]) -> set[str]:
     return found
 
 
+def shared_utility() -> Extension:
+    source = BUILD / "penstock" / "_cyutility.c"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    if not source.exists():
+        subprocess.run([sys.executable, "-m", "cython", "--generate-shared", str(source)], check=True)
+    return Extension(SHARED, [str(source)], extra_compile_args=COMPILE_ARGS, extra_link_args=LINK_ARGS)
+
+
 def extension(pyx: Path) -> Extension:
     return Extension(
         ".".join(pyx.relative_to(SOURCE).with_suffix("").parts),
@@ -78,10 +92,11 @@ setup(
     cmdclass={"build_py": BuildWithExtensions} if IS_BUILT else {},
     distclass=BuiltDistribution if IS_BUILT else Distribution,
     ext_modules=cythonize(
-        [] if IS_BUILT else [extension(pyx) for pyx in sorted(SOURCE.rglob("_*.pyx"))],
+        [] if IS_BUILT else [shared_utility(), *map(extension, sorted(SOURCE.rglob("_*.pyx")))],
         compiler_directives=DIRECTIVES,
         include_path=[str(SOURCE)],
-        build_dir="build/cython-debug" if DEBUG else "build/cython",
+        build_dir=str(BUILD),
+        shared_utility_qualified_name=SHARED,
         nthreads=os.cpu_count() or 1,
         quiet=True,
     ),

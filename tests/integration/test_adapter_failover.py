@@ -1,15 +1,18 @@
 """Two adapters, a subscriber that merges both, and kill -9."""
 
+import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from integration.feed_kit import Feed, running_feed
-from penstock.bench.adapters import is_synchronised_pair, wait_for
+from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
 from penstock.bench.merging import MergingSubscriber
 
 
@@ -30,6 +33,30 @@ def take_until_true(subscriber: MergingSubscriber, condition: Callable[[], bool]
         return condition()
 
     wait_for(is_met, what)
+
+
+@contextlib.contextmanager
+def taking(subscriber: MergingSubscriber) -> Iterator[None]:
+    """Read in a thread while the caller does something slow. The caller starts processes: they end with its thread."""
+    is_done = threading.Event()
+
+    def take() -> None:
+        while not is_done.is_set():
+            subscriber.take()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(take)
+        try:
+            yield
+        finally:
+            is_done.set()
+        reading.result()
+
+
+def catch_up(subscriber: MergingSubscriber, adapter: AdapterProcess) -> None:
+    """Take everything that the adapter has sent by now: nobody else can repair it after the adapter's death."""
+    last = adapter.status().streams[0].next_message_sequence - 1
+    take_until_true(subscriber, lambda: subscriber.book.last_number >= last, "the subscriber has what was sent")
 
 
 def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
@@ -62,13 +89,15 @@ def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_retur
         take_for(subscriber, 2_000)
         take_until_true(subscriber, lambda: backup.status().role == "active", "the backup is promoted")
         assert backup.status().term > first_term
-        active.start()  # in mid-session: it gets the whole state, and is a backup
+        with taking(subscriber):
+            active.start()  # in mid-session: it gets the whole state, and is a backup
         take_until_true(
             subscriber,
             lambda: is_synchronised_pair(backup, active),
             "the returned adapter is a synchronised backup",
         )
         take_for(subscriber, 2_000)
+        catch_up(subscriber, backup)
         backup.kill()
         take_for(subscriber, 2_000)
         take_until(subscriber, feed)

@@ -25,6 +25,7 @@ from penstock.feed.live.config import AdminConfig, SourceStreamConfig
 from penstock.model import shipped
 from penstock.net.config import TlsConfig
 from penstock.net.secret import read_secret, write_private
+from penstock.security.core.brokering import StreamMoved
 from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
 from waiting import wait_until
@@ -206,6 +207,34 @@ def test_a_newcomer_begins_with_a_key_of_its_own_and_disturbs_nobody(tmp_path: P
             holder.stop()
     assert holder.numbers == list(range(holder.numbers[0], holder.numbers[0] + len(holder.numbers)))
     assert (statistics.lost, statistics.unreadable, losses) == (0, 0, [])
+
+
+@pytest.mark.spec("ADM-7", "AUTH-6")
+def test_a_first_key_that_is_told_while_the_client_still_subscribes_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = AdminLimits(key_grace_s=0.2, heartbeat_s=0.1)
+    with (
+        plant(tmp_path, 1, sealed=True, limits=limits) as (feed, server),
+        penstock.connect(server.url, credentials=credentials("alice")) as alice,
+    ):
+        wait_for(lambda: feed.adapters[0].status().role == "active", "the adapter is active")
+        is_told = threading.Event()
+        take, hear_after = alice._take, alice._hear_after
+
+        def take_and_note(body: object) -> None:
+            take(body)
+            if isinstance(body, StreamMoved):
+                is_told.set()
+
+        def hear_after_and_wait(number: int) -> None:
+            hear_after(number)
+            assert is_told.wait(60.0), "the server never told of the first key"
+
+        monkeypatch.setattr(alice, "_take", take_and_note)
+        monkeypatch.setattr(alice, "_hear_after", hear_after_and_wait)
+        with alice.subscribe("md.us.eq.>") as subscription:
+            assert subscription.next(60.0) is not None
 
 
 @pytest.mark.spec("ADM-7", "AUTH-6")

@@ -413,8 +413,7 @@ def test_a_node_that_ends_is_stale_on_the_terminal_and_one_that_talks_nonsense_s
         module = ending.enter_context(filter_here())
 
         async def test(app: TopApp, pilot: Pilot[None]) -> None:
-            states = [row[2] for row in cells(app)]
-            assert states == ["up", "garbled"]
+            await until(pilot, lambda: [row[2] for row in cells(app)] == ["up", "garbled"], "both answer")
             at = titles(app).index("garbled")
             await until(pilot, lambda: int(cells(app)[1][at]) > 1, "garbled answers are counted")
             await asyncio.to_thread(ending.close)

@@ -5,11 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.base.clock import NS_PER_MS
+from penstock.base.core import Tick
 from penstock.convert import SourceBatch
 from penstock.feed.core.events import (
     HealthMeasured,
     LaneAdvanced,
     Paused,
+    PeerConnected,
     PeerMessageReceived,
     PersistTerm,
     Promote,
@@ -27,7 +30,7 @@ from penstock.feed.core.sync.follower import OTHER_PLAN
 from penstock.feed.core.sync.health import Health
 from penstock.feed.core.sync.messages import AdapterState, ImageBegin, ImageChunk, ImageRequest, StreamState
 from penstock.wire import OriginFlag
-from penstock.wire.term import Term, lineage
+from penstock.wire.term import Term, lineage, term_after_break
 from unit.feed_kit import STREAM, Adapter, Table, source
 
 ANNOUNCEMENT = OriginFlag.DISCONTINUITY
@@ -402,6 +405,35 @@ def test_a_returning_adapter_joins_as_a_backup_and_gets_the_whole_state() -> Non
     assert (back.core.role, back.core.is_synchronised(STREAM)) == ("backup", True)
     assert back.converter.state.units == table[1].converter.state.units
     assert_one_content_per_number(*table.adapters.values())
+
+
+@pytest.mark.spec("SYNC-8", "SYNC-9")
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_returning_adapter_waits_for_the_state_of_a_connected_adapter(is_heard: bool) -> None:
+    table = started()
+    term = table[0].disk
+    table.kill(0)
+    table.wait(200)
+    active = table.active()
+    assert active.index == 1
+    back = table.adapters[0] = Adapter(table, 0, term)
+    table.now_ns += 900 * NS_PER_MS
+    back.handle(PeerConnected(1))
+    table.now_ns += 200 * NS_PER_MS  # startup_ms is over, and the state of the active adapter is still on its way
+    back.handle(Tick())
+    assert back.of_kind(PersistTerm) == []
+    if is_heard:
+        back.handle(PeerMessageReceived(1, active.core.state(table.now_ns)))
+        assert (back.core.role, back.core.term) == ("backup", active.core.term)
+    else:
+        deadline_ns = back.core.next_deadline_ns()
+        while (
+            deadline_ns is not None and deadline_ns < table.now_ns + 2_000 * NS_PER_MS and not back.of_kind(PersistTerm)
+        ):
+            table.now_ns = max(table.now_ns, deadline_ns)
+            back.handle(Tick())
+            deadline_ns = back.core.next_deadline_ns()
+        assert back.of_kind(PersistTerm) == [PersistTerm(int(term_after_break(term, 0)))]
 
 
 @pytest.mark.spec("SYNC-9")

@@ -345,9 +345,9 @@ class Client(NodeWays, StreamWays, AssuredWays):
     # The thread: renewals and events
 
     def _adopt(self, brokered: Brokered, subscription: Held) -> None:
-        self._watch(brokered)
-        with self._lock:
+        with self._lock:  # before the thread hears its events
             self._subscriptions[subscription.id] = subscription
+        self._watch(brokered)
 
     def _watch(self, brokered: Brokered) -> None:
         self._schedule(brokered)
@@ -466,7 +466,8 @@ class Client(NodeWays, StreamWays, AssuredWays):
                 for told in self.admin.authentication().scopes:
                     self._authenticate(told)
         with self._lock:
-            self._events_after = events.next_after
+            if self._events_after == after:  # else a new subscription asked meanwhile for earlier events
+                self._events_after = events.next_after
 
     def _take(self, body: object) -> None:
         match body:

@@ -58,6 +58,13 @@ class Peers:
             and now_ns - peer.heard_ns < self._config.active_lost_ms * NS_PER_MS
         ]
 
+    def introduction_ns(self, now_ns: int) -> int | None:
+        """The time until which connected adapters that have not sent a state yet are waited for; None: every connected
+        adapter has sent its state, or has been silent for active_lost_ms."""
+        lost_ns = self._config.active_lost_ms * NS_PER_MS
+        due_ns = [peer.heard_ns + lost_ns for peer in self._peers.values() if peer.state is None]
+        return max((each for each in due_ns if each > now_ns), default=None)
+
     def silence_ns(self, index: int) -> int | None:
         """The time at which the peer counts as lost if it stays silent."""
         peer = self._peers.get(index)

@@ -183,6 +183,9 @@ class Membership:
         self._due_ns = None
         if not hears_active and any(each.hears_active and each.term == self._term for each in others):
             return []  # the channel is lost, not the active adapter
+        if not self.state(now_ns).is_synchronised and (due_ns := self._peers.introduction_ns(now_ns)) is not None:
+            self._due_ns = due_ns  # one of them may be active: a claim now would break its stream
+            return []
         self._lost_ns = now_ns if self._lost_ns is None else self._lost_ns
         return self._claim_in_turn(others, now_ns)
 
