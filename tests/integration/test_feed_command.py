@@ -36,7 +36,7 @@ def test_a_generated_file_is_what_info_says_and_a_cut_one_is_damaged(tmp_path: P
     file.write_bytes(file.read_bytes()[:-9])
     told = run("info", file, status=1)
     assert "damaged at" in told
-    assert "cut off" in told
+    assert "truncated" in told
 
 
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_capture_that_is_cut_off_gives_what_is_good_and_says_where_it_ends(
     assert len(messages) < len(whole)
     assert messages == whole[: len(messages)]
     assert len(messages) > len(whole) * share / 3
-    assert "cut off" in next(iter(source.damages)).what
+    assert "truncated" in next(iter(source.damages)).what
 
 
 @pytest.mark.spec("FEED-8")
